@@ -1,13 +1,14 @@
 """Pods become processes of this machine.
 
-The room's idea: what a pod goes through is a table (`lifecycle`), what it needs is computed (`pods`, `volumes`,
-`words`, `names`, `status`), and only two places touch the machine: `sandbox`, which talks to the helper program in
-`hub`, and the network that was chosen. `running` carries out what the table says for one pod; `node` holds them all.
+Structure: the lifecycle of a pod is a transition table (`lifecycle`); its inputs are computed by pure modules (`pods`,
+`volumes`, `words`, `names`, `status`); only two parts start processes or open ports: `sandbox`, the client of the
+helper program in `hub`, and the network. `running` performs the lifecycle's actions for one pod; `node` has one worker
+per pod.
 
 Rules:
-- The node knows pods, nothing of the jobs behind them.
-- No isolation is claimed: a pod is a process of the person who started it.
-- When the runner dies, however it dies, nothing of a pod is left (see `hub`).
+- The node knows pods, not the jobs that own them.
+- No isolation is promised: a pod is a process of the user who started the runner.
+- When the runner ends, in whatever way, all processes of its pods end (see `hub`).
 """
 
 from trainyard.node.hub.memory import mechanism as memory_limits

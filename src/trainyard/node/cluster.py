@@ -1,7 +1,7 @@
-"""What the node says to the API server and hears from it: all of its API use is in this file.
+"""All requests of the node to the API server.
 
-Rules: a watch resumes where it was and lists again after 410; a write that fails because the world does is tried again,
-longer each time; a pod that is gone is no error."""
+Rules: a watch resumes from its last resourceVersion and lists again after 410; a write that fails because the API
+server is unavailable is retried with exponential back-off; a deleted pod is no error."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from trainyard.objects.resources import EVENT, NODE, POD, SERVICE, SERVICE_ACCOU
 
 log = logging.getLogger(__name__)
 
-_KINDS = {"configmap": GVK("", "v1", "ConfigMap", "configmaps"), "secret": GVK("", "v1", "Secret", "secrets")}
-_SHORTEST, _LONGEST = 0.1, 15.0
-_LONGEST_MESSAGE = 1024  # of an event
+_GVKS = {"configmap": GVK("", "v1", "ConfigMap", "configmaps"), "secret": GVK("", "v1", "Secret", "secrets")}
+_MIN_DELAY, _MAX_DELAY = 0.1, 15.0
+_MAX_MESSAGE = 1024  # of an event
 
 Say = Callable[[str], object]
 ReplacedHandler = Callable[[list[Json]], None]
@@ -38,36 +38,39 @@ class Cluster:
     def __init__(self, api: Api, node: str, say: Say, member: Member | None = None) -> None:
         self._api, self._node, self.say, self._member = api, node, say, member or Member()
         self._port = 0
-        self._refusals: set[str] = set()  # said already
+        self._reported_errors: set[str] = set()  # printed already
 
     # The Node object.
 
     async def register(self, port: int, now: float, problem: str = "") -> None:
-        """Make or renew the Node object, its kubelet on loopback at `port`: ready, unless there is a `problem`."""
+        """Create or update the Node object, with the kubelet endpoint at `port` on loopback: Ready unless there is a
+        `problem`. Raises ApiError."""
         self._port = port
         try:
             node = await self._api.create(NODE, "", node_object(self._node, self._member))
         except AlreadyExists:
             node = await self._api.get(NODE, "", self._node)
-            if marked(node, CORDONED):  # by us, when we went
+            if marked(node, CORDONED):  # by an earlier process of this node, when it stopped
                 body = {"metadata": {"annotations": {CORDONED: None}}, "spec": {"unschedulable": None}}
                 node = await self._api.patch(NODE, "", self._node, body)
         await self.stand(node, now, problem=problem)
 
     async def stand(self, node: Json, now: float, stopping: bool = False, problem: str = "") -> None:
-        """Say that the node is ready, or that it is not any more. `node` is the Node as it was seen last."""
-        known = [one for one in (node.get("status") or {}).get("conditions") or [] if isinstance(one, dict)]
-        status = node_status(self._port, self._member, known, now, stopping, problem)
+        """Write the Node's status: ready, or not (`stopping`, `problem`). `node`: the Node object as last seen."""
+        conditions = [
+            condition for condition in (node.get("status") or {}).get("conditions") or [] if isinstance(condition, dict)
+        ]
+        status = node_status(self._port, self._member, conditions, now, stopping, problem)
         await self._api.patch(NODE, "", self._node, {"status": status}, "status")
 
     async def go(self, now: float) -> None:
-        """Nothing is to be placed here any more."""
+        """Cordon the Node and set it not ready: no more pods are scheduled here."""
         body = {"metadata": {"annotations": {CORDONED: "true"}}, "spec": {"unschedulable": True}}
         with contextlib.suppress(NotFound):
             await self.stand(await self._api.patch(NODE, "", self._node, body), now, stopping=True)
 
     async def withdraw(self) -> bool:
-        """Delete the Node object if a life of this node has made it. Did it?"""
+        """Delete the Node object if this node has created it. Returns False when it has not."""
         try:
             node = await self._api.get(NODE, "", self._node)
             if not marked(node, MADE):
@@ -78,58 +81,59 @@ class Cluster:
         return True
 
     def node(self, replaced: ReplacedHandler, changed: ChangedHandler) -> Reflector[Json]:
-        """The watch of the node's own object."""
-        return self._feed(NODE, f"metadata.name={self._node}", replaced, changed)
+        """The watch of this node's Node object."""
+        return self._reflector(NODE, f"metadata.name={self._node}", replaced, changed)
 
     # Pods and Services.
 
     def pods(self, replaced: ReplacedHandler, changed: ChangedHandler) -> Reflector[Json]:
-        """The watch of the pods that are placed on this node."""
-        return self._feed(POD, f"spec.nodeName={self._node}", replaced, changed)
+        """The watch of the pods that are scheduled to this node."""
+        return self._reflector(POD, f"spec.nodeName={self._node}", replaced, changed)
 
     def services(self, replaced: ReplacedHandler, changed: ChangedHandler) -> Reflector[Json]:
         """The watch of all Services."""
-        return self._feed(SERVICE, "", replaced, changed)
+        return self._reflector(SERVICE, "", replaced, changed)
 
-    def _feed(self, gvk: GVK, fields: str, replaced: ReplacedHandler, changed: ChangedHandler) -> Reflector[Json]:
-        """`replaced` hears of all objects after a list, `changed` of each watch event."""
+    def _reflector(self, gvk: GVK, fields: str, replaced: ReplacedHandler, changed: ChangedHandler) -> Reflector[Json]:
+        """`replaced` is called with all objects after a list, `changed` with type and object of each watch event."""
 
-        def apply(said: StoreEvent[Json]) -> None:
-            if isinstance(said, ListReplaced):
-                replaced(list(said.objs))
-            elif isinstance(said, ObjectChanged):
-                changed(said.type, said.obj)
+        def apply(event: StoreEvent[Json]) -> None:
+            if isinstance(event, ListReplaced):
+                replaced(list(event.objs))
+            elif isinstance(event, ObjectChanged):
+                changed(event.type, event.obj)
 
-        def refused(why: str) -> None:
-            self.say(f"node: watching {gvk.plural}: {why}")
+        def refused(reason: str) -> None:
+            self.say(f"node: watching {gvk.plural}: {reason}")
 
-        source = WatchTarget(gvk, selection=Selection("", fields))
+        target = WatchTarget(gvk, selection=Selection("", fields))
         return Reflector(
-            self._api, source, dict_adapter(api_version=gvk.api_version, kind=gvk.kind), apply, on_refused=refused
+            self._api, target, dict_adapter(api_version=gvk.api_version, kind=gvk.kind), apply, on_refused=refused
         )
 
     async def fetch(self, namespace: str, refs: set[Ref]) -> dict[Ref, Json | None]:
-        """The ConfigMaps and Secrets of those names; None for one that is not there."""
-        found: dict[Ref, Json | None] = {}
+        """The ConfigMaps and Secrets in `refs`; None for one that does not exist."""
+        objects: dict[Ref, Json | None] = {}
         for kind, name in sorted(refs):
-            ask = partial(self._api.get, _KINDS[kind], namespace, name)
+            request = partial(self._api.get, _GVKS[kind], namespace, name)
             try:
-                found[kind, name] = await self._keep_trying(ask)
+                objects[kind, name] = await self._retry(request)
             except NotFound:
-                found[kind, name] = None
-        return found
+                objects[kind, name] = None
+        return objects
 
     async def changes(self, namespace: str, ref: Ref, seen: Json | None) -> None:
-        """Wait until that object is another than `seen`, or there at all. No polling: a watch of this one name."""
+        """Wait until the object exists with a resourceVersion other than that of `seen`. Without polling: by a watch
+        of this name."""
         kind, name = ref
-        clock, backoff = asyncio.get_running_loop().time, WatchBackoff(_SHORTEST, _LONGEST)
+        clock, backoff = asyncio.get_running_loop().time, WatchBackoff(_MIN_DELAY, _MAX_DELAY)
         while True:
             try:
-                listed = await self._api.list(_KINDS[kind], namespace, "", f"metadata.name={name}")
-                if any(revision_of(one) != revision_of(seen or {}) for one in listed.get("items") or []):
+                listed = await self._api.list(_GVKS[kind], namespace, "", f"metadata.name={name}")
+                if any(revision_of(obj) != revision_of(seen or {}) for obj in listed.get("items") or []):
                     return
                 began = clock()
-                watch = self._api.watch(_KINDS[kind], namespace, revision_of(listed), "", f"metadata.name={name}")
+                watch = self._api.watch(_GVKS[kind], namespace, revision_of(listed), "", f"metadata.name={name}")
                 async with aclosing(watch) as stream:
                     async for line in stream:
                         if decode(line).get("type") in ("ADDED", "MODIFIED"):
@@ -140,75 +144,78 @@ class Cluster:
                 await asyncio.sleep(backoff.next_delay(error.retry_after if isinstance(error, Unavailable) else None))
 
     async def token(self, pod: Json, asked: TokenAsked) -> tuple[str, float]:
-        """A token of the pod's service account, bound to the pod, and when it expires. Raises ApiError, ValueError."""
+        """A token of the pod's service account, bound to the pod, and its expiry (Unix time). Raises ApiError,
+        ValueError."""
         meta, account = pod["metadata"], str((pod.get("spec") or {}).get("serviceAccountName") or "default")
-        bound = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": uid_of(pod)}
+        bound_ref = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": uid_of(pod)}
         body: Json = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
             "metadata": {"name": account},
-            "spec": {"expirationSeconds": asked.seconds, "boundObjectRef": bound},
+            "spec": {"expirationSeconds": asked.seconds, "boundObjectRef": bound_ref},
         }
         body["spec"]["audiences"] = [asked.audience] if asked.audience else []
-        ask = partial(self._api.create, SERVICE_ACCOUNT, meta["namespace"], body, "token")
-        status = (await self._keep_trying(ask)).get("status") or {}
-        end = parse_time(str(status.get("expirationTimestamp")))
-        if not status.get("token") or end is None:
+        request = partial(self._api.create, SERVICE_ACCOUNT, meta["namespace"], body, "token")
+        status = (await self._retry(request)).get("status") or {}
+        expiry = parse_time(str(status.get("expirationTimestamp")))
+        if not status.get("token") or expiry is None:
             raise ValueError("the API server answered without a token and its expirationTimestamp")
-        return str(status["token"]), end
+        return str(status["token"]), expiry
 
     async def write_status(self, pod: Json, status: Json) -> Json | None:
-        """Merge the status into the pod as we know it. None when it is gone; Conflict when it has changed since."""
+        """Patch the status of the pod at its resourceVersion. Returns the pod, None when it is deleted; raises
+        Conflict when it has changed, ApiError when the status is refused."""
         meta = pod["metadata"]
         body = {"metadata": {"uid": uid_of(pod), "resourceVersion": revision_of(pod)}, "status": status}
-        ask = partial(self._api.patch, POD, meta["namespace"], meta["name"], body, "status")
+        request = partial(self._api.patch, POD, meta["namespace"], meta["name"], body, "status")
         try:
-            return await self._keep_trying(ask, self._told)
+            return await self._retry(request, self._report_authorization_error)
         except NotFound:
             return None
 
     async def end_pod(self, pod: Json, reason: str, message: str) -> None:
-        """Write that the pod has failed, with that reason, whatever else has been written. Nothing when it is gone."""
-        meta, status = pod["metadata"], {"phase": "Failed", "reason": reason, "message": message[:_LONGEST_MESSAGE]}
-        ask = partial(self._api.patch, POD, meta["namespace"], meta["name"], {"status": status}, "status")
+        """Write the phase Failed with that reason, whatever the resourceVersion of the pod. No effect when it is
+        deleted."""
+        meta, status = pod["metadata"], {"phase": "Failed", "reason": reason, "message": message[:_MAX_MESSAGE]}
+        request = partial(self._api.patch, POD, meta["namespace"], meta["name"], {"status": status}, "status")
         if await self.pod(pod) is not None:
             with contextlib.suppress(NotFound):
-                await self._keep_trying(ask, self._told)
+                await self._retry(request, self._report_authorization_error)
 
     async def pod(self, pod: Json) -> Json | None:
-        """The pod as it is now; None when it is gone, or another has its name."""
+        """The pod as it is now; None when it is deleted or when another pod has its name."""
         meta = pod["metadata"]
         try:
-            ask = partial(self._api.get, POD, meta["namespace"], meta["name"])
-            found = await self._keep_trying(ask, self._told)
+            request = partial(self._api.get, POD, meta["namespace"], meta["name"])
+            current = await self._retry(request, self._report_authorization_error)
         except NotFound:
             return None
-        return found if uid_of(found) == uid_of(pod) else None
+        return current if uid_of(current) == uid_of(pod) else None
 
     async def forget(self, pod: Json) -> None:
-        """Delete the object of a pod that has been stopped."""
+        """Delete the object of a stopped pod, with a grace period of 0."""
         meta = pod["metadata"]
         with contextlib.suppress(NotFound, Conflict):
-            ask = partial(
+            request = partial(
                 self._api.delete, POD, meta["namespace"], meta["name"], uid=uid_of(pod), grace_period_seconds=0
             )
-            await self._keep_trying(ask, self._told)
+            await self._retry(request, self._report_authorization_error)
 
     async def write_event(self, pod: Json, event: PodEvent, now: float) -> None:
-        """One try: an event is for people, nothing depends on it."""
-        at, namespace = format_time(now), namespace_of(pod)
-        about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name_of(pod), "uid": uid_of(pod)}
+        """Create an Event, without a retry: nothing depends on it."""
+        timestamp, namespace = format_time(now), namespace_of(pod)
+        involved = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name_of(pod), "uid": uid_of(pod)}
         body: Json = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"namespace": namespace, "name": f"{name_of(pod)[:200]}.{time.time_ns():x}"},
-            "involvedObject": {**about, **({"fieldPath": event.field} if event.field else {})},
+            "involvedObject": {**involved, **({"fieldPath": event.field} if event.field else {})},
             "type": event.type,
             "reason": event.reason,
-            "message": event.message[:_LONGEST_MESSAGE],
+            "message": event.message[:_MAX_MESSAGE],
             "count": 1,
-            "firstTimestamp": at,
-            "lastTimestamp": at,
+            "firstTimestamp": timestamp,
+            "lastTimestamp": timestamp,
             "source": {"component": "kubelet", "host": self._node},
             "reportingComponent": "kubelet",
             "reportingInstance": self._node,
@@ -218,23 +225,25 @@ class Cluster:
         except ApiError as error:
             log.debug("event not written pod=%s reason=%s error=%s", name_of(pod), event.reason, error)
 
-    def _told(self, error: ApiError) -> bool:
-        """Rights and tokens can be given back: what a pod has come to is still true then."""
-        if error.code in (401, 403) and str(error) not in self._refusals:
-            self._refusals.add(str(error))
+    def _report_authorization_error(self, error: ApiError) -> bool:
+        """Print a 401 or 403 once; True for these codes. The write is retried, because permissions and tokens can be
+        restored."""
+        if error.code in (401, 403) and str(error) not in self._reported_errors:
+            self._reported_errors.add(str(error))
             self.say(f"node: {error}")
         return error.code in (401, 403)
 
     @staticmethod
-    async def _keep_trying(
-        ask: Callable[[], Awaitable[Json]], passing: Callable[[ApiError], bool] = lambda error: False
+    async def _retry(
+        request: Callable[[], Awaitable[Json]], is_retryable: Callable[[ApiError], bool] = lambda error: False
     ) -> Json:
-        """Until it is answered. `passing` says of other errors that they pass, too."""
-        backoff = Backoff(_SHORTEST, _LONGEST)
+        """Retry `request` while the API server is unavailable, or `is_retryable` is true of its error. Raises
+        ApiError."""
+        backoff = Backoff(_MIN_DELAY, _MAX_DELAY)
         while True:
             try:
-                return await ask()
+                return await request()
             except ApiError as error:
-                if not isinstance(error, Unavailable) and not passing(error):
+                if not isinstance(error, Unavailable) and not is_retryable(error):
                     raise
                 await asyncio.sleep(backoff.next_delay(error.retry_after if isinstance(error, Unavailable) else None))

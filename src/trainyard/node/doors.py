@@ -1,10 +1,10 @@
-"""Who may ask the node's HTTP face, and how it speaks to them. Other users of this machine can reach loopback, too.
+"""Authentication of clients of the node's kubelet API: other users of this machine can connect to loopback, too.
 
-    token          plain HTTP for the embedded API server, which has the node's token
-    certificate    TLS for a real API server, which shows a certificate; its common name is one of a few
+    token          plain HTTP for the embedded API server, which has the node's bearer token
+    certificate    TLS for a real API server with a client certificate, whose common name must be in a list
 
-Rule: who cannot be told from a stranger is one. Without a token, or an authority to judge certificates by, nobody is
-let in."""
+Rule: a client that cannot be authenticated is refused. Without a token, or a CA for client certificates, every request
+is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 API_SERVERS = ("kube-apiserver-kubelet-client", "system:kube-apiserver", "kube-apiserver")
-"""What the certificates are called that API servers show to kubelets."""
+"""Common names of the client certificates that API servers use for kubelets."""
 
 
 class Door(Protocol):
@@ -29,48 +29,48 @@ class Door(Protocol):
         """The TLS context to listen with, None for plain HTTP."""
 
     def refusal(self, request: web.BaseRequest) -> str:
-        """Why the one who asks is not let in, "" when he is."""
+        """Why the request is refused, "" when it is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenDoor:
-    """For whoever holds the token."""
+    """Allows requests with the bearer token."""
 
     token: str = field(repr=False)
     secure: ssl.SSLContext | None = None
 
     def refusal(self, request: web.BaseRequest) -> str:
-        given = request.headers.get("Authorization", "")
-        said = given.encode("utf-8", "surrogateescape")  # as it came, whatever bytes it has
-        known = bool(self.token) and hmac.compare_digest(said, f"Bearer {self.token}".encode())
-        return "" if known else "Unauthorized"
+        header = request.headers.get("Authorization", "")
+        credentials = header.encode("utf-8", "surrogateescape")  # the header's bytes as received, also invalid UTF-8
+        matches = bool(self.token) and hmac.compare_digest(credentials, f"Bearer {self.token}".encode())
+        return "" if matches else "Unauthorized"
 
 
 class CertificateDoor(msgspec.Struct, frozen=True):
-    """For whoever shows a certificate of the authority that `secure` trusts, with one of these common names."""
+    """Allows clients with a certificate of the CA that `secure` trusts, with one of these common names."""
 
     secure: ssl.SSLContext | None
     names: Iterable[str] = API_SERVERS
 
     def refusal(self, request: web.BaseRequest) -> str:
-        shown = request.get_extra_info("peercert")
-        return stranger(shown, self.names)
+        certificate = request.get_extra_info("peercert")
+        return stranger(certificate, self.names)
 
 
 def stranger(shown: object, names: Iterable[str]) -> str:
-    """What is wrong with a certificate as Python's ssl tells it (it has been verified), "" when nothing is."""
+    """Why a client certificate (verified, as from `SSLSocket.getpeercert`) is refused, "" when it is allowed."""
     if not isinstance(shown, dict) or not shown:
         return "show the API server's client certificate (its flag --kubelet-client-certificate)"
-    called = [str(value) for part in shown.get("subject", ()) for key, value in part if key == "commonName"]
-    if not set(called) & set(names):
-        known = ", ".join(names)
-        return f"a certificate for {', '.join(called) or 'nobody'} is not an API server's; known are: {known}"
+    common_names = [str(value) for part in shown.get("subject", ()) for key, value in part if key == "commonName"]
+    if not set(common_names) & set(names):
+        accepted = ", ".join(names)
+        return f"a certificate for {', '.join(common_names) or 'nobody'} is not an API server's; known are: {accepted}"
     return ""
 
 
 def secured(context: ssl.SSLContext, authority: bytes) -> ssl.SSLContext:
-    """The same context, which judges the certificates that clients show by that authority (PEM), if they show any."""
-    context.verify_mode = ssl.CERT_OPTIONAL  # who shows none is refused in words, not by a broken handshake
+    """The same context, changed to verify client certificates with the CA certificates `authority` (PEM)."""
+    context.verify_mode = ssl.CERT_OPTIONAL  # a client without one gets a 401 with a message, not a failed handshake
     if authority:
         context.load_verify_locations(cadata=authority.decode("ascii", "replace"))
     return context

@@ -1,9 +1,11 @@
-"""The events of a pod, as a kubelet words them: which ones a step of its lifecycle gives, and how they are written.
+"""The Events of a pod, with the kubelet's reasons and messages: which ones a lifecycle step gives, and how they are
+written.
 
 Rules:
-- Only for pods that belong to no training job (label OWNER): the operator writes the events of a job, and the requests
-  of its life are bounded.
-- Best effort, in their order, the same words once in ten minutes: a container that fails for ever costs little."""
+- Only for pods that belong to no training job (label OWNER): the operator writes the Events of a job, and the number of
+  requests per job is bounded.
+- Best effort, in order, and an equal Event at most once in ten minutes: a container that always fails costs few
+  requests."""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from trainyard.node import lifecycle
 from trainyard.node.lifecycle import At
 
 SILENCE = 600.0
-_LONGEST_LINE = 100
+_MAX_QUEUED = 100
 
 
 class PodEvent(NamedTuple):
@@ -28,22 +30,24 @@ class PodEvent(NamedTuple):
 def of_step(
     before: lifecycle.Pod, after: lifecycle.Pod, event: lifecycle.Event, images: Mapping[str, str]
 ) -> list[PodEvent]:
-    """What to say of a step from `before` to `after`; `images` has the image of each container."""
-    found: list[PodEvent] = []
+    """The Events of a step from `before` to `after`. `images`: container name -> image."""
+    pod_events: list[PodEvent] = []
     for old in before.containers:
         new = after.named(old.name)
         field = f"spec.{'initContainers' if old.init else 'containers'}{{{old.name}}}"
-        found += [PodEvent(*words, field) for words in _of_container(after, old, new, event, images.get(old.name, ""))]
+        pod_events += [
+            PodEvent(*parts, field) for parts in _container_events(after, old, new, event, images.get(old.name, ""))
+        ]
         if before.kill_at is None and after.kill_at is not None and old.at is At.RUNNING:
-            found.append(PodEvent("Normal", "Killing", f"Stopping container {old.name}", field))
-    return found
+            pod_events.append(PodEvent("Normal", "Killing", f"Stopping container {old.name}", field))
+    return pod_events
 
 
-def _of_container(
+def _container_events(
     pod: lifecycle.Pod, old: lifecycle.Container, new: lifecycle.Container, event: lifecycle.Event, image: str
 ) -> Iterable[tuple[str, str, str]]:
-    mine = getattr(event, "container", "") == old.name
-    if mine and isinstance(event, lifecycle.Started):
+    concerns = getattr(event, "container", "") == old.name
+    if concerns and isinstance(event, lifecycle.Started):
         pulled = old.reason == "PullingImage"
         text = (
             f'Successfully pulled image "{image}"'
@@ -53,9 +57,9 @@ def _of_container(
         yield "Normal", "Pulled", text
         yield "Normal", "Created", f"Created container: {old.name}"
         yield "Normal", "Started", f"Started container {old.name}"
-    if mine and isinstance(event, lifecycle.Blocked):
+    if concerns and isinstance(event, lifecycle.Blocked):
         yield _blocked(event, image)
-    if mine and isinstance(event, lifecycle.Ended) and old.at is At.STARTING:
+    if concerns and isinstance(event, lifecycle.Ended) and old.at is At.STARTING:
         yield "Warning", "Failed", f"Error: {event.message}"
     if new.at is At.PAUSING and old.at is not At.PAUSING and new.due > event.now:
         text = f"Back-off restarting failed container {old.name} in pod {pod.name}({pod.uid})"
@@ -73,27 +77,27 @@ def _blocked(event: lifecycle.Blocked, image: str) -> tuple[str, str, str]:
 
 
 class EventWriter:
-    """`put` queues events of one pod, `run` writes what is queued."""
+    """Queues the Events of one pod (`put`) and writes them (`run`)."""
 
     def __init__(self, write: Callable[[PodEvent], Awaitable[None]], now: Callable[[], float]) -> None:
         self._write, self._now = write, now
-        self._line: deque[PodEvent] = deque(maxlen=_LONGEST_LINE)
+        self._queue: deque[PodEvent] = deque(maxlen=_MAX_QUEUED)
         self._written: dict[PodEvent, float] = {}
-        self._busy = False
+        self._writing = False
 
     def put(self, events: Iterable[PodEvent]) -> bool:
-        """True when `run` must be called."""
+        """Queue events, except those written recently. Returns True when `run` must be called."""
         now = self._now()
         for event in events:
             if now - self._written.get(event, -SILENCE) >= SILENCE:
                 self._written[event] = now
-                self._line.append(event)
-        return bool(self._line) and not self._busy
+                self._queue.append(event)
+        return bool(self._queue) and not self._writing
 
     async def run(self) -> None:
-        self._busy = True
+        self._writing = True
         try:
-            while self._line:
-                await self._write(self._line.popleft())
+            while self._queue:
+                await self._write(self._queue.popleft())
         finally:
-            self._busy = False
+            self._writing = False

@@ -1,13 +1,13 @@
 """One exec session: a program in a running container on one side, a WebSocket with the kubelet's channels on the other.
 
-Each frame is one byte that names the channel, and then bytes: 0 stdin, 1 stdout, 2 stderr, 3 how it ended (a Status),
-4 a new size of the terminal (JSON). In the subprotocol v5 the frame [255, 0] says that stdin has ended.
+Each frame is one byte with the channel, then the payload: 0 stdin, 1 stdout, 2 stderr, 3 the result (a Status), 4 a new
+size of the terminal (JSON). In the subprotocol v5 the frame [255, 0] closes stdin.
 
 Rules:
-- Bytes are passed on as they are. Who reads slowly slows the program down, and the other way round.
-- The session is over when the program has ended and what it had written by then has been sent. A daemon that keeps
-  the pipes open does not hold it up.
-- A session that is closed early closes its streams, nothing more: the program belongs to the container."""
+- Payloads are forwarded unchanged, with back-pressure in both directions.
+- The session is over when the program has ended and its output until then has been sent. A daemon that keeps the pipes
+  open does not delay this.
+- When the client disconnects, only the streams are closed: the program belongs to the container and goes on."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from trainyard.objects import Json
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 LARGEST_FRAME = 16 << 20
-_PIECE = 1 << 15
-_MOST_AFTER_THE_END = 1 << 20  # what a pipe may still hold when its program has ended; a daemon may go on writing
-_TERMINAL_SETTLES = 0.05  # seconds: the kernel passes on what was written to a terminal a moment later
+_READ_SIZE = 1 << 15
+_MAX_BYTES_AFTER_EXIT = 1 << 20  # bytes: a pipe may hold as much when its program has ended
+_TERMINAL_DRAIN_SECONDS = 0.05  # seconds: output of a terminal can be read only a moment after its write
 
-Streams = tuple[int, int, int, int]  # stdin, stdout, stderr of the program, and the pipe for what becomes of it
+Streams = tuple[int, int, int, int]  # stdin, stdout, stderr of the program, and the pipe for its result
 Start = Callable[[Streams], Awaitable[None]]
 
 
@@ -48,23 +48,24 @@ class Asked(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, query: Mapping[str, str], command: list[str]) -> Asked:
-        """The kubelet's parameters. Raises ValueError in its words."""
+        """From the query parameters of the kubelet API. Raises ValueError with the kubelet's messages."""
 
         def is_set(name: str) -> bool:
             return query.get(name, "").lower() in ("1", "true")
 
         tty = is_set("tty")
-        asked = cls(command, is_set("input"), is_set("output"), is_set("error") and not tty, tty)
+        request = cls(command, is_set("input"), is_set("output"), is_set("error") and not tty, tty)
         if not command or not command[0]:
             raise ValueError("you must specify at least 1 command for the container")
-        if not (asked.stdin or asked.stdout or asked.stderr):
+        if not (request.stdin or request.stdout or request.stderr):
             raise ValueError("you must specify at least 1 of stdin, stdout, stderr")
-        return asked
+        return request
 
 
 @dataclass(slots=True)
 class Ends:
-    """Both ends of a session's streams: `theirs` go to the program; `outputs` and `stdin` are ours."""
+    """File descriptors of a session's streams. `theirs` go to the program; all others are the session's ends of them:
+    the `result` pipe, `stdin` and `terminal` (-1 for none), `outputs`."""
 
     theirs: Streams
     result: int
@@ -73,7 +74,7 @@ class Ends:
     terminal: int = -1
 
     def let_go(self) -> None:
-        """Close what the program has by now."""
+        """Close the program's ends: the program has its own copies."""
         _close(*self.theirs)
 
     def close(self) -> None:
@@ -93,27 +94,30 @@ def _close(*fds: int) -> None:
 
 
 def open_ends(asked: Asked) -> Ends:
-    """Pipes, or a terminal; what nobody asked for is /dev/null. Ours never block."""
-    result, told = os.pipe()
+    """Open pipes, or a terminal; streams that are not requested are /dev/null. The session's ends are non-blocking."""
+    result_read, result_write = os.pipe()
     if asked.tty:
-        ours, theirs = os.openpty()
+        terminal, program_fd = os.openpty()
         ends = Ends(
-            (theirs, theirs, theirs, told), result, terminal=ours, outputs={ours: STDOUT} if asked.stdout else {}
+            (program_fd, program_fd, program_fd, result_write),
+            result_read,
+            terminal=terminal,
+            outputs={terminal: STDOUT} if asked.stdout else {},
         )
-        ends.stdin = os.dup(ours) if asked.stdin else -1
+        ends.stdin = os.dup(terminal) if asked.stdin else -1
     else:
-        nothing = os.open(os.devnull, os.O_RDWR)
-        inner, outer = os.pipe() if asked.stdin else (nothing, -1)
-        given, outputs = [inner], {}
-        for channel, wanted in ((STDOUT, asked.stdout), (STDERR, asked.stderr)):
-            fd, written = os.pipe() if wanted else (-1, nothing)
-            given.append(written)
-            if wanted:
+        devnull = os.open(os.devnull, os.O_RDWR)
+        stdin_read, stdin_write = os.pipe() if asked.stdin else (devnull, -1)
+        program_fds, outputs = [stdin_read], {}
+        for channel, requested in ((STDOUT, asked.stdout), (STDERR, asked.stderr)):
+            fd, write_fd = os.pipe() if requested else (-1, devnull)
+            program_fds.append(write_fd)
+            if requested:
                 outputs[fd] = channel
-        if nothing not in given:
-            os.close(nothing)
-        ends = Ends((given[0], given[1], given[2], told), result, outer, outputs)
-    for fd in (result, ends.stdin, *ends.outputs):
+        if devnull not in program_fds:
+            os.close(devnull)
+        ends = Ends((program_fds[0], program_fds[1], program_fds[2], result_write), result_read, stdin_write, outputs)
+    for fd in (result_read, ends.stdin, *ends.outputs):
         if fd >= 0:
             os.set_blocking(fd, False)
     return ends
@@ -128,16 +132,16 @@ class Socket(Protocol):
 
 class Session:
     def __init__(self, socket: Socket, asked: Asked) -> None:
-        self._socket, self._asked = socket, asked
-        self._ended = asyncio.Event()
+        self._socket, self._request = socket, asked
+        self._program_ended = asyncio.Event()
 
     async def run(self, start: Start) -> None:
-        """Start the program and serve it until its end, or until the client is gone."""
-        ends = open_ends(self._asked)
+        """Start the program and forward its streams until it ends or the client disconnects."""
+        ends = open_ends(self._request)
         try:
             try:
-                # As the kubelet does: an empty frame says that the streams are there.
-                await self._send(STDOUT if self._asked.stdout else STDERR if self._asked.stderr else ERROR, b"")
+                # As the kubelet does: an empty frame means that the streams are open.
+                await self._send(STDOUT if self._request.stdout else STDERR if self._request.stderr else ERROR, b"")
                 await start(ends.theirs)
             except (Failed, SandboxError) as error:
                 await self._send(ERROR, json.dumps(internal_error(str(error))).encode())
@@ -146,81 +150,83 @@ class Session:
                 ends.let_go()
             await self._serve(ends)
         except ConnectionError:
-            pass  # the client is gone, and the program goes on without it
+            pass  # the client has disconnected, and the program goes on without it
         finally:
             ends.close()
 
     async def _serve(self, ends: Ends) -> None:
-        listening = asyncio.ensure_future(self._listen(ends))
-        serving = asyncio.ensure_future(self._pass_on(ends))
+        receiving = asyncio.ensure_future(self._receive_frames(ends))
+        forwarding = asyncio.ensure_future(self._forward_output(ends))
         try:
-            await asyncio.wait((listening, serving), return_when=asyncio.FIRST_COMPLETED)
-            if serving.done():
-                await self._send(ERROR, json.dumps(serving.result()).encode())
-            elif (error := listening.exception()) is not None:
+            await asyncio.wait((receiving, forwarding), return_when=asyncio.FIRST_COMPLETED)
+            if forwarding.done():
+                await self._send(ERROR, json.dumps(forwarding.result()).encode())
+            elif (error := receiving.exception()) is not None:
                 raise error
         finally:
-            for task in (listening, serving):
+            for task in (receiving, forwarding):
                 task.cancel()
-            await asyncio.gather(listening, serving, return_exceptions=True)
+            await asyncio.gather(receiving, forwarding, return_exceptions=True)
 
-    async def _pass_on(self, ends: Ends) -> Json:
-        """Everything that the program says, and then how it ended."""
-        outputs = [asyncio.ensure_future(self._output(fd, channel)) for fd, channel in ends.outputs.items()]
+    async def _forward_output(self, ends: Ends) -> Json:
+        """Forward the output of the program until it ends; returns the Status of its end."""
+        outputs = [asyncio.ensure_future(self._copy_output(fd, channel)) for fd, channel in ends.outputs.items()]
         try:
-            said = await _everything(ends.result)
-            self._ended.set()
+            result = await _read_to_end(ends.result)
+            self._program_ended.set()
             await asyncio.gather(*outputs)
         finally:
-            for one in outputs:
-                one.cancel()
-        outcome = Outcome.read(said)
+            for task in outputs:
+                task.cancel()
+        outcome = Outcome.read(result)
         if outcome.failed:
-            await self._complain(outcome.failed)
-        return outcome.status(self._asked.command)
+            await self._send_start_error(outcome.failed)
+        return outcome.status(self._request.command)
 
-    async def _complain(self, message: str) -> None:
-        """A program that cannot be run has nothing to say; a person at the other end would see a number only."""
-        if self._asked.stderr:
+    async def _send_start_error(self, message: str) -> None:
+        """Send the reason why a program could not be run as output: clients show only the exit code of the Status."""
+        if self._request.stderr:
             await self._send(STDERR, f"{message}\n".encode())
-        elif self._asked.tty and self._asked.stdout:
+        elif self._request.tty and self._request.stdout:
             await self._send(STDOUT, f"{message}\r\n".encode())
 
-    async def _output(self, fd: int, channel: int) -> None:
-        left = _MOST_AFTER_THE_END
-        while left > 0:
-            ended = self._ended.is_set()  # asked before reading: what was written until then is read
+    async def _copy_output(self, fd: int, channel: int) -> None:
+        remaining = _MAX_BYTES_AFTER_EXIT
+        while remaining > 0:
+            ended = self._program_ended.is_set()  # checked before reading: output written before the end is read
             try:
-                piece = os.read(fd, _PIECE)
+                piece = os.read(fd, _READ_SIZE)
             except BlockingIOError:
-                if ended and not (self._asked.tty and await self._readable(fd, _TERMINAL_SETTLES)):
+                if ended and not (self._request.tty and await self._readable(fd, _TERMINAL_DRAIN_SECONDS)):
                     return
                 if not ended:
                     await self._readable(fd, None)
                 continue
-            except OSError:  # a terminal that nobody has open any more
+            except OSError:  # EIO: no process has the terminal open any more
                 return
             if not piece:
                 return
-            left -= len(piece) if ended else 0
+            remaining -= len(piece) if ended else 0
             await self._send(channel, piece)
 
     async def _readable(self, fd: int, seconds: float | None) -> bool:
-        """Wait until there is something to read, the program has ended, or the time is over; is there something?"""
+        """Wait until `fd` is readable, the program has ended, or `seconds` are over. Returns whether it is readable."""
         loop = asyncio.get_running_loop()
-        there: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(fd, _wake, there)
-        ended = asyncio.ensure_future(self._ended.wait()) if seconds is None else None
+        readable: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(fd, _resolve, readable)
+        ended = asyncio.ensure_future(self._program_ended.wait()) if seconds is None else None
         try:
-            await asyncio.wait([one for one in (there, ended) if one], timeout=seconds, return_when="FIRST_COMPLETED")
-            return there.done()
+            await asyncio.wait(
+                [waiter for waiter in (readable, ended) if waiter], timeout=seconds, return_when="FIRST_COMPLETED"
+            )
+            return readable.done()
         finally:
             loop.remove_reader(fd)
             if ended:
                 ended.cancel()
 
-    async def _listen(self, ends: Ends) -> None:
-        """What the client says, until it is gone."""
+    async def _receive_frames(self, ends: Ends) -> None:
+        """Handle the frames of the client until it disconnects."""
         while True:
             message = await self._socket.receive()
             if message.type == WSMsgType.TEXT:
@@ -231,25 +237,25 @@ class Session:
                 return
             channel = frame[0] if frame else -1
             if channel == STDIN and ends.stdin >= 0:
-                await self._input(ends, frame[1:])
+                await self._write_stdin(ends, frame[1:])
             elif channel == RESIZE and ends.terminal >= 0:
                 _resize(ends.terminal, frame[1:])
             elif channel == CLOSE and frame[1:] == bytes([STDIN]):
                 ends.close_stdin()
 
-    async def _input(self, ends: Ends, piece: bytes) -> None:
+    async def _write_stdin(self, ends: Ends, piece: bytes) -> None:
         loop = asyncio.get_running_loop()
         while piece:
             try:
                 piece = piece[os.write(ends.stdin, piece) :]
             except BlockingIOError:
-                room: asyncio.Future[None] = loop.create_future()
-                loop.add_writer(ends.stdin, _wake, room)
+                writable: asyncio.Future[None] = loop.create_future()
+                loop.add_writer(ends.stdin, _resolve, writable)
                 try:
-                    await room
+                    await writable
                 finally:
                     loop.remove_writer(ends.stdin)
-            except OSError:  # nobody reads it any more
+            except OSError:  # the program has closed its stdin
                 ends.close_stdin()
                 return
 
@@ -257,39 +263,39 @@ class Session:
         await self._socket.send_bytes(bytes([channel]) + data)
 
 
-def _wake(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
-def _resize(terminal: int, said: bytes) -> None:
+def _resize(terminal: int, payload: bytes) -> None:
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, struct.error, OSError):
-        size = json.loads(said)
+        size = json.loads(payload)
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", int(size["Height"]), int(size["Width"]), 0, 0))
 
 
-async def _everything(fd: int) -> bytes:
-    """All that comes through a pipe until its other end is closed."""
+async def _read_to_end(fd: int) -> bytes:
+    """Read a non-blocking pipe until its other end is closed."""
     loop = asyncio.get_running_loop()
-    found = b""
+    data = b""
     while True:
         try:
-            piece = os.read(fd, _PIECE)
+            piece = os.read(fd, _READ_SIZE)
         except BlockingIOError:
-            there: asyncio.Future[None] = loop.create_future()
-            loop.add_reader(fd, _wake, there)
+            readable: asyncio.Future[None] = loop.create_future()
+            loop.add_reader(fd, _resolve, readable)
             try:
-                await there
+                await readable
             finally:
                 loop.remove_reader(fd)
             continue
         if not piece:
-            return found
-        found += piece
+            return data
+        data += piece
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a program. `failed`: why it could not be run. `begun`: the container's init took it."""
+    """The result of a program. `failed`: why it could not be run. `begun`: the container's init has forked it."""
 
     code: int
     failed: str = ""
@@ -297,7 +303,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, said: bytes) -> Outcome:
-        """The lines of the init's pipe (hub/init.py). Without a code the container ended first, and all with it."""
+        """From the lines of the result pipe (hub/init.py). Without a code the container ended before the program."""
         lines: dict[str, Any] = {}
         for line in said.splitlines():
             lines |= json.loads(line)
@@ -311,18 +317,18 @@ class Outcome(msgspec.Struct, frozen=True):
             return internal_error("the container ended before the program was started")
         if self.code == 0:
             return {"metadata": {}, "status": "Success"}
-        why = self.failed or f"error executing command [{' '.join(command)}], exit code {self.code}"
+        reason = self.failed or f"error executing command [{' '.join(command)}], exit code {self.code}"
         return {
             "metadata": {},
             "status": "Failure",
-            "message": f"command terminated with non-zero exit code: {why}",
+            "message": f"command terminated with non-zero exit code: {reason}",
             "reason": "NonZeroExitCode",
             "details": {"causes": [{"reason": "ExitCode", "message": str(self.code)}]},
         }
 
 
 def internal_error(why: str) -> Json:
-    """What the client gets when there was no program whose exit code could be told."""
+    """The Status for a program that was not started, so that there is no exit code."""
     return {
         "metadata": {},
         "status": "Failure",
@@ -334,22 +340,22 @@ def internal_error(why: str) -> Json:
 
 
 def chosen_protocol(offered: str) -> str:
-    """The first of the client's subprotocols that is spoken here, "" when there is none."""
-    return next((one for one in (each.strip() for each in offered.split(",")) if one in PROTOCOLS), "")
+    """The first of the client's subprotocols that is supported, "" when none is."""
+    return next((protocol for protocol in (name.strip() for name in offered.split(",")) if protocol in PROTOCOLS), "")
 
 
 async def show(request: web.Request, output: AsyncGenerator[bytes, None]) -> web.WebSocketResponse:
-    """Upgrade the request and send an output as it comes, until it ends or the client is gone."""
+    """Upgrade the request and send `output` on the stdout channel until it ends or the client disconnects."""
     socket = web.WebSocketResponse(protocols=PROTOCOLS, compress=False, max_msg_size=LARGEST_FRAME, timeout=1.0)
     await socket.prepare(request)
     sending = asyncio.ensure_future(_send_all(socket, output))
-    gone = asyncio.ensure_future(_until_closed(socket))
+    closed = asyncio.ensure_future(_until_closed(socket))
     try:
-        await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((sending, closed), return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (sending, gone):
+        for task in (sending, closed):
             task.cancel()
-        await asyncio.gather(sending, gone, return_exceptions=True)
+        await asyncio.gather(sending, closed, return_exceptions=True)
     with contextlib.suppress(ConnectionError):
         await socket.close()
     return socket
@@ -369,7 +375,7 @@ async def _until_closed(socket: web.WebSocketResponse) -> None:
 
 
 async def serve(request: web.Request, asked: Asked, start: Start) -> web.WebSocketResponse:
-    """Upgrade the request and hold the session."""
+    """Upgrade the request to a WebSocket and run the session."""
     socket = web.WebSocketResponse(protocols=PROTOCOLS, compress=False, max_msg_size=LARGEST_FRAME, timeout=1.0)
     await socket.prepare(request)
     await Session(socket, asked).run(start)

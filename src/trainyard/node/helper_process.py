@@ -1,6 +1,6 @@
-"""The process of the helper program `hub`, which starts all containers and ends with whoever started it.
+"""The process of the helper program `hub`, which starts all containers and ends with the process that started it.
 
-It may be started before a Node is made: it gets ready while the rest of the program is loaded.
+It may be started before the Node is created: then it gets ready while the rest of the program is loaded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from trainyard.node.hub.channel import Channel
 
 PROGRAM = Path(__file__).parent / "hub"
-EXIT_SECONDS = 10.0  # from the end of its socket to its own
+EXIT_SECONDS = 10.0  # from closing its socket to its exit
 
 
 class HelperProcess:
@@ -23,17 +23,17 @@ class HelperProcess:
 
     def __init__(self, mode: str, log: Path) -> None:
         self.mode, self.log = mode, log
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        ours.setblocking(False)
-        self.channel = Channel(ours)
+        runner_end, helper_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        runner_end.setblocking(False)
+        self.channel = Channel(runner_end)
         with (
-            theirs,
+            helper_end,
             os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab") as errors,
         ):
             self._process = subprocess.Popen(
-                # The folder is not read by anyone but a person looking at `ps`.
-                [sys.executable, "-I", "-S", str(PROGRAM), str(theirs.fileno()), mode, str(log.parent)],
-                pass_fds=[theirs.fileno()],
+                # The program does not read the folder: it is only for a person who looks at `ps`.
+                [sys.executable, "-I", "-S", str(PROGRAM), str(helper_end.fileno()), mode, str(log.parent)],
+                pass_fds=[helper_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -46,8 +46,8 @@ class HelperProcess:
         return self._process.pid
 
     def close(self) -> None:
-        """End it and all containers: it exits when its socket ends, and is killed if it does not. May be called again.
-        Blocks for EXIT_SECONDS at most."""
+        """End the process and all containers: it exits when its socket is closed, and is killed if it does not. May be
+        called again. Blocks for EXIT_SECONDS at most."""
         self.channel.sock.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(EXIT_SECONDS)

@@ -1,12 +1,12 @@
-"""Sockets in the node's private folder, each of which leads to one port of one pod.
+"""Unix sockets in the node's private folder, each of which forwards to one port of one pod.
 
-Our own API server uses them for `pods/NAME/proxy` and `services/NAME/proxy`: it runs on this machine, but the networks
-of the pods are not its own.
+The embedded API server uses them for `pods/NAME/proxy` and `services/NAME/proxy`: it runs on this machine, but not in
+the network namespaces of the pods.
 
 Rules:
-- A Unix socket in a folder of mode 0700: nobody else on this machine comes in, as anybody would by a loopback port.
-- A socket is made when it is first asked for and goes with its pod.
-- A connection that the pod does not take is torn at once; whoever dialled sees that."""
+- A Unix socket in a folder of mode 0700: other users of this machine cannot connect, as they could to a loopback port.
+- A socket is created at the first request for it and removed with its pod.
+- A connection that the pod does not accept is aborted at once, and the client gets that error."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from pathlib import Path
 from trainyard.node.streams import Streams, forward
 
 Open = Callable[[str, str, int], Awaitable[Path]]  # namespace, pod, port
-LONGEST = 107  # characters of a Unix socket's path
+LONGEST = 107  # characters of a Unix socket's path (sun_path)
 
 
 class Inlets:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._open: dict[tuple[str, int], tuple[Path, asyncio.Server]] = {}
+        self._sockets: dict[tuple[str, int], tuple[Path, asyncio.Server]] = {}
         self._numbers = itertools.count(1)
 
     async def to(self, uid: str, port: int, dial: Callable[[], Awaitable[Streams]]) -> Path:
-        """The socket that leads to that port of the pod. Raises OSError."""
-        if found := self._open.get((uid, port)):
-            return found[0]
+        """The path of the socket that forwards to that port of the pod. Raises OSError."""
+        if entry := self._sockets.get((uid, port)):
+            return entry[0]
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await forward(reader, writer, dial)
@@ -43,18 +43,18 @@ class Inlets:
             )
         path.unlink(missing_ok=True)
         server = await asyncio.start_unix_server(serve, path)
-        if found := self._open.get((uid, port)):  # another asked at the same time
-            _shut(path, server)
-            return found[0]
-        self._open[uid, port] = path, server
+        if entry := self._sockets.get((uid, port)):  # a concurrent request has created it
+            _close_socket(path, server)
+            return entry[0]
+        self._sockets[uid, port] = path, server
         return path
 
     def close(self, uid: str = "") -> None:
-        """Close those of a pod, or all."""
-        for key in [key for key in self._open if uid in ("", key[0])]:
-            _shut(*self._open.pop(key))
+        """Close the sockets of a pod, or all."""
+        for key in [key for key in self._sockets if uid in ("", key[0])]:
+            _close_socket(*self._sockets.pop(key))
 
 
-def _shut(path: Path, server: asyncio.Server) -> None:
+def _close_socket(path: Path, server: asyncio.Server) -> None:
     server.close()
     path.unlink(missing_ok=True)

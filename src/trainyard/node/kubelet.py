@@ -1,13 +1,13 @@
-"""The node's HTTP face: the kubelet's paths for logs, exec and attach, on loopback, for those whom its door lets in.
+"""The node's kubelet API: logs, exec and attach over HTTP on loopback, for authenticated clients.
 
 Rules:
-- A log is a file, which the container's init writes (hub/init.py). Nothing is done here until somebody reads it.
+- A log is a file, written by the container's init (hub/init.py). It is opened only when a client reads it.
 - Times of lines are not recorded: `timestamps` puts the time of reading before each line, and `sinceSeconds` and
-  `sinceTime` leave out a run only when it wrote nothing since then.
-- Following looks at the file on a short timer, only while somebody follows, and ends when the container has.
-- Attach is a log that is followed from now on: containers here have no standard input that somebody could hold.
-- `/sockets` is no kubelet's path. It tells our own API server, on the same machine, which socket leads to a port of a
-  pod (inlets.py)."""
+  `sinceTime` omit a run only when it has written nothing since then.
+- `follow` polls the file with a short timer, only while a client follows, and ends when the container has ended.
+- Attach follows the log from its current end: containers on this node have no standard input to attach to.
+- `/sockets` is no path of the kubelet. It returns to the embedded API server, on the same machine, the path of the Unix
+  socket that forwards to a port of a pod (inlets.py)."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from trainyard.node.kubelet_http import KubeletHttp
 
 _BACKLOG = 128
-_LOOK_EVERY = 0.05
+_POLL_SECONDS = 0.05
 
 
 class Log(msgspec.Struct, frozen=True):
-    """The file of one run. `done` says that nothing more will be written."""
+    """The log file of one run. `done` returns True when nothing more will be written to it."""
 
     path: Path
     done: Callable[[], bool]
 
 
 class Refused(Exception):
-    """There is no such pod, container or log, or not now. `code` is the HTTP status."""
+    """The pod, container or log does not exist, or is not available now. `code` is the HTTP status code."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class Refused(Exception):
 
 Find = Callable[[str, str, str, bool], Log]  # namespace, pod, container, previous
 Enter = Callable[[str, str, str, "exec.Asked"], "exec.Start"]  # namespace, pod, container
-"""How to start a program in that container. Both raise Refused."""
+"""Returns a function that starts a program in that container. Both `Find` and `Enter` raise Refused."""
 NO_INPUT = (
     "containers on this node have no standard input to attach to; leave out -i to see what the container prints, "
     "or start a program in it: kubectl exec -it POD -- COMMAND"
@@ -73,16 +73,16 @@ class Wanted(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, query: dict[str, str], now: float) -> Wanted:
-        """Raises ValueError naming the parameter."""
+        """From the query parameters; `now` is the Unix time in seconds. Raises ValueError with the parameter's name."""
         since = parse_time(query["sinceTime"]) if query.get("sinceTime") else None
-        if (seconds := _number(query, "sinceSeconds")) is not None:
+        if (seconds := _whole_number(query, "sinceSeconds")) is not None:
             since = now - seconds
         return cls(
             follow=flag(query, "follow"),
             timestamps=flag(query, "timestamps"),
-            tail=_number(query, "tailLines"),
+            tail=_whole_number(query, "tailLines"),
             since=since,
-            limit=_number(query, "limitBytes"),
+            limit=_whole_number(query, "limitBytes"),
         )
 
 
@@ -90,7 +90,7 @@ def flag(query: dict[str, str], name: str) -> bool:
     return query.get(name, "").lower() in ("true", "1")
 
 
-def _number(query: dict[str, str], name: str) -> int | None:
+def _whole_number(query: dict[str, str], name: str) -> int | None:
     if not query.get(name):
         return None
     if not query[name].isdecimal():
@@ -99,12 +99,13 @@ def _number(query: dict[str, str], name: str) -> int | None:
 
 
 class Kubelet:
-    """Listens from `start` on. What serves is loaded by the first connection: many a `trainyard run` ends before it."""
+    """Listens from `start` on. The HTTP server is imported at the first connection: most `trainyard run` processes end
+    without one."""
 
     def __init__(self, find: Find, enter: Enter, open_: Open, door: Door) -> None:
-        self._find, self._enter, self._open, self._door = find, enter, open_, door
+        self._find_log, self._start_exec, self._open_socket, self._door = find, enter, open_, door
         self._listener: socket.socket | None = None
-        self._serving: asyncio.Task[KubeletHttp] | None = None
+        self._http: asyncio.Task[KubeletHttp] | None = None
         self.port = 0
 
     async def start(self) -> None:
@@ -112,94 +113,95 @@ class Kubelet:
         self._listener = listener = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
         listener.setblocking(False)
         self.port = int(listener.getsockname()[1])
-        asyncio.get_running_loop().add_reader(listener, self._serve)
+        asyncio.get_running_loop().add_reader(listener, self._accept_first)
 
-    def _serve(self) -> None:
+    def _accept_first(self) -> None:
         from trainyard.node.kubelet_http import KubeletHttp
 
         listener, self._listener = self._listener, None
         if listener is not None:
             asyncio.get_running_loop().remove_reader(listener)
-            http = KubeletHttp(self._find, self._enter, self._open, self._door)
-            self._serving = asyncio.create_task(http.serve(listener))
+            http = KubeletHttp(self._find_log, self._start_exec, self._open_socket, self._door)
+            self._http = asyncio.create_task(http.serve(listener))
 
     async def stop(self) -> None:
         if self._listener is not None:
             asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
             self._listener = None
-        if self._serving is not None:
-            await (await self._serving).stop()
-            self._serving = None
+        if self._http is not None:
+            await (await self._http).stop()
+            self._http = None
 
     def logs(self, url: str, gone: Callable[[], bool]) -> tuple[int, AsyncIterator[bytes]]:
-        """What is answered to a GET of that URL: the code, and the body. For the API server in this process.
+        """Status code and body of the response to a GET of that URL, for the API server in this process.
 
-        gone: whether the client has gone, after which nothing more comes.
+        gone: returns True when the client has disconnected; then the body ends.
         """
         parts = urlsplit(url)
         namespace, pod, container = (unquote(part) for part in parts.path.split("/")[2:5])
         query = dict(parse_qsl(parts.query))
         try:
-            wanted = Wanted.read(query, time.time())
-            log = self._find(namespace, pod, container, flag(query, "previous"))
+            options = Wanted.read(query, time.time())
+            log = self._find_log(namespace, pod, container, flag(query, "previous"))
         except ValueError as error:
-            return 400, _text(f"{error}\n")
+            return 400, _body(f"{error}\n")
         except Refused as refused:
-            return refused.code, _text(f"{refused}\n")
-        return 200, read(Log(log.path, lambda: log.done() or gone()), wanted)
+            return refused.code, _body(f"{refused}\n")
+        return 200, read(Log(log.path, lambda: log.done() or gone()), options)
 
 
-async def _text(text: str) -> AsyncIterator[bytes]:
+async def _body(text: str) -> AsyncIterator[bytes]:
     yield text.encode()
 
 
 async def read(log: Log, wanted: Wanted) -> AsyncGenerator[bytes, None]:
-    """The bytes of a log as they are wanted. Files are on this machine: reading them blocks no longer than memory."""
-    left = wanted.limit if wanted.limit is not None else -1
-    async for piece in _stamped(log, wanted) if wanted.timestamps else _pieces(log, wanted):
-        if left >= 0:
-            piece = piece[:left]
-            left -= len(piece)
+    """The bytes of a log, selected by `wanted`. The reads block the event loop, but only briefly: the files are
+    local."""
+    remaining = wanted.limit if wanted.limit is not None else -1
+    async for piece in _timestamped(log, wanted) if wanted.timestamps else _read_log(log, wanted):
+        if remaining >= 0:
+            piece = piece[:remaining]
+            remaining -= len(piece)
         if piece:
             yield piece
-        if left == 0:
+        if remaining == 0:
             return
 
 
-async def _pieces(log: Log, wanted: Wanted) -> AsyncIterator[bytes]:
+async def _read_log(log: Log, options: Wanted) -> AsyncIterator[bytes]:
     try:
         file = os.fdopen(open_log(log.path), "rb", buffering=0)
-    except OSError as error:  # the container has removed it, or put something else into its place
+    except OSError as error:  # the container has removed or replaced the file
         yield f"the log {log.path.parent.name}/{log.path.name} cannot be read: {error.strerror}\n".encode()
         return
     with file:
-        at = 0
-        if wanted.tail is not None:
-            at = log_files.tail_begin(file, wanted.tail)
-        if wanted.since is not None and os.fstat(file.fileno()).st_mtime < wanted.since:
-            at = file.seek(0, os.SEEK_END)
+        offset = 0
+        if options.tail is not None:
+            offset = log_files.tail_begin(file, options.tail)
+        if options.since is not None and os.fstat(file.fileno()).st_mtime < options.since:
+            offset = file.seek(0, os.SEEK_END)
         while True:
-            last = log.done()  # asked before reading: what is written until then is read
+            is_last = log.done()  # checked before reading: output written before the end is read
             while True:
-                piece, at = log_files.read_piece(file, at)
+                piece, offset = log_files.read_piece(file, offset)
                 if not piece:
                     break
                 yield piece
-            if last or not wanted.follow:
+            if is_last or not options.follow:
                 return
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _stamped(log: Log, wanted: Wanted) -> AsyncIterator[bytes]:
+async def _timestamped(log: Log, options: Wanted) -> AsyncIterator[bytes]:
     rest = b""
-    async for piece in _pieces(log, wanted):
+    async for piece in _read_log(log, options):
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
-            yield _now() + line + b"\n"
+            yield _timestamp() + line + b"\n"
     if rest:
-        yield _now() + rest
+        yield _timestamp() + rest
 
 
-def _now() -> bytes:
+def _timestamp() -> bytes:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode()

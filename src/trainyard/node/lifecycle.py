@@ -1,11 +1,12 @@
-"""What a pod and its containers go through: a table of the moves of one container, and the rules of the whole pod.
+"""The lifecycle of a pod: a transition table for the state of one container, and the rules for the whole pod.
 
 Rules:
-- Pure: `step(pod, event) -> (pod, actions)`. The clock is in the events; whoever carries out the actions tells what
-  came of them by new events, and `Wake` asks for a `Tick` at a time.
+- Pure: `step(pod, event) -> (pod, actions)`. Events carry the time; the caller performs the actions and feeds their
+  results as new events; `Wake` asks for a `Tick` at a given time.
 - A pair that is missing in NEXT cannot happen: the KeyError names the bug.
-- The rules are the kubelet's: init containers one after the other, then all others together; the first restart at
-  once, then after 10 s, 20 s ... 5 min, counted from the end, forgotten after ten minutes of running.
+- The rules are the kubelet's: init containers run one after the other, then all other containers together; the first
+  restart is immediate, the next ones after 10 s, 20 s ... 5 min from the end of the run; a run of ten minutes resets
+  the back-off.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ import msgspec
 from trainyard.objects.values import replace
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0
-FORGIVEN_AFTER = 600.0  # a run this long starts the count anew
+FORGIVEN_AFTER = 600.0  # seconds; a run this long resets the back-off
 
 
 class At(StrEnum):
-    """Where one container is."""
+    """The state of one container."""
 
-    WAITING = "waiting"  # its turn has not come
-    STARTING = "starting"  # Start was asked for: image, files, then the process
+    WAITING = "waiting"  # not started yet: an init container before it has not ended
+    STARTING = "starting"  # the action Start was given: image, files, then the process
     RUNNING = "running"
-    PAUSING = "pausing"  # it will be started again at `due`
+    PAUSING = "pausing"  # in back-off, will be started again at `due`
     ENDED = "ended"
-    DROPPED = "dropped"  # it will never run, the pod is over
+    DROPPED = "dropped"  # will not run (again), the pod is ending
 
 
 NEXT: dict[tuple[At, str], At] = {
@@ -61,13 +62,13 @@ class Container(msgspec.Struct, frozen=True):
     name: str
     init: bool = False
     at: At = At.WAITING
-    reason: str = ""  # of waiting
+    reason: str = ""  # of state.waiting
     message: str = ""
-    run: int = 0  # the number of the run under way, or of the last one
+    run: int = 0  # number of the current or last run, from 1
     started: float = 0.0
     last: Run | None = None  # the last finished run
     before: Run | None = None  # the finished run before that
-    failures: int = 0  # ends since it was last forgiven: sets the pause
+    failures: int = 0  # ended runs since the last reset: sets the back-off
     due: float = 0.0
 
     @property
@@ -76,12 +77,13 @@ class Container(msgspec.Struct, frozen=True):
 
     @property
     def current(self) -> int:
-        """The run whose output there is: the one that runs, else the last one that ended; 0 for none."""
+        """The number of the run whose log is served: the running one, else the last finished one; 0 for none."""
         return self.run if self.at is At.RUNNING else self.last.number if self.last else 0
 
 
 class Pod(msgspec.Struct, frozen=True):
-    """`policy` is the restartPolicy. `kill_at` is set once the pod is being stopped; `failure` overrides its phase."""
+    """`policy` is the restartPolicy. `kill_at` (Unix time) is set once the pod is being stopped. `failure`: reason and
+    message of a pod that ends as Failed, whatever its exit codes."""
 
     name: str
     uid: str
@@ -97,23 +99,23 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def over(self) -> bool:
-        return all(one.at in OVER for one in self.containers)
+        return all(container.at in OVER for container in self.containers)
 
     def named(self, name: str) -> Container:
-        return next(one for one in self.containers if one.name == name)
+        return next(container for container in self.containers if container.name == name)
 
 
-# Events: what happened, and when.
+# Events; `now` is the Unix time in seconds.
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """Time has passed. Also the first event of a pod."""
+    """Only the time has changed. Also the first event of a pod."""
 
     now: float
 
 
 class Blocked(msgspec.Struct, frozen=True):
-    """A container that should start has to wait; it is still being tried."""
+    """The start of a container waits for something; it is retried."""
 
     now: float
     container: str
@@ -127,7 +129,7 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """It exited, or could not be started at all."""
+    """The container exited, or could not be started."""
 
     now: float
     container: str
@@ -137,14 +139,14 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """A start was given up, because of a `Cancel`."""
+    """A start was cancelled by `Cancel`."""
 
     now: float
     container: str
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """The pod must end within `grace` seconds. `deleting`: and its object must go then."""
+    """The pod must end within `grace` seconds. `deleting`: its object is deleted after that."""
 
     now: float
     grace: float
@@ -155,7 +157,7 @@ class Stop(msgspec.Struct, frozen=True):
 Event = Tick | Blocked | Started | Ended | Dropped | Stop
 
 
-# Actions: what must be done now.
+# Actions, which the caller performs at once.
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -164,7 +166,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """Give up a start that is under way."""
+    """Cancel a start in progress."""
 
     container: str
 
@@ -179,132 +181,144 @@ class Wake(msgspec.Struct, frozen=True):
 
 
 class Over(msgspec.Struct, frozen=True):
-    """Nothing of the pod runs and nothing will: free what it holds."""
+    """No container runs or will run: release the pod's resources."""
 
 
 Action = Start | Cancel | Signal | Wake | Over
 
 
 def pause(failures: int) -> float:
-    """How long to wait before the next start, after so many ends in a row."""
+    """The back-off in seconds before the next start, after so many ended runs in a row."""
     return 0.0 if failures <= 1 else float(min(FIRST_PAUSE * 2 ** (failures - 2), LONGEST_PAUSE))
 
 
 def step(pod: Pod, event: Event) -> tuple[Pod, list[Action]]:
-    """Take one event in; the new pod, and what must be done about it."""
+    """Apply one event: returns the new state of the pod and the actions to perform."""
     was_over = pod.over
     actions: list[Action] = []
     match event:
         case Blocked(_, name, reason, message):
-            one = pod.named(name)
-            pod = _put(pod, replace(_move(one, "blocked"), reason=reason, message=message))
+            container = pod.named(name)
+            pod = _with_container(pod, replace(_transition(container, "blocked"), reason=reason, message=message))
         case Started(now, name):
-            one = _move(pod.named(name), "started")
-            pod = _put(pod, replace(one, started=now, reason="", message=""))
+            container = _transition(pod.named(name), "started")
+            pod = _with_container(pod, replace(container, started=now, reason="", message=""))
             if pod.kill_at is not None:
                 actions.append(Signal(name, pod.killed))
         case Ended():
-            pod = _put(pod, _ended(pod.named(event.container), event))
+            pod = _with_container(pod, _with_run_ended(pod.named(event.container), event))
         case Dropped(_, name):
-            pod = _put(pod, _move(pod.named(name), "drop"))
+            pod = _with_container(pod, _transition(pod.named(name), "drop"))
         case Stop():
-            pod = _stop(pod, event, actions)
+            pod = _begin_stop(pod, event, actions)
         case Tick():
             pass
     if pod.began < 0:
         pod = replace(pod, began=event.now)
     if pod.kill_at is None and pod.deadline is not None and event.now >= pod.began + pod.deadline:
         text = "Pod was active on the node longer than the specified deadline"
-        pod = _stop(pod, Stop(event.now, pod.grace, False, ("DeadlineExceeded", text)), actions)
-    pod = _stopping(pod, event.now, actions) if pod.kill_at is not None else _going(pod, event.now, actions)
+        pod = _begin_stop(pod, Stop(event.now, pod.grace, False, ("DeadlineExceeded", text)), actions)
+    pod = _step_stopping(pod, event.now, actions) if pod.kill_at is not None else _step_running(pod, event.now, actions)
     if pod.over and not was_over:
         actions.append(Over())
-    elif not pod.over and (at := _next_time(pod)) is not None:
-        actions.append(Wake(at))
+    elif not pod.over and (wake_at := _next_wake(pod)) is not None:
+        actions.append(Wake(wake_at))
     return pod, actions
 
 
-def _move(one: Container, happened: str) -> Container:
-    return replace(one, at=NEXT[one.at, happened])
+def _transition(container: Container, event: str) -> Container:
+    return replace(container, at=NEXT[container.at, event])
 
 
-def _put(pod: Pod, new: Container) -> Pod:
-    return replace(pod, containers=tuple(new if one.name == new.name else one for one in pod.containers))
+def _with_container(pod: Pod, new: Container) -> Pod:
+    return replace(
+        pod, containers=tuple(new if container.name == new.name else container for container in pod.containers)
+    )
 
 
-def _ended(one: Container, event: Ended) -> Container:
-    started = one.started if one.at is At.RUNNING else 0.0
+def _with_run_ended(container: Container, event: Ended) -> Container:
+    started = container.started if container.at is At.RUNNING else 0.0
     reason = event.reason or ("Completed" if event.code == 0 else "Error")
-    last = Run(one.run, event.code, reason, event.message, started, event.now)
+    last = Run(container.run, event.code, reason, event.message, started, event.now)
     forgiven = started and event.now - started >= FORGIVEN_AFTER
-    one = _move(one, "exited" if one.at is At.RUNNING else "failed")
-    return replace(one, last=last, before=one.last, failures=1 if forgiven else one.failures + 1)
+    container = _transition(container, "exited" if container.at is At.RUNNING else "failed")
+    return replace(container, last=last, before=container.last, failures=1 if forgiven else container.failures + 1)
 
 
-def _stop(pod: Pod, event: Stop, actions: list[Action]) -> Pod:
-    """The first Stop sends TERM; a later one can only bring the end nearer."""
+def _begin_stop(pod: Pod, event: Stop, actions: list[Action]) -> Pod:
+    """The first Stop sends SIGTERM; a later one can only shorten the grace period."""
     kill_at = event.now + max(0.0, event.grace)
     if pod.kill_at is None:
-        for one in pod.containers:
-            if one.at is At.RUNNING and event.grace > 0:
-                actions.append(Signal(one.name, False))
-            elif one.at is At.STARTING:
-                actions.append(Cancel(one.name))
+        for container in pod.containers:
+            if container.at is At.RUNNING and event.grace > 0:
+                actions.append(Signal(container.name, False))
+            elif container.at is At.STARTING:
+                actions.append(Cancel(container.name))
     else:
         kill_at = min(kill_at, pod.kill_at)
     return replace(pod, kill_at=kill_at, deleting=pod.deleting or event.deleting, failure=pod.failure or event.failure)
 
 
-def _stopping(pod: Pod, now: float, actions: list[Action]) -> Pod:
-    for one in pod.containers:
-        if one.at in (At.WAITING, At.PAUSING):
-            pod = _put(pod, _move(one, "drop"))
+def _step_stopping(pod: Pod, now: float, actions: list[Action]) -> Pod:
+    for container in pod.containers:
+        if container.at in (At.WAITING, At.PAUSING):
+            pod = _with_container(pod, _transition(container, "drop"))
     if pod.kill_at is not None and now >= pod.kill_at and not pod.killed:
-        actions += [Signal(one.name, True) for one in pod.containers if one.at is At.RUNNING]
+        actions += [Signal(container.name, True) for container in pod.containers if container.at is At.RUNNING]
         pod = replace(pod, killed=True)
     return pod
 
 
-def _going(pod: Pod, now: float, actions: list[Action]) -> Pod:
-    """Start what is due: the first init container that has not ended well, or else everything else."""
-    inits = [one for one in pod.containers if one.init]
-    unfinished = next((one for one in inits if not _succeeded(one)), None)
+def _step_running(pod: Pod, now: float, actions: list[Action]) -> Pod:
+    """Start the containers that are due: the first init container without success, or, after all of them, the
+    others."""
+    inits = [container for container in pod.containers if container.init]
+    unfinished = next((container for container in inits if not _succeeded(container)), None)
     if unfinished is not None:
-        pod = _attend(pod, unfinished, now, actions)
-        if pod.named(unfinished.name).at is At.ENDED:  # it failed, and is not tried again
-            for one in pod.containers:
-                if one.at is At.WAITING:
-                    pod = _put(pod, _move(one, "drop"))
+        pod = _start_if_due(pod, unfinished, now, actions)
+        if pod.named(unfinished.name).at is At.ENDED:  # it failed and is not restarted
+            for container in pod.containers:
+                if container.at is At.WAITING:
+                    pod = _with_container(pod, _transition(container, "drop"))
         return pod
-    for one in pod.containers:
-        if not one.init:
-            pod = _attend(pod, one, now, actions)
+    for container in pod.containers:
+        if not container.init:
+            pod = _start_if_due(pod, container, now, actions)
     return pod
 
 
-def _attend(pod: Pod, one: Container, now: float, actions: list[Action]) -> Pod:
-    if one.at is At.ENDED and one.last is not None and _again(pod.policy, one):
-        wait = pause(one.failures)
-        text = f"back-off {_words(wait)} restarting failed container={one.name} pod={pod.name}({pod.uid})"
-        one = replace(_move(one, "again"), due=one.last.finished + wait, reason="CrashLoopBackOff", message=text)
-    if one.at is At.WAITING or (one.at is At.PAUSING and now >= one.due):
-        one = replace(_move(one, "start"), run=one.run + 1, reason="ContainerCreating", message="")
-        actions.append(Start(one.name, one.run))
-    return _put(pod, one)
+def _start_if_due(pod: Pod, container: Container, now: float, actions: list[Action]) -> Pod:
+    if container.at is At.ENDED and container.last is not None and _restarts(pod.policy, container):
+        delay = pause(container.failures)
+        message = (
+            f"back-off {_go_duration(delay)} restarting failed container={container.name} pod={pod.name}({pod.uid})"
+        )
+        container = replace(
+            _transition(container, "again"),
+            due=container.last.finished + delay,
+            reason="CrashLoopBackOff",
+            message=message,
+        )
+    if container.at is At.WAITING or (container.at is At.PAUSING and now >= container.due):
+        container = replace(
+            _transition(container, "start"), run=container.run + 1, reason="ContainerCreating", message=""
+        )
+        actions.append(Start(container.name, container.run))
+    return _with_container(pod, container)
 
 
-def _succeeded(one: Container) -> bool:
-    return one.at is At.ENDED and one.last is not None and one.last.code == 0
+def _succeeded(container: Container) -> bool:
+    return container.at is At.ENDED and container.last is not None and container.last.code == 0
 
 
-def _again(policy: str, one: Container) -> bool:
-    """Init containers are repeated only when they fail, whatever the policy says of success."""
-    failed = one.last is not None and one.last.code != 0
-    return policy != "Never" and (failed or (policy == "Always" and not one.init))
+def _restarts(policy: str, container: Container) -> bool:
+    """Whether the restartPolicy restarts the ended container. A successful init container is never restarted."""
+    failed = container.last is not None and container.last.code != 0
+    return policy != "Never" and (failed or (policy == "Always" and not container.init))
 
 
-def _next_time(pod: Pod) -> float | None:
-    times = [one.due for one in pod.containers if one.at is At.PAUSING]
+def _next_wake(pod: Pod) -> float | None:
+    times = [container.due for container in pod.containers if container.at is At.PAUSING]
     if pod.kill_at is not None:
         times = [] if pod.killed else [pod.kill_at]
     elif pod.deadline is not None:
@@ -312,7 +326,7 @@ def _next_time(pod: Pod) -> float | None:
     return min(times, default=None)
 
 
-def _words(seconds: float) -> str:
-    """As Go prints a duration: 10s, 1m20s, 5m0s."""
-    whole = int(seconds)
-    return f"{whole // 60}m{whole % 60}s" if whole >= 60 else f"{whole}s"
+def _go_duration(seconds: float) -> str:
+    """The duration as Go prints it: 10s, 1m20s, 5m0s."""
+    total = int(seconds)
+    return f"{total // 60}m{total % 60}s" if total >= 60 else f"{total}s"

@@ -1,9 +1,9 @@
-"""What a container leaves to say when it ends: the termination message.
+"""The termination message of a container.
 
-Rules: one file per run, at `terminationMessagePath` in the container; its last 4096 bytes are the message. With the
-policy FallbackToLogsOnError a container that failed and wrote none has the last lines of its log instead.
+Rules: one file per run, mounted at `terminationMessagePath` in the container; its last 4096 bytes are the message. With
+the policy FallbackToLogsOnError, a container that failed with an empty message gets the last lines of its log instead.
 
-A container can replace both files: hub/beneath.py opens them, and what is no regular file says nothing."""
+A container can replace both files: hub/beneath.py opens them, and a file that is not regular counts as empty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainyard.node.sandbox import Mount
 from trainyard.objects import Json
 
 _DEFAULT = "/dev/termination-log"
-_LONGEST = 4096
+_MAX_BYTES = 4096
 _LOG_BYTES, _LOG_LINES = 2048, 80
 
 
@@ -24,7 +24,7 @@ def file_of(folder: Path, container: str, run: int | str) -> Path:
 
 
 def mount(container: Json, file: Path) -> Mount:
-    """An empty file for the next run, to be seen in the container. Whoever the program is, it may write there. Raises
+    """Create the empty file for the next run; returns its mount. Any user in the container may write to it. Raises
     OSError."""
     folder, path = _split(file)
     Path(folder).mkdir(parents=True, exist_ok=True)
@@ -34,12 +34,12 @@ def mount(container: Json, file: Path) -> Mount:
 
 
 def read(container: Json, file: Path, log: Path, code: int) -> str:
-    """The message of a run that has ended."""
-    said = _tail(file, _LONGEST)
-    if not said and code != 0 and container.get("terminationMessagePolicy") == "FallbackToLogsOnError":
+    """The termination message of a finished run; `code` is its exit code."""
+    message = _tail(file, _MAX_BYTES)
+    if not message and code != 0 and container.get("terminationMessagePolicy") == "FallbackToLogsOnError":
         lines = _tail(log, _LOG_BYTES).splitlines(keepends=True)
-        said = b"".join(lines[-_LOG_LINES:])
-    return said.decode(errors="replace")
+        message = b"".join(lines[-_LOG_LINES:])
+    return message.decode(errors="replace")
 
 
 def _tail(file: Path, size: int) -> bytes:

@@ -1,9 +1,10 @@
-"""Who is called what in the cluster: the pods and services the node knows, and the addresses behind a name. Pure.
+"""Cluster DNS names: the pods and Services known to the node, and the addresses of a name. Pure.
 
 Rules:
-- A pod with hostname and subdomain has a name once the headless Service exists that selects it, and the pod is ready or
-  the Service publishes addresses that are not.
-- A headless Service is the addresses of its pods; any other is its own address, forwarded by whoever serves it."""
+- A pod with hostname and subdomain has a DNS name when a headless Service selects it, and the pod is ready or the
+  Service has publishNotReadyAddresses.
+- The name of a headless Service resolves to the addresses of its pods, that of any other Service to its clusterIP, for
+  which the network has a forwarder."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ DOMAIN = "cluster.local"
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """A pod as its neighbours see it. `ports` are its named container ports."""
+    """A pod as other pods see it. `ports`: name -> number of its named container ports."""
 
     uid: str
     namespace: str
@@ -37,8 +38,8 @@ def peer_of(pod: Json, address: str, ready: bool) -> Peer:
     spec = pod.get("spec") or {}
     ports = {
         str(port["name"]): int(port.get("containerPort") or 0)
-        for one in spec.get("containers") or []
-        for port in one.get("ports") or []
+        for container in spec.get("containers") or []
+        for port in container.get("ports") or []
         if port.get("name")
     }
     subdomain = str(spec.get("subdomain") or "")
@@ -49,7 +50,7 @@ def peer_of(pod: Json, address: str, ready: bool) -> Peer:
 
 
 class Port(msgspec.Struct, frozen=True):
-    """One port of a Service, and what it leads to: a number, or the name of a container port."""
+    """One port of a Service. `target` is its targetPort: a number, or the name of a container port."""
 
     number: int
     target: str
@@ -57,35 +58,35 @@ class Port(msgspec.Struct, frozen=True):
 
 
 def cluster_ip(service: Json) -> str:
-    """The Service's own address, "" when it is headless or has none yet."""
+    """The Service's clusterIP, "" when it is headless or has none yet."""
     address = str((service.get("spec") or {}).get("clusterIP") or "")
     return "" if address == "None" else address
 
 
 def ports_of(service: Json) -> list[Port]:
-    found = []
+    ports = []
     for port in (service.get("spec") or {}).get("ports") or []:
         number = int(port.get("port") or 0)
-        found.append(Port(number, str(port.get("targetPort") or number), str(port.get("protocol") or "TCP")))
-    return found
+        ports.append(Port(number, str(port.get("targetPort") or number), str(port.get("protocol") or "TCP")))
+    return ports
 
 
 class Directory:
-    """What is known now. Objects go in as they are seen; names are asked for at any time."""
+    """The Services and pods known now: the watches update it, networks look names up in it."""
 
     def __init__(self) -> None:
         self.services: dict[Key, Json] = {}
         self.peers: dict[str, Peer] = {}
 
     def replace_services(self, services: list[Json]) -> None:
-        self.services = {key_of(one): one for one in services}
+        self.services = {key_of(service): service for service in services}
 
     def members(self, service: Json, unready: bool = False) -> list[Peer]:
-        """The pods that a Service selects, ready ones unless it publishes the others too."""
+        """The pods that a Service selects: ready ones only, unless `unready` or its publishNotReadyAddresses is set."""
         spec = service.get("spec") or {}
         selector = spec.get("selector") or {}
         unready = unready or bool(spec.get("publishNotReadyAddresses"))
-        found = [
+        selected = [
             peer
             for peer in self.peers.values()
             if peer.namespace == namespace_of(service)
@@ -93,19 +94,19 @@ class Directory:
             and (peer.ready or unready)
             and matches(selector, peer.labels)
         ]
-        return sorted(found, key=lambda peer: peer.name)
+        return sorted(selected, key=lambda peer: peer.name)
 
     def backends(self, service: Json, port: Port) -> list[tuple[Peer, int]]:
-        """Where a connection to that port of the Service may go."""
-        found = []
+        """The endpoints of that port of the Service: pod and port number."""
+        endpoints = []
         for peer in self.members(service):
             number = int(port.target) if port.target.isdecimal() else peer.ports.get(port.target, 0)
             if number:
-                found.append((peer, number))
-        return found
+                endpoints.append((peer, number))
+        return endpoints
 
     def lookup(self, name: str) -> list[str] | None:
-        """The IPv4 addresses of a fully qualified name; None when there is no such name."""
+        """The IPv4 addresses of a fully qualified name; None when the name does not exist."""
         name = name.rstrip(".").lower()
         suffix = f".svc.{DOMAIN}"
         if not name.endswith(suffix):
@@ -117,9 +118,9 @@ class Directory:
         if service is None:
             return None
         if len(labels) == 2:
-            own = cluster_ip(service)
-            return [own] if own else [peer.address for peer in self.members(service)]
-        found = [
+            address = cluster_ip(service)
+            return [address] if address else [peer.address for peer in self.members(service)]
+        addresses = [
             peer.address for peer in self.members(service) if peer.hostname == labels[0] and peer.subdomain == labels[1]
         ]
-        return found or None
+        return addresses or None

@@ -1,7 +1,8 @@
-"""The network *namespace*: what pods see of names, Services and the outside world.
+"""The network *namespace*: DNS, Services and access to the outside world for pods with network namespaces.
 
-The hub has the bridge (10.244.0.1) and, as its own, every address that Services may have. The runner listens on those
-through sockets opened there: a resolver, a proxy, and one forwarder per port of a Service."""
+The network namespace of the hub has the bridge (10.244.0.1) and a local route for all addresses that Services may have.
+The runner listens on these addresses through sockets that the hub opens there: a DNS resolver, an HTTP proxy, and one
+forwarder per port of a Service."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ from trainyard.objects.labels import HOSTS, spread
 GATEWAY = "10.244.0.1"
 PROXY_PORT = 3128
 PODS = ipaddress.ip_network("10.244.0.0/16")
-_MOST_KEPT = 4096  # pods whose addresses are remembered after their end
-_HIGHEST = 65534  # addresses of 10.244.0.0/16 that a pod may have: 2 to this
+_MAX_REMEMBERED_ADDRESSES = 4096  # pods whose addresses are remembered after they have ended
+_LAST_HOST = 65534  # host numbers in 10.244.0.0/16 for pods: 2 to this
 
 
 class _Resolver(asyncio.DatagramProtocol):
@@ -37,9 +38,9 @@ class _Resolver(asyncio.DatagramProtocol):
         self._transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        said = dns.answer(data, self._lookup, dns.UDP_LIMIT)
-        if said and self._transport:
-            self._transport.sendto(said, addr)
+        reply = dns.answer(data, self._lookup, dns.UDP_LIMIT)
+        if reply and self._transport:
+            self._transport.sendto(reply, addr)
 
 
 class NamespaceNetwork(Network):
@@ -58,24 +59,27 @@ class NamespaceNetwork(Network):
         self._servers: list[asyncio.Server] = []
         self._resolver: asyncio.BaseTransport | None = None
         self._forwarders: dict[tuple[str, Port], tuple[Key, asyncio.Server]] = {}
-        self._adapting = asyncio.Lock()
-        self._used: dict[str, str] = {}  # address -> who has it
-        self._kept: dict[str, str] = {}  # who -> the address it had before, of the last ones
-        self._reached: dict[tuple[Key, int], asyncio.Server] = {}  # for browsers of this machine
-        self._seen: set[Key] = set()  # Services: what one holds is given back when it is no longer there
-        self._next = 1
-        self._turn = 0
-        # A range around the pods' own would swallow them: its Services are then taken in one by one.
-        ranges = [one for one in map(ipaddress.ip_network, self.outside.services) if one.version == 4]
-        self._ranges = [one for one in ranges if not one.overlaps(PODS)]
+        self._services_lock = asyncio.Lock()
+        self._used: dict[str, str] = {}  # address -> namespace/hostname of its pod
+        self._last_addresses: dict[str, str] = {}  # namespace/hostname -> its last address, for the newest pods
+        self._browser_servers: dict[
+            tuple[Key, int], asyncio.Server
+        ] = {}  # listeners on loopback for browsers of this machine
+        self._known_services: set[Key] = set()  # Services at the last sync: the listeners of deleted ones are closed
+        self._next_host = 1
+        self._round_robin = 0
+        # A local route for a range that overlaps the pod network would capture the pods' addresses. The addresses of
+        # Services in such a range are routed one by one.
+        ranges = [network for network in map(ipaddress.ip_network, self.outside.services) if network.version == 4]
+        self._ranges = [network for network in ranges if not network.overlaps(PODS)]
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
-        for one in self._ranges:
-            await self.sandbox.own(str(one))
+        for network in self._ranges:
+            await self.sandbox.own(str(network))
         udp = await self.sandbox.listen(GATEWAY, 53, udp=True)
         self._resolver, _ = await loop.create_datagram_endpoint(lambda: _Resolver(self.directory.lookup), sock=udp)
-        for port, serve in ((53, self._resolve), (PROXY_PORT, self._proxy)):
+        for port, serve in ((53, self._serve_dns), (PROXY_PORT, self._serve_proxy)):
             sock = await self.sandbox.listen(GATEWAY, port)
             self._servers.append(await asyncio.start_server(serve, sock=sock))
         await self.services_changed()
@@ -84,30 +88,33 @@ class NamespaceNetwork(Network):
         if self._resolver:
             self._resolver.close()
         forwarders = (server for _, server in self._forwarders.values())
-        for server in (*self._servers, *self._reached.values(), *forwarders):
+        for server in (*self._servers, *self._browser_servers.values(), *forwarders):
             server.close()
         self._forwarders.clear()
 
-    async def _resolve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """DNS over TCP: each message after its length."""
+    async def _serve_dns(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve DNS over TCP: each message has its length before it, two bytes."""
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while size := int.from_bytes(await reader.readexactly(2)):
-                said = dns.answer(await reader.readexactly(size), self.directory.lookup)
-                if said is None:
+                reply = dns.answer(await reader.readexactly(size), self.directory.lookup)
+                if reply is None:
                     break
-                writer.write(len(said).to_bytes(2) + said)
+                writer.write(len(reply).to_bytes(2) + reply)
                 await writer.drain()
         writer.close()
 
-    async def _proxy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        who = writer.get_extra_info("peername")
-        asker = next((peer for peer in self.directory.peers.values() if who and peer.address == who[0]), None)
+    async def _serve_proxy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peername = writer.get_extra_info("peername")
+        client = next(
+            (peer for peer in self.directory.peers.values() if peername and peer.address == peername[0]), None
+        )
 
         async def inside(host: str, port: int) -> Streams | None:
-            """As the pod's own resolver would find it: the name as it stands, then in the pod's namespace."""
-            if self._is_ours(host):
+            """Resolve as the pod's resolv.conf does: the name as it is, then with each search domain of its
+            namespace."""
+            if self._is_cluster_address(host):
                 return await self.dial("", host, port)
-            searches = ("", *(f".{one}" for one in cluster_searches(asker.namespace if asker else "default")))
+            searches = ("", *(f".{domain}" for domain in cluster_searches(client.namespace if client else "default")))
             for search in searches:
                 if addresses := self.directory.lookup(host + search):
                     return await self.dial("", addresses[0], port)
@@ -115,32 +122,33 @@ class NamespaceNetwork(Network):
 
         await proxy(reader, writer, inside)
 
-    def _is_ours(self, host: str) -> bool:
-        """Is that the address of a pod or a Service?"""
+    def _is_cluster_address(self, host: str) -> bool:
+        """Whether `host` is the address of a pod or a Service."""
         try:
             address = ipaddress.ip_address(host)
         except ValueError:
             return False
-        near = any(address in one for one in (PODS, *self._ranges))
-        return near or any(cluster_ip(service) == host for service in self.directory.services.values())
+        in_range = any(address in network for network in (PODS, *self._ranges))
+        return in_range or any(cluster_ip(service) == host for service in self.directory.services.values())
 
     def allot(self, pod: Json) -> str:
-        """A pod that comes back under its name gets its old address back if it can: neighbours that remember it win."""
-        who = f"{namespace_of(pod)}/{hostname_of(pod)}"
-        # Of the network before this one, whose helper was killed: their pods start again with what they had.
-        others = {peer.address for peer in self.directory.peers.values()}
-        kept = self._kept.get(who, "")
-        if kept and kept not in self._used and kept not in others:
-            self._used[kept] = who
-            return kept
-        for _ in range(_HIGHEST):
-            self._next = self._next + 1 if self._next < _HIGHEST else 2
-            address = f"10.244.{self._next >> 8}.{self._next & 255}"
-            if address not in self._used and address not in others:
-                self._kept.pop(who, None)
-                self._used[address], self._kept[who] = who, address
-                if len(self._kept) > _MOST_KEPT:
-                    del self._kept[next(iter(self._kept))]
+        """A pod that is created again under the same name gets its last address again when that is free: peers that
+        have cached the address keep working. Raises OSError when no address is free."""
+        pod_name = f"{namespace_of(pod)}/{hostname_of(pod)}"
+        # Peers from before a restart of the helper process: their containers start again with the addresses they had.
+        peer_addresses = {peer.address for peer in self.directory.peers.values()}
+        last_address = self._last_addresses.get(pod_name, "")
+        if last_address and last_address not in self._used and last_address not in peer_addresses:
+            self._used[last_address] = pod_name
+            return last_address
+        for _ in range(_LAST_HOST):
+            self._next_host = self._next_host + 1 if self._next_host < _LAST_HOST else 2
+            address = f"10.244.{self._next_host >> 8}.{self._next_host & 255}"
+            if address not in self._used and address not in peer_addresses:
+                self._last_addresses.pop(pod_name, None)
+                self._used[address], self._last_addresses[pod_name] = pod_name, address
+                if len(self._last_addresses) > _MAX_REMEMBERED_ADDRESSES:
+                    del self._last_addresses[next(iter(self._last_addresses))]
                 return address
         raise OSError("no free address for a pod in 10.244.0.0/16")
 
@@ -148,25 +156,28 @@ class NamespaceNetwork(Network):
         self._used.pop(address, None)
 
     def variables(self, pod: Json) -> dict[str, str]:
-        ours = ["localhost", "127.0.0.1", str(PODS), *map(str, self._ranges), ".svc", f".{DOMAIN}"]
+        direct_networks = ["localhost", "127.0.0.1", str(PODS), *map(str, self._ranges), ".svc", f".{DOMAIN}"]
         annotations = (pod.get("metadata") or {}).get("annotations") or {}
-        near = {hostname_of(pod), *spread(str(annotations.get(HOSTS) or ""))}
+        direct_hosts = {hostname_of(pod), *spread(str(annotations.get(HOSTS) or ""))}
         for key, service in self.directory.services.items():
             if key.namespace == namespace_of(pod):
-                near.add(key.name)
+                direct_hosts.add(key.name)
             if address := cluster_ip(service):
-                near |= {address, f"{key.name}.{key.namespace}"}  # most programs know no networks in no_proxy
-        found: dict[str, str] = {}
+                direct_hosts |= {
+                    address,
+                    f"{key.name}.{key.namespace}",
+                }  # most programs do not support networks in no_proxy
+        env: dict[str, str] = {}
         if self.apiserver:
-            near |= {self.outside.kubernetes[0], "kubernetes.default"}
-            found |= api_variables(*self.outside.kubernetes)
-        around = ",".join([*ours, *sorted(near)])
-        gate = f"http://{GATEWAY}:{PROXY_PORT}"
-        # gRPC believes in http_proxy too, and its no_proxy knows no networks; an empty variable of its own ends that.
-        found["grpc_proxy"] = ""
-        for name, value in (("http_proxy", gate), ("https_proxy", gate), ("no_proxy", around)):
-            found[name] = found[name.upper()] = value
-        return found
+            direct_hosts |= {self.outside.kubernetes[0], "kubernetes.default"}
+            env |= api_variables(*self.outside.kubernetes)
+        no_proxy = ",".join([*direct_networks, *sorted(direct_hosts)])
+        proxy_url = f"http://{GATEWAY}:{PROXY_PORT}"
+        # gRPC uses http_proxy too, and its no_proxy does not support networks; an empty grpc_proxy turns its proxy off.
+        env["grpc_proxy"] = ""
+        for name, value in (("http_proxy", proxy_url), ("https_proxy", proxy_url), ("no_proxy", no_proxy)):
+            env[name] = env[name.upper()] = value
+        return env
 
     def files(self, pod: Json, address: str, folder: Path) -> list[Mount]:
         folder.mkdir(parents=True, exist_ok=True)
@@ -176,10 +187,10 @@ class NamespaceNetwork(Network):
         lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback", f"{address} {names}"]
         for alias in spec.get("hostAliases") or []:
             lines.append(" ".join([str(alias.get("ip")), *map(str, alias.get("hostnames") or [])]))
-        texts = {"hosts": "\n".join(lines), "hostname": host, "resolv.conf": resolv_conf(spec, namespace_of(pod))}
-        for name, text in texts.items():
+        contents = {"hosts": "\n".join(lines), "hostname": host, "resolv.conf": resolv_conf(spec, namespace_of(pod))}
+        for name, text in contents.items():
             (folder / name).write_text(f"{text}\n")
-        return [Mount(str(folder / name), f"/etc/{name}", ours=True) for name in texts]
+        return [Mount(str(folder / name), f"/etc/{name}", ours=True) for name in contents]
 
     def rewrite(self, pod: Json) -> Rewrite:
         return str
@@ -195,18 +206,20 @@ class NamespaceNetwork(Network):
 
     async def reach(self, service: Key, port: int) -> int:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            known = ports_of(self.directory.services.get(service) or {})
-            one = next((one for one in known if one.number == port), Port(port, str(port)))
-            await forward(reader, writer, lambda: self._backend(service, one))
+            ports = ports_of(self.directory.services.get(service) or {})
+            service_port = next(
+                (service_port for service_port in ports if service_port.number == port), Port(port, str(port))
+            )
+            await forward(reader, writer, lambda: self._dial_backend(service, service_port))
 
-        server = self._reached.get((service, port))
+        server = self._browser_servers.get((service, port))
         if server is None:
-            server = self._reached[service, port] = await asyncio.start_server(serve, "127.0.0.1", 0)
+            server = self._browser_servers[service, port] = await asyncio.start_server(serve, "127.0.0.1", 0)
         return int(server.sockets[0].getsockname()[1])
 
     async def services_changed(self) -> None:
-        """Listen where Services are, and nowhere else."""
-        async with self._adapting:
+        """Sync the listeners: one for each TCP port of each Service with a clusterIP."""
+        async with self._services_lock:
             wanted = {
                 (address, port): key
                 for key, service in self.directory.services.items()
@@ -214,25 +227,27 @@ class NamespaceNetwork(Network):
                 for port in ports_of(service)
                 if port.protocol == "TCP"
             }
-            if self.apiserver:  # from the beginning, whenever its Service is heard of
+            if self.apiserver:  # always, even before the watch has delivered this Service
                 address, number = self.outside.kubernetes
                 wanted[address, Port(number, "")] = KUBERNETES
-            for place in [place for place, (key, _) in self._forwarders.items() if wanted.get(place) != key]:
-                self._forwarders.pop(place)[1].close()
-            gone = self._seen - self.directory.services.keys()
-            self._seen = set(self.directory.services)
-            for reached in [reached for reached in self._reached if reached[0] in gone]:
-                self._reached.pop(reached).close()
-            for place, key in wanted.items():
-                if place not in self._forwarders:
-                    await self.contained(key, self._listen(key, *place))
+            for endpoint in [
+                endpoint for endpoint, (key, _) in self._forwarders.items() if wanted.get(endpoint) != key
+            ]:
+                self._forwarders.pop(endpoint)[1].close()
+            deleted = self._known_services - self.directory.services.keys()
+            self._known_services = set(self.directory.services)
+            for target in [target for target in self._browser_servers if target[0] in deleted]:
+                self._browser_servers.pop(target).close()
+            for endpoint, key in wanted.items():
+                if endpoint not in self._forwarders:
+                    await self.contained(key, self._listen(key, *endpoint))
 
     async def _listen(self, key: Key, address: str, port: Port) -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await forward(reader, writer, lambda: self._backend(key, port))
+            await forward(reader, writer, lambda: self._dial_backend(key, port))
 
         try:
-            if not any(ipaddress.ip_address(address) in one for one in self._ranges):
+            if not any(ipaddress.ip_address(address) in network for network in self._ranges):
                 await self.sandbox.own(f"{address}/32")
             sock = await self.sandbox.listen(address, port.number)
         except Failed as failed:
@@ -240,15 +255,15 @@ class NamespaceNetwork(Network):
             return
         self._forwarders[address, port] = key, await asyncio.start_server(serve, sock=sock)
 
-    async def _backend(self, key: Key, port: Port) -> Streams | None:
+    async def _dial_backend(self, key: Key, port: Port) -> Streams | None:
         if key == KUBERNETES and self.apiserver:
             return await asyncio.open_connection(*self.apiserver)
         service = self.directory.services.get(key)
         backends = self.directory.backends(service, port) if service else []
         if not backends:
             return None
-        self._turn += 1
-        peer, number = backends[self._turn % len(backends)]
+        self._round_robin += 1
+        peer, number = backends[self._round_robin % len(backends)]
         return await self.dial(f"{peer.namespace}/{peer.hostname}", peer.address, number)
 
 
@@ -257,17 +272,18 @@ def cluster_searches(namespace: str) -> list[str]:
 
 
 def resolv_conf(spec: Json, namespace: str) -> str:
-    """As the kubelet writes it for dnsPolicy ClusterFirst (or None), with the pod's dnsConfig added."""
+    """The content of resolv.conf as the kubelet writes it for dnsPolicy ClusterFirst (or None), with the pod's
+    dnsConfig added."""
     config = spec.get("dnsConfig") or {}
-    own = spec.get("dnsPolicy") == "None"
-    servers = [*([] if own else [GATEWAY]), *map(str, config.get("nameservers") or [])]
-    searches = [] if own else cluster_searches(namespace)
-    searches += [one for one in map(str, config.get("searches") or []) if one not in searches]
-    options = {} if own else {"ndots": "5"}
-    for one in config.get("options") or []:
-        options[str(one.get("name"))] = str(one.get("value") or "")
+    without_cluster_dns = spec.get("dnsPolicy") == "None"
+    servers = [*([] if without_cluster_dns else [GATEWAY]), *map(str, config.get("nameservers") or [])]
+    searches = [] if without_cluster_dns else cluster_searches(namespace)
+    searches += [domain for domain in map(str, config.get("searches") or []) if domain not in searches]
+    options = {} if without_cluster_dns else {"ndots": "5"}
+    for option in config.get("options") or []:
+        options[str(option.get("name"))] = str(option.get("value") or "")
     lines = [f"nameserver {server}" for server in servers]
     lines += [f"search {' '.join(searches)}"] if searches else []
-    words = [f"{name}:{value}" if value else name for name, value in options.items()]
-    lines += [f"options {' '.join(words)}"] if words else []
+    option_entries = [f"{name}:{value}" if value else name for name, value in options.items()]
+    lines += [f"options {' '.join(option_entries)}"] if option_entries else []
     return "\n".join(lines)

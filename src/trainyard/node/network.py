@@ -1,10 +1,10 @@
-"""The two networks of the pods behind one door.
+"""The common interface of the two pod networks.
 
-*namespace*: every pod has a network of its own on a bridge; names come from a resolver, Service addresses and the
-outside world are served by the runner through sockets that the hub opened.
-*shared*: all pods on this machine's network, each pod's `name:port` with a port of its own; a NAT by text.
+*namespace*: every pod has a network namespace on a bridge; the runner serves DNS, Services and access to the outside
+through sockets that the hub opens.
+*shared*: all pods use this machine's network; each `name:port` has a port of its own, and texts are rewritten to it.
 
-Rule: the node asks only `Network`; what differs between the two is in namespaced.py and shared.py."""
+Rule: the node uses only `Network`; the differences between the two are in namespaced.py and shared.py."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ KUBERNETES = Key("default", "kubernetes")  # the Service that is the API server 
 
 
 class Outside(msgspec.Struct, frozen=True):
-    """What a network is told of the cluster around it. `apiserver`: where this machine finds the API server that pods
-    are to use, with TLS; `kubernetes`: the address and port of its Service; `services`: the ranges of Services."""
+    """The cluster that the node belongs to. `apiserver`: host and port of the API server for pods, with TLS, as seen
+    from this machine; `kubernetes`: address and port of its Service; `services`: the CIDR ranges of Service
+    addresses."""
 
     apiserver: tuple[str, int] | None = None
     kubernetes: tuple[str, int] = ("10.96.0.1", 443)
-    services: tuple[str, ...] = ("10.96.0.0/12",)  # those that most clusters have, and our own
+    services: tuple[str, ...] = ("10.96.0.0/12",)  # the default of most clusters and of the embedded one
 
 
 class Network(abc.ABC):
-    """What a pod needs of a network, in the order in which it is asked."""
+    """The network of the pods; the methods are in the order of their use for a pod."""
 
     name: str
-    alone: bool  # every pod has namespaces of its own
+    alone: bool  # every pod has its own namespaces
     host_ip: str
 
     def __init__(
@@ -55,44 +56,44 @@ class Network(abc.ABC):
 
     @abc.abstractmethod
     async def start(self) -> None:
-        """Begin to serve names and Services. Raises OSError or SandboxError when it cannot."""
+        """Start to serve names and Services. Raises OSError, SandboxError."""
 
     @abc.abstractmethod
     async def stop(self) -> None: ...
 
     @abc.abstractmethod
     def allot(self, pod: Json) -> str:
-        """An address for a new pod."""
+        """Allocate the address of a new pod. Raises OSError when none is free."""
 
     @abc.abstractmethod
     def release(self, pod: Json, address: str) -> None: ...
 
     @abc.abstractmethod
     def variables(self, pod: Json) -> dict[str, str]:
-        """Variables that every container gets unless the pod sets them."""
+        """Environment variables that every container gets unless the pod sets them."""
 
     @abc.abstractmethod
     def files(self, pod: Json, address: str, folder: Path) -> list[Mount]:
-        """Files such as /etc/hosts, made in `folder`, to be seen by every container of the pod."""
+        """Create files such as /etc/hosts in `folder`; returns their mounts for every container of the pod."""
 
     @abc.abstractmethod
     def rewrite(self, pod: Json) -> Rewrite:
-        """What is done to texts that may name other pods: values, arguments, ConfigMaps."""
+        """The rewrite of texts that may name other pods: values of variables, arguments, ConfigMaps."""
 
     @abc.abstractmethod
     async def services_changed(self) -> None:
-        """The directory has other services than before."""
+        """Sync the forwarders: the Services in the directory have changed."""
 
     @abc.abstractmethod
     async def reach(self, service: Key, port: int) -> int:
-        """A port of this machine's loopback that leads to that port of the Service, for a person's browser."""
+        """A port on loopback that forwards to that port of the Service, for a browser of this machine."""
 
     @abc.abstractmethod
     async def dial(self, pod: str, address: str, port: int) -> Streams:
-        """A connection to a port of that pod (its namespace/hostname and address)."""
+        """Connect to a port of a pod; `pod` is its namespace/hostname. Raises OSError."""
 
     async def contained(self, service: Key, work: Awaitable[None]) -> None:
-        """What is done for one Service: its exceptions are said, and the others are served all the same."""
+        """Await work for one Service: an exception is printed, and the other Services are served all the same."""
         try:
             await work
         except Exception as error:
@@ -101,14 +102,14 @@ class Network(abc.ABC):
 
 
 def api_variables(host: str, port: int) -> dict[str, str]:
-    """Where in-cluster clients look for the API server."""
-    place = f"tcp://{host}:{port}"
+    """The environment variables in which in-cluster clients look for the API server."""
+    url = f"tcp://{host}:{port}"
     return {
         "KUBERNETES_SERVICE_HOST": host,
         "KUBERNETES_SERVICE_PORT": str(port),
         "KUBERNETES_SERVICE_PORT_HTTPS": str(port),
-        "KUBERNETES_PORT": place,
-        f"KUBERNETES_PORT_{port}_TCP": place,
+        "KUBERNETES_PORT": url,
+        f"KUBERNETES_PORT_{port}_TCP": url,
         f"KUBERNETES_PORT_{port}_TCP_PROTO": "tcp",
         f"KUBERNETES_PORT_{port}_TCP_PORT": str(port),
         f"KUBERNETES_PORT_{port}_TCP_ADDR": host,

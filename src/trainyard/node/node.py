@@ -1,7 +1,7 @@
-"""The node: hears which pods are placed here, keeps one `Running` for each, and answers for their logs.
+"""The node: watches the pods that are scheduled to it, has one `Running` for each, and serves their logs.
 
-Rules: a pod is known by its uid, never by its name; what vanished while we looked away is stopped; pods that had ended
-before we saw them are left alone."""
+Rules: a pod is identified by its uid, never by its name; a pod that was deleted while no watch was open is stopped; a
+pod that is already Succeeded or Failed when it is first seen is not started."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SLACK = 5.0  # seconds for the dying of what was killed
+_KILL_SECONDS = 5.0  # seconds until killed processes have ended
 LOG_SIZE = 64 << 20
-_HEARTBEAT = 300.0  # seconds between two times that a Node says that it is there; its lease says so more often
-_AGAIN = 1.0
-_LAST_WORDS = 2.0  # seconds for the statuses of what has ended before the node does
+_HEARTBEAT_SECONDS = 300.0  # seconds between two updates of the Node's status; its Lease is renewed more often
+_RENEW_RETRY_SECONDS = 1.0
+_STATUS_WRITE_SECONDS = 2.0  # seconds for the status writes in progress when the node stops
 _NETWORKS: dict[str, type[Network]] = {"namespace": NamespaceNetwork, "shared": SharedNetwork}
 
 
 class NodeError(Exception):
-    """The node cannot work on this machine; the message says why and what to try."""
+    """The node does not work on this machine; the message has the reason and what to try."""
 
 
 class Node:
@@ -71,37 +71,39 @@ class Node:
         log_size: int = LOG_SIZE,
         helper: HelperProcess | None = None,
     ) -> None:
-        """`apiserver`: host and port where pods, by this machine's network, find the API server with TLS. `member` says
-        all that, and more, of a node that joins a cluster of others. `working_directory`: of pods that name none.
-        `log_folder`: where the logs of a pod are to outlive it; None leaves them with the pod. `hidden`: folders of
-        this machine that pods see empty, in the network *namespace*. `log_size`: bytes of the log of one run of a
-        container; what is longer loses its middle. 0 for no bound. `helper`: one that was started before."""
+        """`apiserver`: host and port of the API server with TLS, for pods on this machine's network; `member` replaces
+        it for a node that joins another cluster. `working_directory`: for pods without the annotation. `log_folder`:
+        the folder in which the logs of a pod outlive it; None keeps them in the pod's folder. `hidden`: folders of this
+        machine that pods see empty (network *namespace* only). `log_size`: maximum size in bytes of the log of one run
+        of a container, from a longer log the middle is removed; 0 for no limit. `helper`: a helper process that has
+        been started already."""
         self._now = now
         self._log_folder, self._log_size = log_folder, log_size
-        self._hidden, self._early = hidden, helper
+        self._hidden, self._early_helper = hidden, helper
         self.name, self.wanted = name, network
-        self.network = ""  # the one that was chosen, once started
+        self.network = ""  # name of the network that works, set by `start`
         self._state, self._images, self._mounts, self._say = state, images, dict(mounts or {}), say
         self._member = member or Member(TokenDoor(token), Outside(apiserver))
         self._working_directory = working_directory
         self._cluster = Cluster(api, name, say, self._member)
         self._directory = Directory()
-        self._kubelet = Kubelet(self._log, self._enter, self._socket, self._member.door)
+        self._kubelet = Kubelet(self._pod_log, self._start_exec, self._pod_socket, self._member.door)
         self._inlets = Inlets(state / "inlets")
         self._running: dict[str, Running] = {}
-        self.tasks = TaskSupervisor("node", say, self._say_so)
+        self.tasks = TaskSupervisor("node", say, self._refresh_node_object)
         self._problem = ""  # why no container can be started
         self._house: House | None = None
-        self._swept = False
+        self._folders_swept = False
         self._leaving = False
-        self._renewing: asyncio.Task[None] | None = None
-        self._stale = False  # the Node object does not say yet how the node is
+        self._renewal: asyncio.Task[None] | None = None
+        self._node_object_stale = False  # the status of the Node object is still to be written
 
     async def start(self) -> None:
-        """Choose the network, register, and begin to run pods. Raises NodeError when no network works."""
+        """Choose the network, register the Node, start the watches. Raises NodeError when no network works,
+        ApiError."""
         for folder in (self._state, self._state / "probe"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        sandbox, network = await self._choose()
+        sandbox, network = await self._choose_network()
         self.network = network.name
         cluster = self._cluster
         self._house = House(cluster, sandbox, network, self._images, self._state, self._mounts, self._say, self._now)
@@ -114,59 +116,62 @@ class Node:
         except BaseException:
             await self.stop(kill=True)
             raise
-        self.tasks.start("watch services", cluster.services(self._services, self._service).run)
-        self.tasks.start("watch pods", cluster.pods(self._pods, self._pod).run)
+        self.tasks.start("watch services", cluster.services(self._on_services_listed, self._on_service).run)
+        self.tasks.start("watch pods", cluster.pods(self._on_pods_listed, self._on_pod).run)
         if self._member.comes_and_goes:
-            self.tasks.start("watch its Node", cluster.node(self._nodes, self._itself).run)
-            self.tasks.start("heartbeat", self._beat)
+            self.tasks.start("watch its Node", cluster.node(self._on_nodes_listed, self._on_node).run)
+            self.tasks.start("heartbeat", self._heartbeat)
 
-    async def leave(self, kill: bool, seconds: float = _SLACK) -> bool:
-        """Before `stop`: end all pods and tell the API server how. False when it does not answer so many seconds."""
+    async def leave(self, kill: bool, seconds: float = _KILL_SECONDS) -> bool:
+        """Before `stop`: end all pods and write their statuses. False when the API server does not answer within
+        `seconds`."""
         if self._house is None:
             return True
-        self._leaving, heard = True, True
+        self._leaving, answered = True, True
         try:
             async with asyncio.timeout(seconds):
                 await self._cluster.go(self._now())
         except (ApiError, TimeoutError):
-            heard = False
+            answered = False
         pods = list(self._running.values())
-        for one in pods:
-            one.evict(kill)
-        patience = _SLACK + (0.0 if kill else max((one.life.grace for one in pods), default=0.0))
+        for worker in pods:
+            worker.evict(kill)
+        timeout = _KILL_SECONDS + (0.0 if kill else max((worker.life.grace for worker in pods), default=0.0))
         try:
-            async with asyncio.timeout(patience):
-                await asyncio.gather(*(one.over.wait() for one in pods))
-            async with asyncio.timeout(seconds if heard else 0.0):
-                await asyncio.gather(*(one.told.wait() for one in pods))
+            async with asyncio.timeout(timeout):
+                await asyncio.gather(*(worker.over.wait() for worker in pods))
+            async with asyncio.timeout(seconds if answered else 0.0):
+                await asyncio.gather(*(worker.told.wait() for worker in pods))
         except TimeoutError:
-            heard = False
-        return heard
+            answered = False
+        return answered
 
-    async def withdraw(self, seconds: float = _SLACK) -> bool:
-        """After `stop`: take the Node object away, if a life of this node made it. Raises TimeoutError, ApiError."""
+    async def withdraw(self, seconds: float = _KILL_SECONDS) -> bool:
+        """After `stop`: delete the Node object, if this node has created it. Raises TimeoutError, ApiError."""
         async with asyncio.timeout(seconds):
             return await self._cluster.withdraw()
 
     async def stop(self, kill: bool = False, returns: bool = False) -> None:
-        """End all pods, each within its grace period or at once, then everything else. Can be called again to kill.
-        `returns`: there will be another life. Pods that may start again are left for it as they were; those that may
-        not end now, as a kubelet has it when its machine is shut down."""
-        house = self._house
-        if house is None:
+        """End all pods, within their grace periods or (`kill`) at once, then everything else. May be called again to
+        kill. `returns`: the node will be started again. Pods that may restart keep their status for that; pods with
+        restartPolicy Never end as Failed, as with a kubelet whose machine is shut down."""
+        context = self._house
+        if context is None:
             return
         if returns:
-            await self._part(kill)
-        house.closing = True
+            await self._leave_pods_for_restart(kill)
+        context.closing = True
         self.tasks.cancel_all()
-        for one in self._running.values():
-            if not one.over.is_set():
-                one.stop(kill)
+        for worker in self._running.values():
+            if not worker.over.is_set():
+                worker.stop(kill)
         try:
-            # Bounded: closing the sandbox ends whatever did not end in time.
-            patience = _SLACK + (0.0 if kill else max((one.life.grace for one in self._running.values()), default=0.0))
-            async with asyncio.timeout(patience):
-                await asyncio.gather(*(one.over.wait() for one in self._running.values()))
+            # With a timeout: closing the sandbox kills the containers that are left.
+            timeout = _KILL_SECONDS + (
+                0.0 if kill else max((worker.life.grace for worker in self._running.values()), default=0.0)
+            )
+            async with asyncio.timeout(timeout):
+                await asyncio.gather(*(worker.over.wait() for worker in self._running.values()))
         except TimeoutError:
             self._say("node: some containers did not end in time; killing them")
         finally:
@@ -175,45 +180,49 @@ class Node:
                 await asyncio.to_thread(report_claims, self._state / "claims", owner, self._say)
             await self._kubelet.stop()
             self._inlets.close()
-            await house.network.stop()
-            await house.sandbox.close()
-            await self.tasks.stop()  # one may wait for an API server that is away
-            await asyncio.gather(*(one.abandon() for one in self._running.values()), return_exceptions=True)
+            await context.network.stop()
+            await context.sandbox.close()
+            await self.tasks.stop()  # a task may wait for an API server that does not answer
+            await asyncio.gather(*(worker.abandon() for worker in self._running.values()), return_exceptions=True)
             self._house = None
 
-    async def _part(self, kill: bool) -> None:
+    async def _leave_pods_for_restart(self, kill: bool) -> None:
         pods = list(self._running.values())
-        if told := [task for one in pods if (task := one.writing)]:
-            await asyncio.wait(told, timeout=0.0 if kill else _LAST_WORDS)  # what had ended by itself, among others
-        ending = [one for one in pods if one.life.policy == "Never"]
-        for one in pods:
-            if one in ending:
-                one.evict(kill)
-            elif not one.over.is_set():
-                one.quiet = True
-                one.stop(kill)
-        patience = _SLACK + (0.0 if kill else max((one.life.grace for one in pods), default=0.0))
+        if status_writes := [task for worker in pods if (task := worker.writing)]:
+            await asyncio.wait(
+                status_writes, timeout=0.0 if kill else _STATUS_WRITE_SECONDS
+            )  # also the statuses of pods that ended by themselves
+        ending = [worker for worker in pods if worker.life.policy == "Never"]
+        for worker in pods:
+            if worker in ending:
+                worker.evict(kill)
+            elif not worker.over.is_set():
+                worker.quiet = True
+                worker.stop(kill)
+        timeout = _KILL_SECONDS + (0.0 if kill else max((worker.life.grace for worker in pods), default=0.0))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience):
-                await asyncio.gather(*(one.over.wait() for one in pods), *(one.told.wait() for one in ending))
+            async with asyncio.timeout(timeout):
+                await asyncio.gather(
+                    *(worker.over.wait() for worker in pods), *(worker.told.wait() for worker in ending)
+                )
 
     def resync(self) -> None:
-        """Look at every pod now: for whoever has moved the clock."""
-        for one in self._running.values():
-            one.look()
+        """Feed a `Tick` to every pod: for a caller that has set the clock."""
+        for worker in self._running.values():
+            worker.look()
 
     async def reach(self, namespace: str, service: str, port: int) -> str:
-        """Where a browser on this machine finds that port of a Service: host and port on loopback."""
+        """`host:port` on loopback that leads to that port of a Service, for a browser. Raises NodeError, OSError."""
         if self._house is None:
             raise NodeError("the node is not running")
         return f"127.0.0.1:{await self._house.network.reach(Key(namespace, service), port)}"
 
     # The network.
 
-    async def _choose(self) -> tuple[Sandbox, Network]:
+    async def _choose_network(self) -> tuple[Sandbox, Network]:
         if self.wanted != "auto":
             try:
-                return await self._try(self.wanted)
+                return await self._start_network(self.wanted)
             except SandboxError as error:
                 other = next(name for name in _NETWORKS if name != self.wanted)
                 text = f"the network '{self.wanted}' does not work here: {error}; try --network {other}"
@@ -221,31 +230,32 @@ class Node:
         reasons = []
         for name in _NETWORKS:
             try:
-                found = await self._try(name)
+                started = await self._start_network(name)
             except SandboxError as error:
                 reasons.append(f"{name} does not work here: {error}")
             else:
                 self._say(f"network: {name}" + (f" ({'; '.join(reasons)})" if reasons else ""))
-                return found
+                return started
         raise NodeError("; ".join(reasons))
 
-    async def _try(self, mode: str) -> tuple[Sandbox, Network]:
-        """A network that works: a program has really been started in it."""
+    async def _start_network(self, mode: str) -> tuple[Sandbox, Network]:
+        """Start a sandbox with that network and a probe program in it. Raises SandboxError when it does not work,
+        NodeError for an unknown mode."""
         if mode not in _NETWORKS:
             raise NodeError(f"there is no network {mode!r}; write one of auto, {', '.join(_NETWORKS)}")
-        proven: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        probe_exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         def exited(container: str, code: int, reason: str, unsaved: dict[str, Any]) -> None:
             if container == "probe":
-                proven.set_result(code)
+                probe_exit.set_result(code)
             else:
-                self._exited(container, code, reason, unsaved)
+                self._on_exited(container, code, reason, unsaved)
 
-        sandbox = Sandbox(mode, exited, self._lost, self._hidden)
+        sandbox = Sandbox(mode, exited, self._on_helper_lost, self._hidden)
         await sandbox.start(self._helper_process(mode))
         network = _NETWORKS[mode](sandbox, self._directory, self._say, self._member.outside)
         try:
-            await _probe(sandbox, self._state / "probe", proven)
+            await _probe(sandbox, self._state / "probe", probe_exit)
             await network.start()
         except BaseException as error:
             await sandbox.close()
@@ -255,113 +265,116 @@ class Node:
         return sandbox, network
 
     def _helper_process(self, mode: str) -> HelperProcess:
-        """The one that was started before this node, if it is for this network, else a new one."""
-        helper, self._early = self._early, None
+        """The helper process that was passed to the node, if it is for this network, else a new one. Raises OSError."""
+        helper, self._early_helper = self._early_helper, None
         if helper is not None and helper.mode == mode:
             return helper
         if helper is not None:
             helper.close()
         return HelperProcess(mode, self._state / "hub.log")
 
-    def _lost(self) -> None:
-        """The helper was killed. Everything below it is dead; start another and go on."""
+    def _on_helper_lost(self) -> None:
+        """The helper process was killed, and with it all containers: start another one."""
         if self._house and not self._house.closing:
-            self.tasks.spawn("restart the helper", self._recover(self._house))
+            self.tasks.spawn("restart the helper", self._restart_helper(self._house))
         else:
-            for one in list(self._running.values()):
-                one.lost()
+            for worker in list(self._running.values()):
+                worker.lost()
 
-    async def _recover(self, house: House) -> None:
+    async def _restart_helper(self, context: House) -> None:
         self._say("node: the helper process was killed, and all containers with it; starting another")
-        await house.network.stop()
-        await house.sandbox.close()
+        await context.network.stop()
+        await context.sandbox.close()
         try:
-            house.sandbox, house.network = await self._try(house.network.name)
+            context.sandbox, context.network = await self._start_network(context.network.name)
             self._problem = ""
         except SandboxError as error:
             self._problem = f"node: the helper cannot be started again: {error}"
             self._say(self._problem)
-        self._say_so()
-        for one in list(self._running.values()):
-            one.lost()
-        await house.network.services_changed()
+        self._refresh_node_object()
+        for worker in list(self._running.values()):
+            worker.lost()
+        await context.network.services_changed()
 
-    def _exited(self, container: str, code: int, reason: str, unsaved: dict[str, Any]) -> None:
+    def _on_exited(self, container: str, code: int, reason: str, unsaved: dict[str, Any]) -> None:
         uid, name, run = container.split("/")
-        if one := self._running.get(uid):
-            one.exited(name, int(run), code, reason, unsaved)
+        if worker := self._running.get(uid):
+            worker.exited(name, int(run), code, reason, unsaved)
 
-    # The Node object, of which others write, too.
+    # The Node object, which the node controller writes, too.
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         while True:
-            await asyncio.sleep(_HEARTBEAT)
-            self._say_so()
+            await asyncio.sleep(_HEARTBEAT_SECONDS)
+            self._refresh_node_object()
 
-    def _nodes(self, nodes: list[Json]) -> None:
+    def _on_nodes_listed(self, nodes: list[Json]) -> None:
         if nodes:
-            self._itself("MODIFIED", nodes[0])
+            self._on_node("MODIFIED", nodes[0])
         else:
-            self._itself("DELETED", {})
+            self._on_node("DELETED", {})
 
-    def _itself(self, verb: str, node: Json) -> None:
-        """A node that was away too long is said to be unknown, and one may be deleted: it says that it is there."""
+    def _on_node(self, verb: str, node: Json) -> None:
+        """The node controller sets Ready to Unknown without heartbeats, and the object may be deleted: write it
+        again."""
         ready = is_true((node.get("status") or {}).get("conditions"), "Ready")
         if verb == "DELETED" or not ready:
-            self._say_so()
+            self._refresh_node_object()
 
-    def _say_so(self) -> None:
+    def _refresh_node_object(self) -> None:
         if self._house is None or self._house.closing or self._leaving:
             return
-        self._stale = True
-        if self._renewing is None or self._renewing.done():
-            self._renewing = self.tasks.spawn("renew the Node", self._renew())
+        self._node_object_stale = True
+        if self._renewal is None or self._renewal.done():
+            self._renewal = self.tasks.spawn("renew the Node", self._renew_node_object())
 
-    async def _renew(self) -> None:
-        while self._stale and not self._leaving:
+    async def _renew_node_object(self) -> None:
+        while self._node_object_stale and not self._leaving:
             try:
-                self._stale = False
+                self._node_object_stale = False
                 await self._cluster.register(self._kubelet.port, self._now(), self._problem or self.tasks.failing)
             except ApiError as error:
-                self._stale = True
+                self._node_object_stale = True
                 log.warning("the Node is not renewed yet why=%s", error)
-                await asyncio.sleep(_AGAIN)
+                await asyncio.sleep(_RENEW_RETRY_SECONDS)
 
-    # What the watches say.
+    # Handlers of the watches.
 
-    def _services(self, services: list[Json]) -> None:
+    def _on_services_listed(self, services: list[Json]) -> None:
         self._directory.replace_services(services)
-        self._adapt()
+        self._services_changed()
 
-    def _service(self, verb: str, service: Json) -> None:
+    def _on_service(self, verb: str, service: Json) -> None:
         if verb == "DELETED":
             self._directory.services.pop(key_of(service), None)
         else:
             self._directory.services[key_of(service)] = service
-        self._adapt()
+        self._services_changed()
 
-    def _adapt(self) -> None:
+    def _services_changed(self) -> None:
         if self._house:
             self.tasks.spawn("adapt to Services", self._house.network.services_changed())
 
-    def _pods(self, pods: list[Json]) -> None:
+    def _on_pods_listed(self, pods: list[Json]) -> None:
         present = {uid_of(pod) for pod in pods}
-        if not self._swept:
-            self._swept = True
-            there = (self._state / "pods").glob("*")  # some of pods that have gone since a former life
-            gone = [folder for folder in there if folder.name.rpartition("_")[2] not in present]
-            self.tasks.spawn("remove folders of pods that are gone", asyncio.to_thread(_remove, gone))
-        for uid, one in list(self._running.items()):
+        if not self._folders_swept:
+            self._folders_swept = True
+            pod_folders = (self._state / "pods").glob(
+                "*"
+            )  # some belong to pods that were deleted while the node was stopped
+            stale_folders = [folder for folder in pod_folders if folder.name.rpartition("_")[2] not in present]
+            self.tasks.spawn("remove folders of pods that are gone", asyncio.to_thread(_remove_folders, stale_folders))
+        for uid, worker in list(self._running.items()):
             if uid not in present:
-                one.vanished()
+                worker.vanished()
         for pod in pods:
-            self._pod("ADDED", pod)
+            self._on_pod("ADDED", pod)
 
-    def _pod(self, verb: str, pod: Json) -> None:
-        """An exception becomes the end of this pod: the watch goes on with the others."""
+    def _on_pod(self, verb: str, pod: Json) -> None:
+        """An exception ends this pod as Failed; the watch continues."""
         try:
-            self._place(verb, pod)
-        except Exception as error:  # before there is a `Running` of it: that contains its own
+            self._apply_pod(verb, pod)
+        except Exception as error:  # a `Running` handles its own exceptions; this one came before it exists
             self._reject(pod, error)
 
     def _reject(self, pod: Json, error: Exception) -> None:
@@ -374,69 +387,71 @@ class Node:
         elif (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
             self.tasks.spawn("end a pod that cannot be taken in", self._cluster.end_pod(pod, UNEXPECTED, text))
 
-    def _place(self, verb: str, pod: Json) -> None:
-        known = self._running.get(uid_of(pod))
+    def _apply_pod(self, verb: str, pod: Json) -> None:
+        worker = self._running.get(uid_of(pod))
         if verb == "DELETED":
-            if known:
-                known.vanished()
-        elif known:
-            known.seen(pod)
+            if worker:
+                worker.vanished()
+        elif worker:
+            worker.seen(pod)
         elif self._house and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
-            one = Running(self._house, pod, self._gone)
-            self._running[one.uid] = one
-            one.begin()
+            new_worker = Running(self._house, pod, self._on_pod_gone)
+            self._running[new_worker.uid] = new_worker
+            new_worker.begin()
             if not self._house.network.alone:
-                self._adapt()  # a Service that is also this pod's name is the pod's from now on
+                self._services_changed()  # a Service with this pod's name is no longer forwarded
         elif self._house and pod["metadata"].get("deletionGracePeriodSeconds"):
             self.tasks.spawn(
                 "delete an ended pod", self._cluster.forget(pod)
-            )  # it had ended, and then the life before ours was killed
-        elif self._house and (one := Running(self._house, pod, self._gone)).remember():
-            self._running[one.uid] = one
+            )  # it had ended, and the node was killed before it deleted the object
+        elif self._house and (new_worker := Running(self._house, pod, self._on_pod_gone)).remember():
+            self._running[new_worker.uid] = new_worker
 
-    def _gone(self, one: Running) -> None:
-        self._running.pop(one.uid, None)
-        self._inlets.close(one.uid)
+    def _on_pod_gone(self, worker: Running) -> None:
+        self._running.pop(worker.uid, None)
+        self._inlets.close(worker.uid)
 
     def logs(self, url: str, gone: Callable[[], bool]) -> tuple[int, AsyncIterator[bytes]]:
-        """As Kubelet.logs."""
+        """See Kubelet.logs."""
         return self._kubelet.logs(url, gone)
 
-    # What the kubelet's face is asked.
+    # Requests to the kubelet API.
 
-    def _log(self, namespace: str, pod: str, container: str, previous: bool) -> Log:
-        return self._named(namespace, pod).log(container, previous)
+    def _pod_log(self, namespace: str, pod: str, container: str, previous: bool) -> Log:
+        return self._pod_worker(namespace, pod).log(container, previous)
 
-    def _enter(self, namespace: str, pod: str, container: str, asked: exec.Asked) -> exec.Start:
-        return self._named(namespace, pod).enter(container, asked)
+    def _start_exec(self, namespace: str, pod: str, container: str, asked: exec.Asked) -> exec.Start:
+        return self._pod_worker(namespace, pod).enter(container, asked)
 
-    async def _socket(self, namespace: str, pod: str, port: int) -> Path:
-        one = self._named(namespace, pod)
-        if one.over.is_set():
+    async def _pod_socket(self, namespace: str, pod: str, port: int) -> Path:
+        worker = self._pod_worker(namespace, pod)
+        if worker.over.is_set():
             raise Refused(503, f"pod {namespace}/{pod} has ended")
-        who = f"{namespace}/{hostname_of(one.pod)}"
-        return await self._inlets.to(one.uid, port, lambda: one.house.network.dial(who, one.address, port))
+        pod_name = f"{namespace}/{hostname_of(worker.pod)}"
+        return await self._inlets.to(
+            worker.uid, port, lambda: worker.house.network.dial(pod_name, worker.address, port)
+        )
 
-    def _named(self, namespace: str, pod: str) -> Running:
-        for one in reversed(self._running.values()):
-            if (namespace_of(one.pod), name_of(one.pod)) == (namespace, pod):
-                return one
+    def _pod_worker(self, namespace: str, pod: str) -> Running:
+        for worker in reversed(self._running.values()):
+            if (namespace_of(worker.pod), name_of(worker.pod)) == (namespace, pod):
+                return worker
         raise Refused(404, f"pod {namespace}/{pod} is not on this node")
 
 
-def _remove(folders: list[Path]) -> None:
+def _remove_folders(folders: list[Path]) -> None:
     for folder in folders:
         with contextlib.suppress(OSError):
             remove(folder)
 
 
-async def _probe(sandbox: Sandbox, folder: Path, proven: asyncio.Future[int]) -> None:
-    """Start a program as a container would be, and see it end."""
+async def _probe(sandbox: Sandbox, folder: Path, exit_code: asyncio.Future[int]) -> None:
+    """Start a program as a container would be started, and wait for its end. Raises OSError, Failed, SandboxError."""
     await sandbox.add_pod("probe", "probe", "10.244.255.254", [])
-    with open("/dev/null", "wb") as nothing:  # noqa: ASYNC230  (a device)
+    with open("/dev/null", "wb") as devnull:  # noqa: ASYNC230  (a device)
         process = Process("probe", "probe", ["/bin/sh", "-c", "exit 0"], {}, "/", str(folder))
-        await sandbox.spawn(process, nothing.fileno())
-    code = await proven
+        await sandbox.spawn(process, devnull.fileno())
+    code = await exit_code
     await sandbox.remove_pod("probe")
     if code != 0:
         raise OSError(f"a first program ended with {code}")

@@ -1,7 +1,7 @@
-"""Mounts without a mount namespace: where a mount path cannot be made, texts that name it are rewritten. Pure.
+"""Mounts without a mount namespace: texts that contain a mount path are rewritten to the path of the volume. Pure.
 
-Rules: a path is found as a whole (`/data` in `/data/x` and in `--dir=/data`, not in `/database`); the longest mount
-wins; what would hide the system itself is refused."""
+Rules: a path matches as a whole (`/data` in `/data/x` and in `--dir=/data`, not in `/database`); the longest mount path
+wins; mounts over system folders are refused."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 from trainyard.node.sandbox import Mount
 
-# Hidden by a mount, nothing would work; so the program expects an image that is not there.
+# A mount over one of these would hide the system: a program that wants it expects a container image.
 _SYSTEM = frozenset({"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr"})
-# Shared memory is this machine's own already.
+# Shared memory is that of this machine already.
 _AS_IT_IS = frozenset({"/dev/shm"})  # noqa: S108  (a mount point, not a temporary file)
 
 
 def refusal(mounts: list[Mount]) -> str:
-    """Why these mounts cannot be had on the shared network, "" when they can."""
+    """Why these mounts are not possible on the shared network, "" when they are."""
     for mount in mounts:
         if mount.target in _SYSTEM:
             return f"a volume on {mount.target} needs a mount namespace; start with --network namespace"
@@ -25,14 +25,14 @@ def refusal(mounts: list[Mount]) -> str:
 
 
 def rewriter(mounts: list[Mount]) -> Callable[[str], str]:
-    """Texts with every mount path replaced by where the volume really is."""
-    places = {
+    """A function that replaces every mount path in a text by the path of its volume."""
+    sources = {
         mount.target.rstrip("/"): mount.source
         for mount in mounts
         if mount.target.rstrip("/") != mount.source and mount.target not in _AS_IT_IS
     }
-    if not places:
+    if not sources:
         return str
-    known = "|".join(re.escape(target) for target in sorted(places, key=len, reverse=True))
-    pattern = re.compile(rf"(?<![\w./-])({known})(?![\w.-])")
-    return lambda text: pattern.sub(lambda found: places[found[1]], text)
+    targets = "|".join(re.escape(target) for target in sorted(sources, key=len, reverse=True))
+    pattern = re.compile(rf"(?<![\w./-])({targets})(?![\w.-])")
+    return lambda text: pattern.sub(lambda match: sources[match[1]], text)

@@ -9,12 +9,12 @@ from pathlib import Path
 from trainyard.node.hub import beneath
 
 _LOG_NAME = re.compile(r"([1-9][0-9]{0,8})\.log")  # a container can put other files beside its logs
-_KEPT_RUNS = 10  # of a container whose logs outlive the pod: so many first and so many last runs
+_KEPT_RUNS = 10  # per container, where logs outlive the pod: so many first and so many last runs are kept
 
 
 class PodLogs:
-    """`own`: the place within the pod's folder. `kept`: the one that outlives it, if there is one. What an earlier life
-    of the node has begun in `own` goes on there."""
+    """`own`: the log folder in the pod's folder. `kept`: a log folder that outlives the pod, None for none. Logs that
+    an earlier process of the node has started in `own` stay there."""
 
     def __init__(self, own: Path, kept: Path | None) -> None:
         self._own = own
@@ -27,14 +27,15 @@ class PodLogs:
 
     @property
     def removed(self) -> bool:
-        """They were kept, and are no longer."""
+        """Whether the logs were in a folder that outlives the pod, and that folder has been removed."""
         return self._kept_runs > 0 and not self.exist
 
     def path(self, container: str, run: int) -> Path:
         return self._folder / container / f"{run}.log"
 
     def open(self, container: str, run: int, once: Callable[[str], None]) -> int:
-        """A new file for this run. Where it cannot be kept it is with the pod, and `once` says so. Raises OSError."""
+        """A descriptor of a new log file for this run. When the folder that outlives the pod cannot be written, the
+        file is in the pod's folder, and `once` reports that. Raises OSError."""
         try:
             return self._open(container, run)
         except OSError as error:
@@ -52,21 +53,22 @@ class PodLogs:
         return log
 
     def newest_runs(self) -> dict[str, int]:
-        """The newest run of each container that has a log: it is made just before its run begins."""
+        """Container name -> number of its newest run with a log file, which is created just before the run starts."""
         newest: dict[str, int] = {}
         for log in self._folder.glob("*/*.log"):
-            if name := _LOG_NAME.fullmatch(log.name):
-                newest[log.parent.name] = max(newest.get(log.parent.name, 0), int(name[1]))
+            if match := _LOG_NAME.fullmatch(log.name):
+                newest[log.parent.name] = max(newest.get(log.parent.name, 0), int(match[1]))
         return newest
 
 
 def open_log(path: Path) -> int:
-    """A descriptor to read `<folder>/<container>/<run>.log`. A container can change what is below the folder: links are
-    not followed, and only a regular file is opened. Raises OSError."""
+    """A descriptor to read `<folder>/<container>/<run>.log`. A container can change the content of the folder: symbolic
+    links are not followed, and only a regular file is opened. Raises OSError."""
     return beneath.open_file(str(path.parents[1]), f"{path.parent.name}/{path.name}")
 
 
 def dropped_run(run: int, kept: int) -> int:
-    """The run whose log is removed when `run` begins, 0 for none: `kept` first and last ones stay, at least two."""
+    """The number of the run whose log is removed when `run` starts, 0 for none. The first `kept` and the last `kept`
+    runs stay, at least two."""
     old = run - max(2, kept)
     return old if old > kept else 0

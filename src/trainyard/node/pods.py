@@ -1,10 +1,10 @@
-"""A container of a pod's spec, made ready to run: its environment, its command line, what it refers to.
+"""From a container of a pod's spec: its environment, its command line, and the objects it refers to.
 
 Rules:
-- Pure: what the spec refers to (ConfigMaps, Secrets) is fetched before and handed in as `Refs`.
-- A reference that cannot be followed is a `Missing`: the container waits with the kubelet's words until it can.
-- Of the variables that Kubernetes adds for Services there are those of the API server only (network.py); nothing of
-  the runner's own environment comes in but what `inherited` names."""
+- Pure: the objects that the spec refers to (ConfigMaps, Secrets) are fetched before and passed as `Refs`.
+- A reference that cannot be resolved raises `Missing`: the container waits, with the kubelet's reason and message.
+- Of the environment variables that Kubernetes adds for Services, only those of the API server exist (network.py). Of
+  the runner's own environment, a container gets only the variables in `inherited`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from trainyard.objects import Json, namespace_of
 Ref = tuple[str, str]  # ("configmap" | "secret", name)
 Refs = Mapping[Ref, Json | None]
 
-_NAMES = {"configmap": "ConfigMap", "secret": "Secret"}
+_KIND_NAMES = {"configmap": "ConfigMap", "secret": "Secret"}
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
-# What a program on this machine needs to find itself and its libraries; a container image would set these.
+# Variables that programs of this machine need to find their files and libraries; a container image would set these.
 _INHERITED = (
     *("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
@@ -35,8 +35,8 @@ PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY",
 
 
 class Missing(Exception):
-    """Something the container needs is not there. `ref` is what would change that, None when nothing known would;
-    then `again` says after how many seconds it is worth another try, 0 for never."""
+    """An object or file that the container needs does not exist. `ref`: the object whose change can resolve this, None
+    when there is no such object; then `again` is the time in seconds until a retry, 0 for no retry."""
 
     def __init__(
         self, message: str, ref: Ref | None, reason: str = "CreateContainerConfigError", again: float = 0.0
@@ -46,7 +46,8 @@ class Missing(Exception):
 
 
 class TokenAsked(msgspec.Struct, frozen=True):
-    """A service account token as a volume wants it. Without audience it is for the API server."""
+    """The request of a volume for a service account token. An empty audience is the API server; `seconds` of
+    validity."""
 
     audience: str
     seconds: int
@@ -57,8 +58,8 @@ class TokenAsked(msgspec.Struct, frozen=True):
 
 
 class Given(msgspec.Struct, frozen=True):
-    """What is known when a container is made ready: the pod with its address in status, references, the node, tokens
-    (or why there is none)."""
+    """The inputs for a container's environment and volumes: the pod with its address in its status, the objects it
+    refers to, the capacity of the node, and its tokens (or the reason why there is none)."""
 
     pod: Json
     refs: Refs
@@ -66,13 +67,14 @@ class Given(msgspec.Struct, frozen=True):
     tokens: Mapping[TokenAsked, str | Missing] = msgspec.field(default_factory=dict)
 
     def token(self, asked: TokenAsked) -> str:
-        found = self.tokens.get(asked) or Missing("failed to fetch token: nobody has asked for it", None)
-        if isinstance(found, Missing):
-            raise found
-        return found
+        token = self.tokens.get(asked) or Missing("failed to fetch token: nobody has asked for it", None)
+        if isinstance(token, Missing):
+            raise token
+        return token
 
     def pairs(self, ref: Ref, optional: bool, reason: str = "CreateContainerConfigError") -> dict[str, bytes]:
-        """The content of a ConfigMap or Secret; empty when it is missing and may be."""
+        """Key -> value of a ConfigMap or Secret; empty when the object does not exist and is optional. Raises
+        Missing."""
         obj = self.refs.get(ref)
         if obj is None:
             if optional:
@@ -82,40 +84,40 @@ class Given(msgspec.Struct, frozen=True):
 
 
 def content(kind: str, obj: Json) -> dict[str, bytes]:
-    """Keys and values, decoded."""
-    found: dict[str, bytes] = {}
+    """Key -> value of a ConfigMap or Secret, base64 decoded."""
+    data: dict[str, bytes] = {}
     encoded = (obj.get("data") if kind == "secret" else obj.get("binaryData")) or {}
     for key, value in encoded.items():
         try:
-            found[key] = base64.b64decode(str(value), validate=True)
+            data[key] = base64.b64decode(str(value), validate=True)
         except binascii.Error:
-            found[key] = b""
+            data[key] = b""
     plain = (obj.get("stringData") if kind == "secret" else obj.get("data")) or {}
-    return found | {key: str(value).encode() for key, value in plain.items()}
+    return data | {key: str(value).encode() for key, value in plain.items()}
 
 
 def containers(pod: Json) -> Iterator[tuple[Json, bool]]:
-    """Every container and whether it is an init container, in the order of starting."""
+    """Every container and whether it is an init container, in starting order."""
     spec = pod.get("spec") or {}
-    for one in spec.get("initContainers") or []:
-        yield one, True
-    for one in spec.get("containers") or []:
-        yield one, False
+    for container in spec.get("initContainers") or []:
+        yield container, True
+    for container in spec.get("containers") or []:
+        yield container, False
 
 
 def references(pod: Json) -> set[Ref]:
     """Every ConfigMap and Secret that the pod's containers or volumes name."""
-    found: set[Ref] = set()
+    refs: set[Ref] = set()
 
     def add(kind: str, source: object, key: str = "name") -> None:
         if isinstance(source, dict) and source.get(key):
-            found.add((kind, str(source[key])))
+            refs.add((kind, str(source[key])))
 
-    for one, _ in containers(pod):
-        for source in one.get("envFrom") or []:
+    for container, _ in containers(pod):
+        for source in container.get("envFrom") or []:
             add("configmap", source.get("configMapRef"))
             add("secret", source.get("secretRef"))
-        for variable in one.get("env") or []:
+        for variable in container.get("env") or []:
             value_from = variable.get("valueFrom") or {}
             add("configmap", value_from.get("configMapKeyRef"))
             add("secret", value_from.get("secretKeyRef"))
@@ -125,32 +127,32 @@ def references(pod: Json) -> set[Ref]:
         for source in (volume.get("projected") or {}).get("sources") or []:
             add("configmap", source.get("configMap"))
             add("secret", source.get("secret"))
-    return found
+    return refs
 
 
 def inherited(environ: Mapping[str, str], proxies: bool) -> dict[str, str]:
     names = (*_INHERITED, *PROXIES) if proxies else _INHERITED
-    found = {name: environ[name] for name in names if environ.get(name)}
-    found.setdefault("PATH", os.defpath)
-    return found
+    env = {name: environ[name] for name in names if environ.get(name)}
+    env.setdefault("PATH", os.defpath)
+    return env
 
 
 def environment(container: Json, given: Given, base: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a container: `base`, over it envFrom, over it env, each expanded with those before it. Raises
-    TooLong."""
-    own: dict[str, str] = {}
+    """The environment of a container: `base`, overridden by envFrom, then by env, whose values are expanded with the
+    variables before them. Raises TooLong and Missing."""
+    env: dict[str, str] = {}
     space = words.TextSpace()
     for source in container.get("envFrom") or []:
-        own |= {name: space.take(value) for name, value in _many(source, given).items()}
+        env |= {name: space.take(value) for name, value in _env_from(source, given).items()}
     for variable in container.get("env") or []:
         name = str(variable.get("name") or "")
         if variable.get("valueFrom"):
-            value = _from(container, variable["valueFrom"], given)
+            value = _value_from(container, variable["valueFrom"], given)
             if value is not None:
-                own[name] = space.take(value)
+                env[name] = space.take(value)
         else:
-            own[name] = space.take(expand(str(variable.get("value") or ""), own))
-    return {**base, **own}
+            env[name] = space.take(expand(str(variable.get("value") or ""), env))
+    return {**base, **env}
 
 
 def memory_limit(container: Json) -> int:
@@ -160,53 +162,56 @@ def memory_limit(container: Json) -> int:
 
 
 def told(container: Json) -> set[str]:
-    """The variables by which a pod is told about itself: who it is, not where somebody is found."""
-    listed = (one for one in container.get("env") or [] if (one.get("valueFrom") or {}).get("fieldRef"))
-    return {str(one.get("name") or "") for one in listed}
+    """Names of the variables with a fieldRef: they are about the pod itself, so the shared network does not rewrite
+    them."""
+    field_variables = (
+        variable for variable in container.get("env") or [] if (variable.get("valueFrom") or {}).get("fieldRef")
+    )
+    return {str(variable.get("name") or "") for variable in field_variables}
 
 
-def _many(source: Json, given: Given) -> dict[str, str]:
+def _env_from(source: Json, env_context: Given) -> dict[str, str]:
     prefix = str(source.get("prefix") or "")
-    found: dict[str, str] = {}
-    for word, kind in (("configMapRef", "configmap"), ("secretRef", "secret")):
-        if reference := source.get(word):
-            pairs = given.pairs((kind, str(reference.get("name"))), bool(reference.get("optional")))
-            found |= {prefix + key: value.decode(errors="replace") for key, value in pairs.items()}
-    return {name: value for name, value in found.items() if _ENV_NAME.fullmatch(name)}
+    env: dict[str, str] = {}
+    for field, kind in (("configMapRef", "configmap"), ("secretRef", "secret")):
+        if reference := source.get(field):
+            pairs = env_context.pairs((kind, str(reference.get("name"))), bool(reference.get("optional")))
+            env |= {prefix + key: value.decode(errors="replace") for key, value in pairs.items()}
+    return {name: value for name, value in env.items() if _ENV_NAME.fullmatch(name)}
 
 
-def _from(container: Json, source: Json, given: Given) -> str | None:
+def _value_from(container: Json, source: Json, env_context: Given) -> str | None:
     if reference := source.get("fieldRef"):
         path = str(reference.get("fieldPath"))
-        value = words.field(given.pod, path)
+        value = words.field(env_context.pod, path)
         if value is None:
             raise Missing(f"unsupported fieldPath: {path}", None)
         return value
     if reference := source.get("resourceFieldRef"):
-        return resource(container, reference, given.capacity)
-    for word, kind in (("configMapKeyRef", "configmap"), ("secretKeyRef", "secret")):
-        if reference := source.get(word):
-            return _key(kind, reference, given)
+        return resource(container, reference, env_context.capacity)
+    for field, kind in (("configMapKeyRef", "configmap"), ("secretKeyRef", "secret")):
+        if reference := source.get(field):
+            return _key_value(kind, reference, env_context)
     raise Missing(f"unsupported valueFrom: {', '.join(source) or 'empty'}", None)
 
 
-def _key(kind: str, reference: Json, given: Given) -> str | None:
+def _key_value(kind: str, reference: Json, env_context: Given) -> str | None:
     name, key = str(reference.get("name")), str(reference.get("key"))
     optional = bool(reference.get("optional"))
-    pairs = given.pairs((kind, name), optional)
+    pairs = env_context.pairs((kind, name), optional)
     if key in pairs:
         return pairs[key].decode(errors="replace")
     if optional:
         return None
-    where = f"{namespace_of(given.pod)}/{name}"
-    raise Missing(f"couldn't find key {key} in {_NAMES[kind]} {where}", (kind, name))
+    where = f"{namespace_of(env_context.pod)}/{name}"
+    raise Missing(f"couldn't find key {key} in {_KIND_NAMES[kind]} {where}", (kind, name))
 
 
 def command_line(container: Json, entrypoint: list[str], args: list[str], env: Mapping[str, str]) -> list[str]:
-    """As Kubernetes combines them: a command replaces the image's entrypoint and its arguments. Raises TooLong."""
+    """The argv, combined as in Kubernetes: `command` replaces the image's entrypoint and arguments. Raises TooLong."""
     space = words.TextSpace()
-    command = [space.take(expand(str(word), env)) for word in container.get("command") or []]
-    own_args = [space.take(expand(str(word), env)) for word in container.get("args") or []]
+    command = [space.take(expand(str(argument), env)) for argument in container.get("command") or []]
+    own_args = [space.take(expand(str(argument), env)) for argument in container.get("args") or []]
     if command:
         return command + own_args
     return list(entrypoint) + (own_args or list(args))

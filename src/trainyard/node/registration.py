@@ -1,10 +1,10 @@
-"""What a node says of itself: its Node object, and the facts of this machine in it.
+"""The Node object of this node, with the facts of this machine.
 
 Rules:
-- It is no kubelet, and its versions say so.
-- The address is loopback and there is no other: an API server would try a Hostname first, and only one on this machine
-  can ask for logs anyway.
-- Conditions that others have written (a cloud's, a problem detector's) stay.
+- The node is no kubelet, which its version fields show.
+- Its only address is loopback, as InternalIP: an API server would prefer an address of type Hostname, and only an API
+  server on this machine can read logs anyway.
+- Conditions of other writers (a cloud provider, the node problem detector) are kept.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from trainyard.node.network import Outside
 from trainyard.objects import Json, format_time, with_condition
 
 MADE, CORDONED = "trainyard.dev/made-by-node", "trainyard.dev/cordoned-by-node"
-"""Annotations: the node made this Node and deletes it when it goes; it made it unschedulable when it went."""
+"""Annotations: this node created the Node object and deletes it when it is withdrawn; this node cordoned it at its
+stop."""
 
 FEATURES = ("ExtendWebSocketsToKubelet",)
-"""Without it an API server translates exec to SPDY, which is not spoken here (Kubernetes 1.36 and newer read this)."""
+"""Without it an API server translates exec to SPDY, which this node does not support (read by Kubernetes 1.36 and
+newer)."""
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _PRESSURES = {
@@ -42,8 +44,9 @@ def marked(node: Json, annotation: str) -> bool:
 
 
 class Member(msgspec.Struct, frozen=True):
-    """How the node belongs to its cluster. `more` are resources it says it has beside or instead of the machine's;
-    `taints` are given to a Node that it makes; `comes_and_goes`: the cluster lives without it, and hears of its end."""
+    """How the node belongs to its cluster. `door`: authentication of the kubelet API; `more`: resources of the node's
+    capacity, added to or replacing those of the machine; `taints`: of a Node object that it creates; `comes_and_goes`:
+    the cluster exists without the node, so the node writes heartbeats and its end to the Node object."""
 
     door: Door = msgspec.field(default_factory=lambda: TokenDoor(""))
     outside: Outside = msgspec.field(default_factory=Outside)
@@ -53,7 +56,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 def capacity() -> dict[str, str]:
-    """What this machine has, as a Node object says it."""
+    """The resources of this machine as in a Node's `status.capacity`."""
     memory = 0
     with contextlib.suppress(ValueError, OSError):
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024
@@ -66,7 +69,7 @@ def capacity() -> dict[str, str]:
 
 
 def room_for_pods(folder: Path) -> dict[str, str]:
-    """The disk that pods write to, as a scheduler counts it."""
+    """The free disk space of `folder` as the resource ephemeral-storage; empty when it cannot be read."""
     try:
         return {"ephemeral-storage": f"{shutil.disk_usage(folder).free // 1024}Ki"}
     except OSError:
@@ -88,21 +91,25 @@ def node_object(name: str, member: Member) -> Json:
 def node_status(
     port: int, member: Member, known: Sequence[Json], now: float, stopping: bool = False, problem: str = ""
 ) -> Json:
-    """The status of a Node whose conditions were `known`. `problem`: why it is not ready, "" when it is."""
-    found = list(known)
-    for kind, reason in _PRESSURES.items():
-        found = with_condition(found, kind, False, reason, "this node does not measure it", now)
-    why = ("KubeletNotReady", problem) if problem else ("KubeletReady", "pods are processes of this machine")
+    """The status of a Node whose conditions are `known`. `port`: of the kubelet API; `now`: Unix time in seconds;
+    `problem`: why the node is not ready, "" when it is."""
+    conditions = list(known)
+    for pressure, reason in _PRESSURES.items():
+        conditions = with_condition(conditions, pressure, False, reason, "this node does not measure it", now)
+    ready_reason = ("KubeletNotReady", problem) if problem else ("KubeletReady", "pods are processes of this machine")
     if stopping:
-        why = ("NodeStopped", "the node was stopped")
-    found = with_condition(found, "Ready", not (stopping or problem), *why, now)
-    ours, stamp = {"Ready", *_PRESSURES}, format_time(now)
+        ready_reason = ("NodeStopped", "the node was stopped")
+    conditions = with_condition(conditions, "Ready", not (stopping or problem), *ready_reason, now)
+    own_types, stamp = {"Ready", *_PRESSURES}, format_time(now)
     return {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
-        "capacity": (size := {**capacity(), **member.more}),
-        "allocatable": size,
-        "conditions": [{**one, "lastHeartbeatTime": stamp} if one.get("type") in ours else one for one in found],
+        "capacity": (resources := {**capacity(), **member.more}),
+        "allocatable": resources,
+        "conditions": [
+            {**condition, "lastHeartbeatTime": stamp} if condition.get("type") in own_types else condition
+            for condition in conditions
+        ],
         "declaredFeatures": list(FEATURES),
         "nodeInfo": machine(),
     }
@@ -111,11 +118,11 @@ def node_status(
 def machine() -> Json:
     version = f"trainyard-v{__version__}"
     return {
-        "machineID": _line("/etc/machine-id"),
-        "systemUUID": _line("/etc/machine-id"),
-        "bootID": _line("/proc/sys/kernel/random/boot_id"),
+        "machineID": _read_line("/etc/machine-id"),
+        "systemUUID": _read_line("/etc/machine-id"),
+        "bootID": _read_line("/proc/sys/kernel/random/boot_id"),
         "kernelVersion": platform.release(),
-        "osImage": _system(),
+        "osImage": _os_name(),
         "containerRuntimeVersion": f"processes://{__version__}",
         "kubeletVersion": version,
         "kubeProxyVersion": "",
@@ -124,14 +131,14 @@ def machine() -> Json:
     }
 
 
-def _line(path: str) -> str:
+def _read_line(path: str) -> str:
     try:
         return Path(path).read_text().strip()
     except OSError:
         return ""
 
 
-def _system() -> str:
+def _os_name() -> str:
     try:
         return platform.freedesktop_os_release().get("PRETTY_NAME", "")
     except OSError:

@@ -1,7 +1,7 @@
-"""Folders that pods have written into, taken away.
+"""Removal of folders that pods have written to.
 
-Rule: what a program has made read-only goes, too. Root can remove it as it is; anybody else takes the right back first,
-which he has as the owner."""
+Rule: read-only folders are removed, too. Root can remove them as they are; any other user, who is their owner, sets the
+write permission first."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from pathlib import Path
 
 
 def remove(folder: Path) -> None:
-    """The folder and all that is in it; links are removed, not followed. Raises OSError when something stays."""
+    """Remove the folder with its content; symbolic links are removed, not followed. Raises OSError when a part is
+    left."""
     shutil.rmtree(folder, ignore_errors=True)
     if not os.path.lexists(folder):
         return
     if folder.is_symlink():
         raise OSError(errno.ELOOP, "it is a symbolic link", str(folder))
     folder.chmod(0o700)
-    for path, names, _ in os.walk(folder):  # looks into a folder after this has made it readable
+    for path, names, _ in os.walk(folder):  # top-down: a folder is listed after its mode was changed here
         for name in names:
-            if not os.path.islink(inner := os.path.join(path, name)):
-                os.chmod(inner, 0o700)
+            if not os.path.islink(entry := os.path.join(path, name)):
+                os.chmod(entry, 0o700)
     shutil.rmtree(folder)

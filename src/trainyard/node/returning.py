@@ -1,12 +1,13 @@
-"""Pods that a former life of this node had begun: what their status tells of them becomes their lifecycle again. Pure.
+"""Pods that an earlier process of this node started: their lifecycle state is restored from their status. Pure.
 
 Rules:
-- A container that ran then is lost: its process died with the life that had started it. It has ended with 137, and the
-  pod's restartPolicy says whether it runs again. So nothing that may run once is run twice.
-- The same holds of a run that left a log on this machine and that the status does not know: its life was killed before
-  it could say that it had started it.
-- A container that had ended stays ended, and one that waited for its next start waits on.
-- Of a pod that had ended nothing begins any more; it is known for its logs.
+- A container whose status is running is lost: its process ended together with the node process that started it. It
+  counts as ended with exit code 137, and the pod's restartPolicy decides whether it runs again. So a container that may
+  run only once is never run twice.
+- The same holds for a run that has a log file on this machine but no entry in the status: the node was killed before it
+  wrote the status of that run.
+- A terminated container stays terminated, and a container in back-off stays in back-off.
+- In a terminated pod no container is started; the pod is kept so that its logs can be read.
 """
 
 from __future__ import annotations
@@ -21,51 +22,66 @@ LOST = ("ContainerStatusUnknown", "the process was lost when its node stopped or
 
 
 def returned(life: Pod, status: Json, begun: Mapping[str, int] | None = None) -> tuple[Pod, tuple[str, ...]]:
-    """The lifecycle of a pod with that status, and the containers that must be told to have ended. Unchanged when
-    nothing of it had been started. `begun`: the newest run of each container that left something here."""
-    seen = {
-        str(one.get("name")): one
-        for part in ("initContainerStatuses", "containerStatuses")
-        for one in status.get(part) or []
-        if isinstance(one, dict) and one.get("containerID")
+    """The lifecycle state of a pod with that status, and the names of its lost containers, for which the caller feeds
+    `Ended`. Without any started container the state is returned unchanged. `begun`: container name -> number of the
+    newest run that has a log on this machine."""
+    statuses = {
+        str(entry.get("name")): entry
+        for field_name in ("initContainerStatuses", "containerStatuses")
+        for entry in status.get(field_name) or []
+        if isinstance(entry, dict) and entry.get("containerID")
     }
     begun = begun or {}
-    if not seen and not begun:
+    if not statuses and not begun:
         return life, ()
-    known = (_container(one, seen[one.name]) if one.name in seen else one for one in life.containers)
-    found = tuple(_unsaid(one, begun.get(one.name, 0)) for one in known)
+    restored = (
+        _restored_container(container, statuses[container.name]) if container.name in statuses else container
+        for container in life.containers
+    )
+    containers = tuple(_with_unreported_run(container, begun.get(container.name, 0)) for container in restored)
     began = parse_time(status.get("startTime"))
-    life = replace(life, containers=found, began=life.began if began is None else began)
-    return life, tuple(one.name for one in found if one.at is At.RUNNING)
+    life = replace(life, containers=containers, began=life.began if began is None else began)
+    return life, tuple(container.name for container in containers if container.at is At.RUNNING)
 
 
 def ended(life: Pod, status: Json) -> Pod:
-    """The lifecycle of a pod whose phase says that it has ended."""
+    """The lifecycle state of a pod whose phase is Succeeded or Failed: no container of it runs or will run."""
     life, _ = returned(life, status)
     return replace(
-        life, containers=tuple(one if one.at in OVER else replace(one, at=At.DROPPED) for one in life.containers)
+        life,
+        containers=tuple(
+            container if container.at in OVER else replace(container, at=At.DROPPED) for container in life.containers
+        ),
     )
 
 
-def _container(one: Container, said: Json) -> Container:
-    state, last = said.get("state") or {}, (said.get("lastState") or {}).get("terminated")
-    number = int(said.get("restartCount") or 0) + 1
+def _restored_container(container: Container, status: Json) -> Container:
+    state, last = status.get("state") or {}, (status.get("lastState") or {}).get("terminated")
+    number = int(status.get("restartCount") or 0) + 1
     if running := state.get("running"):
-        one = replace(one, at=At.RUNNING, run=number, started=parse_time(running.get("startedAt")) or 0.0)
-        return replace(one, last=_run(number - 1, last) if last else None, failures=number - 1)
+        container = replace(container, at=At.RUNNING, run=number, started=parse_time(running.get("startedAt")) or 0.0)
+        return replace(container, last=_run(number - 1, last) if last else None, failures=number - 1)
     if terminated := state.get("terminated"):
         before = _run(number - 1, last) if last else None
-        return replace(one, at=At.ENDED, run=number, last=_run(number, terminated), before=before, failures=number)
+        return replace(
+            container, at=At.ENDED, run=number, last=_run(number, terminated), before=before, failures=number
+        )
     if last:
-        return replace(one, at=At.ENDED, run=number, last=_run(number, last), failures=number)
-    return one
+        return replace(container, at=At.ENDED, run=number, last=_run(number, last), failures=number)
+    return container
 
 
-def _unsaid(one: Container, begun: int) -> Container:
-    return replace(one, at=At.RUNNING, run=begun, started=0.0, failures=begun - 1) if begun > one.run else one
+def _with_unreported_run(container: Container, begun: int) -> Container:
+    return (
+        replace(container, at=At.RUNNING, run=begun, started=0.0, failures=begun - 1)
+        if begun > container.run
+        else container
+    )
 
 
-def _run(number: int, said: Json) -> Run:
-    code, finished = int(said.get("exitCode") or 0), parse_time(said.get("finishedAt")) or 0.0
-    started = parse_time(said.get("startedAt")) or 0.0
-    return Run(number, code, str(said.get("reason") or ""), str(said.get("message") or ""), started, finished)
+def _run(number: int, terminated: Json) -> Run:
+    code, finished = int(terminated.get("exitCode") or 0), parse_time(terminated.get("finishedAt")) or 0.0
+    started = parse_time(terminated.get("startedAt")) or 0.0
+    return Run(
+        number, code, str(terminated.get("reason") or ""), str(terminated.get("message") or ""), started, finished
+    )

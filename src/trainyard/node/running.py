@@ -1,10 +1,11 @@
-"""One pod on this node: carries out what the lifecycle decides, and tells it what came of it.
+"""The worker of one pod on this node: performs the actions of the pod's lifecycle and feeds it the results as events.
 
 Rules:
-- Only `feed` changes the lifecycle, and it never waits: what takes time is a task that feeds an event at its end.
-- An exception in what is done for this pod is the end of this pod (`fail`): no watch, timer or other pod sees it.
-- Statuses are written one at a time and only when they differ from the last; what happens meanwhile is in the next.
-- A pod that is over frees its network and processes at once; its logs stay until its object is gone."""
+- Only `feed` changes the lifecycle state, and it never waits: a slow action is a task that feeds an event at its end.
+- An exception in the work for a pod ends this pod (`fail`): no watch, timer or other pod is affected.
+- Status writes are sequential, and a status equal to the last one is not written; changes during a write are in the
+  next one.
+- A pod that is over releases its address and processes at once; its logs stay until its object is deleted."""
 
 from __future__ import annotations
 
@@ -39,21 +40,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_GRACE = 30.0
-_EVENT_SECONDS = 2.0
-_REFUSED = 0.5, 8.0  # seconds until a status that was refused is written again
+_DEFAULT_GRACE_SECONDS = 30.0
+_EVENT_TIMEOUT = 2.0
+_STATUS_RETRY_SECONDS = 0.5, 8.0  # first and longest delay before a refused status is written again
 GOING = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
 DISRUPTED = "DisruptionTarget"
-_OURS = frozenset({"Initialized", "Ready", "ContainersReady", "PodScheduled"})  # conditions that a node writes
+_NODE_CONDITIONS = frozenset(
+    {"Initialized", "Ready", "ContainersReady", "PodScheduled"}
+)  # types of the conditions that a node writes
 
 
-UNEXPECTED = "UnexpectedAdmissionError"  # the kubelet's reason for a pod that ends by an error of the node itself
-_LONGEST_NAME = 255  # bytes of a file's name
+UNEXPECTED = (
+    "UnexpectedAdmissionError"  # the kubelet's reason for a pod that ends because of an error in the node itself
+)
+_MAX_NAME_BYTES = 255  # NAME_MAX of the file system, in bytes
 P = ParamSpec("P")
 
 
-def _ends_only_this_pod(handle: Callable[Concatenate[Running, P], None]) -> Callable[Concatenate[Running, P], None]:
-    """An exception of `handle` becomes the end of its pod."""
+def _fail_pod_on_error(handle: Callable[Concatenate[Running, P], None]) -> Callable[Concatenate[Running, P], None]:
+    """Decorator: an exception in `handle` ends its pod with `fail`."""
 
     def contained(running: Running, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
@@ -66,96 +71,105 @@ def _ends_only_this_pod(handle: Callable[Concatenate[Running, P], None]) -> Call
 
 class Running:
     def __init__(self, house: House, pod: Json, gone: Callable[[Running], None]) -> None:
-        self.house, self.pod, self._gone = house, pod, gone
+        self.house, self.pod, self._on_gone = house, pod, gone
         self.uid = uid_of(pod)
         self.folder = house.state / "pods" / folder_name(namespace_of(pod), name_of(pod), self.uid)
-        own = self.folder / "logs"
-        self.logs = PodLogs(own, None if own.is_dir() else house.log_folder(pod))
-        self.life, self._lost = returned(_life(pod), pod.get("status") or {}, self.logs.newest_runs())
+        pod_log_folder = self.folder / "logs"
+        self.logs = PodLogs(pod_log_folder, None if pod_log_folder.is_dir() else house.log_folder(pod))
+        self.life, self._lost_containers = returned(
+            _initial_state(pod), pod.get("status") or {}, self.logs.newest_runs()
+        )
         self.over = asyncio.Event()
-        self.told = asyncio.Event()  # the API server knows how it ended, or need not
+        self.told = asyncio.Event()  # the pod's end is written to the API server, or need not be
         self.address = ""
-        self._starter = Starter(house, pod, self.folder, "", self._warn)
-        self._starts: dict[str, asyncio.Task[None]] = {}
+        self._starter = Starter(house, pod, self.folder, "", self._record_warning)
+        self._start_tasks: dict[str, asyncio.Task[None]] = {}
         self._spawning: set[str] = set()
-        self._early: dict[str, tuple[int, str]] = {}  # exit codes and reasons of runs whose start has not been told yet
+        self._early_exits: dict[
+            str, tuple[int, str]
+        ] = {}  # container -> exit code and reason of a run that ended before its
+        # `Started` event
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._written: Json = {}
-        self._writing: asyncio.Task[None] | None = None
-        self._report: asyncio.Task[None] | None = None  # says which files go with the pod, and its event
-        self._event: asyncio.Task[None] | None = None
-        self._vanished = False
+        self._written_status: Json = {}
+        self._status_write: asyncio.Task[None] | None = None
+        self._unsaved_report: asyncio.Task[None] | None = None  # reports the files that are removed with the pod
+        self._unsaved_event: asyncio.Task[None] | None = None
+        self._object_deleted = False
         self._disrupted = False
-        self.quiet = False  # nothing more is told of it: it is to go on as if it still ran
-        self._leaving = False
-        self._failures = 0  # exceptions in what was done for this pod
-        self._events = events.EventWriter(lambda one: house.cluster.write_event(self.pod, one, house.now()), house.now)
+        self.quiet = False  # no more status writes: the next process of the node continues the pod
+        self._deleting = False
+        self._failures = 0  # exceptions in the work for this pod
+        self._events = events.EventWriter(
+            lambda event: house.cluster.write_event(self.pod, event, house.now()), house.now
+        )
 
-    # What the node tells.
+    # Calls from the node.
 
     def remember(self) -> bool:
-        """Instead of `begin`, for a pod that ended in a former life: it is known for its logs. Are there any?"""
-        self.life = ended(_life(self.pod), self.pod.get("status") or {})
+        """Instead of `begin`, for a pod that ended under an earlier process of this node: only its logs are served.
+        Returns whether there are any."""
+        self.life = ended(_initial_state(self.pod), self.pod.get("status") or {})
         self.over.set()
         self.told.set()
         return self.logs.exist
 
     @property
     def writing(self) -> asyncio.Task[None] | None:
-        """The write of a status that is under way."""
-        return self._writing if self._writing and not self._writing.done() else None
+        """The status write in progress; None when there is none."""
+        return self._status_write if self._status_write and not self._status_write.done() else None
 
-    @_ends_only_this_pod
+    @_fail_pod_on_error
     def begin(self) -> None:
         self.address = self.house.network.allot(self.pod)
-        self._starter = Starter(self.house, self.pod, self.folder, self.address, self._warn)
-        self._announce()
+        self._starter = Starter(self.house, self.pod, self.folder, self.address, self._record_warning)
+        self._update_peer()
         deleting = bool(self.pod["metadata"].get("deletionTimestamp"))
         if deleting:
-            self.seen(self.pod)  # before anything is started
-        for name in self._lost:
+            self.seen(self.pod)  # before any container is started
+        for name in self._lost_containers:
             self.feed(Ended(self.house.now(), name, 137, *LOST))
-        if not self._lost and not deleting:
+        if not self._lost_containers and not deleting:
             self.feed(Tick(self.house.now()))
-            if self.life.over:  # in a former life, which was killed before it could say so
+            if self.life.over:  # it ended under an earlier process, which was killed before its write
                 self._finish(deleting=False)
 
-    @_ends_only_this_pod
+    @_fail_pod_on_error
     def seen(self, pod: Json) -> None:
-        """The object has changed. What concerns a pod that is placed is its labels and its deletion."""
-        self._take(pod)
-        self._announce()
+        """The object has changed. Of a scheduled pod, only changes of its labels and its deletion have an effect."""
+        self._keep_newer(pod)
+        self._update_peer()
         meta = pod["metadata"]
         if meta.get("deletionTimestamp"):
             grace = meta.get("deletionGracePeriodSeconds")
-            self._stop(float(grace) if grace is not None else _GRACE)
+            self._stop(float(grace) if grace is not None else _DEFAULT_GRACE_SECONDS)
 
-    @_ends_only_this_pod
+    @_fail_pod_on_error
     def vanished(self) -> None:
-        """The object is gone, so the pod must go: at once."""
-        self._vanished = True
+        """The object is deleted, so the pod is killed at once."""
+        self._object_deleted = True
         self._stop(0.0)
 
-    @_ends_only_this_pod
+    @_fail_pod_on_error
     def look(self) -> None:
-        """The clock may have been moved."""
+        """Feed a `Tick`: the clock may have been set."""
         if not self.over.is_set():
             self.feed(Tick(self.house.now()))
 
-    @_ends_only_this_pod
+    @_fail_pod_on_error
     def stop(self, kill: bool) -> None:
         self.feed(Stop(self.house.now(), 0.0 if kill else self.life.grace, deleting=False))
 
-    @_ends_only_this_pod
+    @_fail_pod_on_error
     def evict(self, kill: bool) -> None:
-        """The node goes, and says so: whoever made the pod knows that it did not fail by itself."""
+        """The node stops: the pod ends as Failed with the condition DisruptionTarget, so that its controller does not
+        count it as a failure of its own."""
         if not self.life.over:
             self._disrupted = True
             self.feed(Stop(self.house.now(), 0.0 if kill else self.life.grace, deleting=False, failure=GOING))
 
     async def abandon(self) -> None:
-        """The node ends. What is still under way is of no use: a write for which nobody is there, a retry."""
+        """The node ends: cancel all tasks of the pod that are left, such as status writes and retries."""
         if self._timer:
             self._timer.cancel()
         tasks = list(self._tasks)
@@ -163,40 +177,40 @@ class Running:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    @_ends_only_this_pod
+    @_fail_pod_on_error
     def exited(self, container: str, run: int, code: int, reason: str, unsaved: dict[str, Any]) -> None:
         self._starter.unsaved.add(container, unsaved)
-        one = self.life.named(container)
-        if one.run != run:
+        container_state = self.life.named(container)
+        if container_state.run != run:
             return
-        if one.at is lifecycle.At.RUNNING:
-            self._ended(container, run, code, reason)
+        if container_state.at is lifecycle.At.RUNNING:
+            self._feed_ended(container, run, code, reason)
         else:
-            self._early[container] = code, reason  # heard in one breath with its start, which is told a moment later
+            self._early_exits[container] = code, reason  # `_try_start` feeds it right after `Started`
 
-    def _ended(self, name: str, run: int, code: int, reason: str) -> None:
-        container = next(one for one, _ in containers(self.pod) if one.get("name") == name)
-        said = messages.read(container, messages.file_of(self.folder, name, run), self.logs.path(name, run), code)
-        self.feed(Ended(self.house.now(), name, code, reason, said))
+    def _feed_ended(self, name: str, run: int, code: int, reason: str) -> None:
+        container = next(candidate for candidate, _ in containers(self.pod) if candidate.get("name") == name)
+        message = messages.read(container, messages.file_of(self.folder, name, run), self.logs.path(name, run), code)
+        self.feed(Ended(self.house.now(), name, code, reason, message))
 
-    @_ends_only_this_pod
+    @_fail_pod_on_error
     def lost(self) -> None:
-        """The helper died, and every process with it."""
+        """The helper process died, and with it all containers."""
         self._starter.lost()
-        for one in self.life.containers:
-            if one.at is lifecycle.At.RUNNING:
+        for container in self.life.containers:
+            if container.at is lifecycle.At.RUNNING:
                 message = "the process that holds this node's pods was killed"
-                self.feed(Ended(self.house.now(), one.name, 137, "Error", message))
+                self.feed(Ended(self.house.now(), container.name, 137, "Error", message))
 
     def _stop(self, grace: float) -> None:
         if not self.life.over:
             self.feed(Stop(self.house.now(), grace))
-        elif not self._leaving:
+        elif not self._deleting:
             self._finish(deleting=True)
 
     def fail(self, error: BaseException) -> None:
-        """An exception in what was done for this pod: the pod ends with it as its reason, and its programs are killed.
-        When that fails, too, without its lifecycle."""
+        """An exception in the work for this pod: its containers are killed and the pod ends as Failed with the
+        exception as its message. When this fails too, the pod is ended without its lifecycle."""
         text = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         log.error("a pod ends because of an error in the node pod=%s", self.life.name, exc_info=error)
         self._failures += 1
@@ -210,42 +224,43 @@ class Running:
                 log.exception("a pod's lifecycle does not go on pod=%s", self.life.name)
             self._failures += 1
         if self._failures == 2:
-            self._later(self._give_up((UNEXPECTED, text)))
+            self._create_task(self._fail_without_lifecycle((UNEXPECTED, text)))
 
-    async def _give_up(self, failure: tuple[str, str]) -> None:
-        """Kill what runs, give back what the pod holds, write its end."""
-        life = self.life
+    async def _fail_without_lifecycle(self, failure: tuple[str, str]) -> None:
+        """Kill the running containers, release the pod's resources, write the status Failed."""
+        state = self.life
         self.life = replace(
-            life,
+            state,
             containers=tuple(
-                one if one.at in lifecycle.OVER else replace(one, at=lifecycle.At.DROPPED) for one in life.containers
+                container if container.at in lifecycle.OVER else replace(container, at=lifecycle.At.DROPPED)
+                for container in state.containers
             ),
-            failure=life.failure or failure,
+            failure=state.failure or failure,
         )
         self.house.network.directory.peers.pop(self.uid, None)
         if self._timer:
             self._timer.cancel()
-        for one in life.containers:
-            if one.at is lifecycle.At.RUNNING:
-                await self.house.sandbox.signal(self._id(one.name, one.run), True)
+        for container in state.containers:
+            if container.at is lifecycle.At.RUNNING:
+                await self.house.sandbox.signal(self._run_id(container.name, container.run), True)
         with contextlib.suppress(OSError, SandboxError, Failed):
             await self._starter.leave()
-        self._give_back()
+        self._release_address()
         try:
-            if self._writing and not self._writing.done():
-                await asyncio.wait([self._writing])
-            if self._vanished:
-                self._gone(self)
-            elif self._leaving or self.life.deleting or self.pod["metadata"].get("deletionTimestamp"):
+            if self._status_write and not self._status_write.done():
+                await asyncio.wait([self._status_write])
+            if self._object_deleted:
+                self._on_gone(self)
+            elif self._deleting or self.life.deleting or self.pod["metadata"].get("deletionTimestamp"):
                 await self.house.cluster.forget(self.pod)
-                self._gone(self)
-            elif self._written.get("phase") not in ("Succeeded", "Failed") and not self.house.closing:
+                self._on_gone(self)
+            elif self._written_status.get("phase") not in ("Succeeded", "Failed") and not self.house.closing:
                 await self.house.cluster.end_pod(self.pod, *failure)
         finally:
             self.told.set()
 
-    def _give_back(self) -> None:
-        """The address, once; from now on the pod is over."""
+    def _release_address(self) -> None:
+        """Release the address, once; then the pod is over."""
         if self.address and not self.over.is_set():
             self.house.network.release(self.pod, self.address)
         self.over.set()
@@ -256,24 +271,24 @@ class Running:
         before = self.life
         self.life, actions = lifecycle.step(self.life, event)
         for action in actions:
-            self._act(action)
-        self._record(events.of_step(before, self.life, event, self.place().images))
-        self._announce()
+            self._perform(action)
+        self._record_events(events.of_step(before, self.life, event, self.place().images))
+        self._update_peer()
         if not isinstance(event, Tick) or self.life.over:
-            self._write()
+            self._ensure_status_write()
 
-    def _act(self, action: lifecycle.Action) -> None:
+    def _perform(self, action: lifecycle.Action) -> None:
         match action:
             case Start(container, run):
-                task = self._later(self._start(container, run))
-                self._starts[container] = task
+                task = self._create_task(self._start(container, run))
+                self._start_tasks[container] = task
             case Cancel(container):
-                if container not in self._spawning and self._starts[container] is not asyncio.current_task():
-                    self._starts[container].cancel()
-                    self._later(self._dropped(container))
+                if container not in self._spawning and self._start_tasks[container] is not asyncio.current_task():
+                    self._start_tasks[container].cancel()
+                    self._create_task(self._feed_dropped(container))
             case Signal(container, kill):
                 run = self.life.named(container).run
-                self._later(self.house.sandbox.signal(self._id(container, run), kill))
+                self._create_task(self.house.sandbox.signal(self._run_id(container, run), kill))
             case Wake(at):
                 if self._timer:
                     self._timer.cancel()
@@ -282,33 +297,33 @@ class Running:
             case Over():
                 self._finish(self.life.deleting)
 
-    def _warn(self, reason: str, message: str) -> None:
-        self._record([events.PodEvent("Warning", reason, message)])
+    def _record_warning(self, reason: str, message: str) -> None:
+        self._record_events([events.PodEvent("Warning", reason, message)])
 
-    def _record(self, said: list[events.PodEvent]) -> None:
-        ours = OWNER not in labels_of(self.pod) and not self.house.closing
-        if ours and said and self._events.put(said):
-            self._later(self._events.run())
+    def _record_events(self, pod_events: list[events.PodEvent]) -> None:
+        is_recorded = OWNER not in labels_of(self.pod) and not self.house.closing
+        if is_recorded and pod_events and self._events.put(pod_events):
+            self._create_task(self._events.run())
 
-    def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
+    def _create_task(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._task_done)
         return task
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
             self.fail(error)
 
-    async def _dropped(self, container: str) -> None:
+    async def _feed_dropped(self, container: str) -> None:
         with contextlib.suppress(asyncio.CancelledError):
-            await self._starts[container]
+            await self._start_tasks[container]
         self.feed(Dropped(self.house.now(), container))
 
-    def _announce(self) -> None:
-        """Tell the neighbours: a name is there from the moment the pod has an address until it is over. Services send
-        nobody to a pod that is being stopped."""
+    def _update_peer(self) -> None:
+        """Update the pod's entry in the directory: its name resolves from its address on until it is over. A pod that
+        is being stopped is not ready, so Services do not forward to it."""
         peers = self.house.network.directory.peers
         if self.life.over:
             peers.pop(self.uid, None)
@@ -317,87 +332,100 @@ class Running:
             peers[self.uid] = peer_of(self.pod, self.address, ready)
 
     def _finish(self, deleting: bool) -> None:
-        self._leaving = self._leaving or deleting
+        self._deleting = self._deleting or deleting
         if self._timer:
             self._timer.cancel()
-        self._later(self._clean(deleting))
+        self._create_task(self._clean_up(deleting))
 
-    async def _clean(self, deleting: bool) -> None:
+    async def _clean_up(self, deleting: bool) -> None:
         await self._starter.leave()
-        if self._report is None:
-            self._report = self._later(self._report_unsaved())
-        await asyncio.wait([self._report])
-        self._give_back()
+        if self._unsaved_report is None:
+            self._unsaved_report = self._create_task(self._report_unsaved())
+        await asyncio.wait([self._unsaved_report])
+        self._release_address()
         if self.house.closing:
             return
-        while self._writing and not self._writing.done():
-            await asyncio.wait([self._writing])
+        while self._status_write and not self._status_write.done():
+            await asyncio.wait([self._status_write])
         if deleting:
-            if self._event:  # before the object goes, where we are the ones who delete it
-                await asyncio.wait([self._event], timeout=_EVENT_SECONDS)
-            if not self._vanished:
+            if self._unsaved_event:  # the event is written before the node deletes the object
+                await asyncio.wait([self._unsaved_event], timeout=_EVENT_TIMEOUT)
+            if not self._object_deleted:
                 await self.house.cluster.forget(self.pod)
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(remove, self.folder)
-            self._gone(self)
+            self._on_gone(self)
         self.told.set()
 
     async def _report_unsaved(self) -> None:
-        """Say, and write as an Event, which files the pod's programs have left where they go with it."""
+        """Print, and write as an Event, which files of the pod's programs are removed with it."""
         if message := await asyncio.to_thread(self._starter.unsaved.message, whole_pod=not self.quiet):
             self.house.say(f"{replica_name(self.pod)}: {message}")
             if not self.house.closing:
                 event = events.PodEvent("Normal", FILES_LOST, message)
-                self._event = self._later(self.house.cluster.write_event(self.pod, event, self.house.now()))
+                self._unsaved_event = self._create_task(
+                    self.house.cluster.write_event(self.pod, event, self.house.now())
+                )
 
     # Status.
 
     def place(self) -> status.Place:
-        images = {str(one.get("name")): str(one.get("image") or "") for one, _ in containers(self.pod)}
+        images = {
+            str(container.get("name")): str(container.get("image") or "") for container, _ in containers(self.pod)
+        }
         qos = str((self.pod.get("status") or {}).get("qosClass") or "BestEffort")
         return status.Place(self.house.network.host_ip, self.address, images, qos, self._starter.interpreters)
 
-    def _write(self) -> None:
-        if (self._writing is None or self._writing.done()) and not (self._vanished or self.quiet or self.house.closing):
-            self._writing = self._later(self._keep_writing())
+    def _ensure_status_write(self) -> None:
+        if (self._status_write is None or self._status_write.done()) and not (
+            self._object_deleted or self.quiet or self.house.closing
+        ):
+            self._status_write = self._create_task(self._write_until_current())
 
-    async def _keep_writing(self) -> None:
-        refusals, refusal = Backoff(*_REFUSED), ""
+    async def _write_until_current(self) -> None:
+        backoff, refusal = Backoff(*_STATUS_RETRY_SECONDS), ""
         while not self.house.closing:
-            wanted = status.status(self.life, self.place(), self._conditions(), self.house.now())
-            if wanted == self._written:
+            desired = status.status(self.life, self.place(), self._conditions(), self.house.now())
+            if desired == self._written_status:
                 return
             try:
-                written = await self.house.cluster.write_status(self.pod, wanted)
-            except Conflict:  # somebody else wrote, a condition perhaps: look, and write what is still ours to say
+                written = await self.house.cluster.write_status(self.pod, desired)
+            except Conflict:  # another client changed the object: get it and write again
                 written = await self.house.cluster.pod(self.pod)
-            except ApiError as error:  # this status is refused: a later one may not be, and the rule may go
+            except ApiError as error:  # refused; a later status may be accepted, or the admission rule may change
                 if str(error) != refusal:
                     refusal = str(error)
                     self.house.say(f"node: pod {self.life.name}: the API server refuses its status: {refusal}")
-                if self._leaving:
+                if self._deleting:
                     return
-                await asyncio.sleep(refusals.next_delay())
+                await asyncio.sleep(backoff.next_delay())
                 continue
             else:
-                self._written = wanted
+                self._written_status = desired
             if written is None:
-                self._vanished = True
+                self._object_deleted = True
                 return
-            self._take(written)
+            self._keep_newer(written)
 
     def _conditions(self) -> list[Json]:
-        """Ours as we last wrote them, those of others as we last saw them."""
-        seen = (self.pod.get("status") or {}).get("conditions") or []
-        kinds = _OURS | {DISRUPTED} if self._disrupted else _OURS
-        ours = [one for one in self._written.get("conditions") or seen if one.get("type") in kinds]
-        found = [*ours, *(one for one in seen if one.get("type") not in kinds)]
+        """The pod's conditions: those of the node as it last wrote them, those of others as last seen on the object."""
+        seen_conditions = (self.pod.get("status") or {}).get("conditions") or []
+        own_types = _NODE_CONDITIONS | {DISRUPTED} if self._disrupted else _NODE_CONDITIONS
+        own_conditions = [
+            condition
+            for condition in self._written_status.get("conditions") or seen_conditions
+            if condition.get("type") in own_types
+        ]
+        conditions = [
+            *own_conditions,
+            *(condition for condition in seen_conditions if condition.get("type") not in own_types),
+        ]
         if self._disrupted:
-            found = with_condition(found, DISRUPTED, True, "TerminationByKubelet", GOING[1], self.house.now())
-        return found
+            conditions = with_condition(conditions, DISRUPTED, True, "TerminationByKubelet", GOING[1], self.house.now())
+        return conditions
 
-    def _take(self, pod: Json) -> None:
-        """Keep the newer of two views: the answer to a write may come before or after the watch's line."""
+    def _keep_newer(self, pod: Json) -> None:
+        """Keep the newer version of the object: the response to a write may arrive before or after the watch event."""
         if int(revision_of(pod) or 0) >= int(revision_of(self.pod) or 0):
             self.pod = pod
 
@@ -420,8 +448,8 @@ class Running:
         def blocked(reason: str, message: str) -> None:
             self.feed(Blocked(self.house.now(), name, reason, message))
 
-        container = next(one for one, _ in containers(self.pod) if one.get("name") == name)
-        process = await self._starter.process(container, self._id(name, run), blocked)
+        container = next(candidate for candidate, _ in containers(self.pod) if candidate.get("name") == name)
+        process = await self._starter.process(container, self._run_id(name, run), blocked)
         self._spawning.add(name)
         fd = self.logs.open(name, run, self.house.once)
         try:
@@ -429,48 +457,50 @@ class Running:
         finally:
             os.close(fd)
         self.feed(Started(self.house.now(), name))
-        if name in self._early:
-            self._ended(name, run, *self._early.pop(name))
+        if name in self._early_exits:
+            self._feed_ended(name, run, *self._early_exits.pop(name))
 
-    def _id(self, container: str, run: int) -> str:
+    def _run_id(self, container: str, run: int) -> str:
         return f"{self.uid}/{container}/{run}"
 
     # Logs.
 
     def log(self, name: str, previous: bool) -> Log:
-        one = next((each for each in self.life.containers if each.name == name), None)
+        container = next((candidate for candidate in self.life.containers if candidate.name == name), None)
         pod = name_of(self.pod)
-        if one is None:
+        if container is None:
             raise Refused(400, f"container {name} is not valid for pod {pod}")
-        run = one.current - 1 if previous else one.current
+        run = container.current - 1 if previous else container.current
         path = self.logs.path(name, run)
         if run < 1 or not path.exists():
             if previous:
                 raise Refused(400, f'previous terminated container "{name}" in pod "{pod}" not found')
             if run >= 1 and self.logs.removed:
                 raise Refused(404, f'the log of container "{name}" in pod "{pod}" is no longer kept')
-            raise Refused(400, f'container "{name}" in pod "{pod}" is waiting to start: {one.reason or "no log yet"}')
+            raise Refused(
+                400, f'container "{name}" in pod "{pod}" is waiting to start: {container.reason or "no log yet"}'
+            )
         return Log(path, lambda: not self._is_running(name, run))
 
     # Further programs (exec).
 
     def enter(self, name: str, asked: exec.Asked) -> exec.Start:
-        """How to start another program in that container, which must be running."""
+        """A function that starts another program (exec) in the container. Raises Refused unless the container runs."""
         where = f"pod {namespace_of(self.pod)}/{name_of(self.pod)}"
-        one = next((each for each in self.life.containers if each.name == name), None)
-        if one is None:
+        container = next((candidate for candidate in self.life.containers if candidate.name == name), None)
+        if container is None:
             raise Refused(404, f'container not found ("{name}"): {where} has no such container')
-        if one.at is not lifecycle.At.RUNNING:
-            raise Refused(500, f'cannot exec in the container "{name}" of {where}: it is not running ({one.at})')
+        if container.at is not lifecycle.At.RUNNING:
+            raise Refused(500, f'cannot exec in the container "{name}" of {where}: it is not running ({container.at})')
         process = self._starter.beside(name, asked.command, asked.tty)
         return lambda streams: self.house.sandbox.execute(process, streams, asked.tty)
 
     def _is_running(self, name: str, run: int) -> bool:
-        one = self.life.named(name)
-        return one.run == run and one.at is lifecycle.At.RUNNING
+        container = self.life.named(name)
+        return container.run == run and container.at is lifecycle.At.RUNNING
 
 
-def _life(pod: Json) -> lifecycle.Pod:
+def _initial_state(pod: Json) -> lifecycle.Pod:
     spec = pod.get("spec") or {}
     grace = spec.get("terminationGracePeriodSeconds")
     deadline = spec.get("activeDeadlineSeconds")
@@ -478,12 +508,12 @@ def _life(pod: Json) -> lifecycle.Pod:
         name=f"{name_of(pod)}_{namespace_of(pod)}",
         uid=uid_of(pod),
         policy=str(spec.get("restartPolicy") or "Always"),
-        containers=tuple(lifecycle.Container(str(one.get("name")), init) for one, init in containers(pod)),
-        grace=float(grace) if grace is not None else _GRACE,
+        containers=tuple(lifecycle.Container(str(container.get("name")), init) for container, init in containers(pod)),
+        grace=float(grace) if grace is not None else _DEFAULT_GRACE_SECONDS,
         deadline=float(deadline) if deadline is not None else None,
     )
 
 
 def folder_name(namespace: str, name: str, uid: str) -> str:
-    """The name of a pod's folder. Names of pods may be nearly as long as a file's name: that of the folder is cut."""
-    return f"{namespace}_{name[: _LONGEST_NAME - len(namespace) - len(uid) - 2]}_{uid}"
+    """The name of a pod's folder. The pod's name in it is cut so that the whole fits into NAME_MAX."""
+    return f"{namespace}_{name[: _MAX_NAME_BYTES - len(namespace) - len(uid) - 2]}_{uid}"

@@ -1,12 +1,13 @@
-"""The network *shared*: every pod on this machine's own network. Names do not resolve, so texts are rewritten.
+"""The network *shared*: all pods use this machine's network. Pod names do not resolve, so texts are rewritten.
 
-What is rewritten is in textual.py; the ports that stand for names are allocated here.
+The rewrite is in textual.py; the ports that replace (namespace, name, port) are allocated here.
 
 Rules:
-- A Service that is no pod's name is forwarded from its own port to a ready pod.
-- A pod listens on the port that its own name and number stand for, or on the very number.
-- A port belongs to the pods whose texts name it and to the Service that it leads to, and goes with the last of them.
-- Two runners on one machine do not take the same port: each port is held by a name in the abstract socket space."""
+- A Service whose name is not that of a pod is forwarded, from a port allocated for it to a ready pod.
+- A pod listens on the port allocated for its own name and port number, or on that port number itself.
+- A port is held by the pods whose texts contain it and by the Service that it forwards to, and is freed with the last
+  of them.
+- Two runners on one machine do not use the same port: each port is reserved by an abstract Unix socket name."""
 
 from __future__ import annotations
 
@@ -30,28 +31,28 @@ from trainyard.node.textual import LOOPBACK, Known, declared_ports, rewriter
 from trainyard.objects import Json, Key, namespace_of, uid_of
 from trainyard.objects.labels import HOSTS, spread
 
-_PORTS = range(20000, 32000)  # below what systems hand out by themselves
+_PORT_RANGE = range(20000, 32000)  # below the ephemeral port range of common systems
 Name = tuple[str, str, int]  # namespace, name, port
 Holder = str | Key  # a pod's uid, a Service's key
-_NOWHERE = "192.0.2.1"  # a documentation address: what a machine without network shows as a pod's address
+_DOCUMENTATION_ADDRESS = "192.0.2.1"  # TEST-NET-1 (RFC 5737): the pods' address on a machine without network
 
 
 class Ports:
-    """Ports of this machine by what they stand for. One is never given to two. Whoever asks holds it, a pod by its uid
-    or a Service by its key, and it is free again when the last holder has released it."""
+    """Allocates ports of this machine, one for each (namespace, name, port). Each call of `of` adds a holder, a pod by
+    its uid or a Service by its key; the port is freed when its last holder has released it."""
 
     def __init__(self) -> None:
         self._by_name: dict[Name, int] = {}
         self._marks: dict[Name, socket.socket] = {}
         self._holders: dict[Name, set[Holder]] = {}
         self._held: dict[Holder, set[Name]] = {}
-        self._random = random.Random(os.getpid())  # where to begin to look, nothing more
+        self._random = random.Random(os.getpid())  # only for where the search for a free port starts
 
     def of(self, namespace: str, name: str, port: int, holder: Holder = "") -> int:
-        """The port that stands for this one. Raises OSError when none is free."""
+        """The port allocated for (namespace, name, port), new or known. Raises OSError when none is free."""
         key = (namespace, name, port)
         if key not in self._by_name:
-            self._by_name[key] = self._free(key)
+            self._by_name[key] = self._allocate(key)
         self._holders.setdefault(key, set()).add(holder)
         self._held.setdefault(holder, set()).add(key)
         return self._by_name[key]
@@ -60,7 +61,7 @@ class Ports:
         return self._by_name.get((namespace, name, port))
 
     def release(self, holder: Holder) -> None:
-        """Give back what nobody else holds."""
+        """Remove the holder from its ports; ports without a holder are freed."""
         for key in self._held.pop(holder, set()):
             holders = self._holders[key]
             holders.discard(holder)
@@ -76,16 +77,16 @@ class Ports:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def _free(self, key: Name) -> int:
+    def _allocate(self, key: Name) -> int:
         taken = set(self._by_name.values())
-        start = self._random.randrange(len(_PORTS))
-        for offset in range(len(_PORTS)):
-            port = _PORTS[(start + offset) % len(_PORTS)]
-            if port not in taken and _nobody_listens(port) and self._mark(key, port):
+        start = self._random.randrange(len(_PORT_RANGE))
+        for offset in range(len(_PORT_RANGE)):
+            port = _PORT_RANGE[(start + offset) % len(_PORT_RANGE)]
+            if port not in taken and _is_unused(port) and self._reserve(key, port):
                 return port
-        raise OSError(f"no free port between {_PORTS[0]} and {_PORTS[-1]} on this machine")
+        raise OSError(f"no free port between {_PORT_RANGE[0]} and {_PORT_RANGE[-1]} on this machine")
 
-    def _mark(self, key: Name, port: int) -> bool:
+    def _reserve(self, key: Name, port: int) -> bool:
         if sys.platform != "linux":
             return True
         mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -98,7 +99,7 @@ class Ports:
         return True
 
 
-def _nobody_listens(port: int) -> bool:
+def _is_unused(port: int) -> bool:
     for family, address in ((socket.AF_INET, ""), (socket.AF_INET6, "::")):
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
             if family == socket.AF_INET6:
@@ -106,19 +107,19 @@ def _nobody_listens(port: int) -> bool:
             try:
                 probe.bind((address, port))
             except OSError as error:
-                if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):  # no IPv6 here at all
+                if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):  # no IPv6 on this machine
                     return False
     return True
 
 
 def own_address() -> str:
-    """This machine's address as others would see it; never one in 127/8. Nothing is sent to find out."""
+    """This machine's IPv4 address on its default route, never one in 127/8. No packet is sent."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((_NOWHERE, 9))
+        probe.connect((_DOCUMENTATION_ADDRESS, 9))
         address = str(probe.getsockname()[0])
         if not address.startswith(("127.", "0.")):
             return address
-    return _NOWHERE
+    return _DOCUMENTATION_ADDRESS
 
 
 class SharedNetwork(Network):
@@ -136,9 +137,9 @@ class SharedNetwork(Network):
         self.host_ip = own_address()
         self.ports = Ports()
         self._forwarders: dict[tuple[Key, int], asyncio.Server] = {}
-        self._seen: set[Key] = set()  # Services: what one holds is given back when it is no longer there
-        self._adapting = asyncio.Lock()
-        self._turn = 0
+        self._known_services: set[Key] = set()  # Services at the last sync: the ports of deleted ones are released
+        self._services_lock = asyncio.Lock()
+        self._round_robin = 0
 
     async def start(self) -> None:
         pass
@@ -156,12 +157,14 @@ class SharedNetwork(Network):
         self.ports.release(uid_of(pod))
 
     def variables(self, pod: Json) -> dict[str, str]:
-        found: dict[str, str] = {}
-        if any(os.environ.get(name) for name in PROXIES):  # pods get the runner's proxy, which is not for neighbours
-            own = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-            around = ",".join(filter(None, [own, "localhost", LOOPBACK, self.host_ip]))
-            found["no_proxy"] = found["NO_PROXY"] = around
-        return found | (api_variables(*self.apiserver) if self.apiserver else {})
+        env: dict[str, str] = {}
+        if any(
+            os.environ.get(name) for name in PROXIES
+        ):  # pods inherit the runner's proxy, which must not be used between pods
+            inherited = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+            no_proxy = ",".join(filter(None, [inherited, "localhost", LOOPBACK, self.host_ip]))
+            env["no_proxy"] = env["NO_PROXY"] = no_proxy
+        return env | (api_variables(*self.apiserver) if self.apiserver else {})
 
     def files(self, pod: Json, address: str, folder: Path) -> list[Mount]:
         return []
@@ -184,8 +187,8 @@ class SharedNetwork(Network):
         return rewriter(known, partial(self.ports.of, holder=uid_of(pod)))
 
     async def services_changed(self) -> None:
-        """Forward every Service that is not itself the name of a pod."""
-        async with self._adapting:
+        """Sync the forwarders: one per TCP port of each Service whose name is not that of a pod."""
+        async with self._services_lock:
             pods = {(peer.namespace, peer.hostname) for peer in self.directory.peers.values()}
             wanted = {
                 (key, port.number): port
@@ -194,21 +197,21 @@ class SharedNetwork(Network):
                 for port in ports_of(service)
                 if port.protocol == "TCP" and port.number
             }
-            for place in [place for place in self._forwarders if place not in wanted]:
-                self._forwarders.pop(place).close()
-            for key in self._seen - self.directory.services.keys():
+            for endpoint in [endpoint for endpoint in self._forwarders if endpoint not in wanted]:
+                self._forwarders.pop(endpoint).close()
+            for key in self._known_services - self.directory.services.keys():
                 self.ports.release(key)
-            self._seen = set(self.directory.services)
-            for place in wanted:
-                if place not in self._forwarders:
-                    await self.contained(place[0], self._listen(*place))
+            self._known_services = set(self.directory.services)
+            for endpoint in wanted:
+                if endpoint not in self._forwarders:
+                    await self.contained(endpoint[0], self._listen(*endpoint))
 
     def _is_served(self, key: Key, service: Json) -> bool:
         return bool((service.get("spec") or {}).get("selector") or (key == KUBERNETES and self.apiserver))
 
     async def _listen(self, key: Key, number: int) -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await forward(reader, writer, lambda: self._backend(key, number))
+            await forward(reader, writer, lambda: self._dial_backend(key, number))
 
         port = self.ports.of(key.namespace, key.name, number, key)
         try:
@@ -216,22 +219,22 @@ class SharedNetwork(Network):
         except OSError as error:
             self.say(f"service {key}: cannot listen on {LOOPBACK}:{port}: {error.strerror}")
 
-    async def _backend(self, key: Key, number: int) -> Streams | None:
+    async def _dial_backend(self, key: Key, number: int) -> Streams | None:
         if key == KUBERNETES and self.apiserver:
             return await asyncio.open_connection(*self.apiserver)
         service = self.directory.services.get(key)
-        port = next((one for one in ports_of(service or {}) if one.number == number), None)
+        port = next((candidate for candidate in ports_of(service or {}) if candidate.number == number), None)
         backends = self.directory.backends(service, port) if service and port else []
         if not backends:
             return None
-        self._turn += 1
-        peer, target = backends[self._turn % len(backends)]
+        self._round_robin += 1
+        peer, target = backends[self._round_robin % len(backends)]
         return await self.dial(f"{peer.namespace}/{peer.hostname}", peer.address, target)
 
     async def reach(self, service: Key, port: int) -> int:
         return self.ports.of(service.namespace, service.name, port, service)
 
     async def dial(self, pod: str, address: str, port: int) -> Streams:
-        """A pod listens on the port that its own name and number were rewritten to, or on the very number."""
+        """Connect to the port allocated for the pod's name and port number, or else to the port number itself."""
         namespace, _, hostname = pod.partition("/")
         return await asyncio.open_connection(LOOPBACK, self.ports.known(namespace, hostname, port) or port)

@@ -1,8 +1,9 @@
-"""From a container of a pod's spec to a process that can be started: image, references, volumes, namespaces, texts.
+"""Turns a container of a pod's spec into a process to start: image, ConfigMaps and Secrets, volumes, namespaces, texts.
 
 Rules:
-- What time can cure is waited for, and said through `blocked`; what it cannot is `Hopeless`; the rest is `Failed`.
-- The pod's folders, volumes and namespaces are made once, by whichever container comes first."""
+- An obstacle that can go away (a missing ConfigMap) is waited for and reported through `blocked`; one that cannot
+  raises `Hopeless`, which fails the pod; any other raises `Failed`, which ends this run of the container.
+- The pod's folders, volumes and namespaces are created once, by the first container that starts."""
 
 from __future__ import annotations
 
@@ -42,18 +43,18 @@ from trainyard.objects.ineffective import ineffective_fields
 from trainyard.objects.labels import OWNER
 from trainyard.objects.values import replace
 
-UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # output appears as it is printed, and survives a kill
-_PULL_SHOWN_AFTER = 0.5  # an image that is ready sooner is not worth a status
+UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # output is in the log as soon as it is printed, also when the program is killed
+_PULL_SHOWN_AFTER = 0.5  # seconds; for an image that is ready sooner no PullingImage is written
 _FIRST_RETRY, _LONGEST_RETRY = 10.0, 300.0
-_TMPDIR = "/pod-tmp"  # where a pod has a root of its own
+_TMPDIR = "/pod-tmp"  # TMPDIR of containers with their own root folder (network namespace)
 
-Blocked = Callable[[str, str], None]  # reason and message of waiting
+Blocked = Callable[[str, str], None]  # reason and message of state.waiting
 Warn = Callable[[str, str], None]  # reason and message of an event
 
 
 @dataclass(slots=True)
 class House:
-    """What all pods of a node share."""
+    """The services and settings that all pods of a node share."""
 
     cluster: Cluster
     sandbox: Sandbox
@@ -66,9 +67,11 @@ class House:
     said: set[str] = field(default_factory=set)
     closing: bool = False
     working_directory: Path | None = None  # of pods without the annotation
-    scheduled: bool = False  # by the scheduler of a real cluster, which looks at its own fields
-    log_folder: Callable[[Json], Path | None] = lambda pod: None  # where to keep a pod's logs; None: with the pod
-    log_size: int = 0  # bytes that the log of one run takes at most, 0 for no bound
+    scheduled: bool = False  # a real cluster's scheduler placed the pods and has handled the fields for scheduling
+    log_folder: Callable[[Json], Path | None] = lambda pod: (
+        None
+    )  # where a pod's logs are kept; None: in the pod's folder
+    log_size: int = 0  # maximum size in bytes of the log of one run, 0 for no limit
 
     def once(self, text: str) -> None:
         if text not in self.said:
@@ -77,67 +80,80 @@ class House:
 
 
 class Starter:
-    """Makes the processes of one pod, which has that folder and that address. `warn` writes an event about the pod."""
+    """Creates the processes of one pod. `folder`: the pod's folder; `address`: its IP; `warn` writes a Warning
+    event."""
 
     def __init__(self, house: House, pod: Json, folder: Path, address: str, warn: Warn) -> None:
         self._house, self._pod, self._folder, self._address, self._warn = house, pod, folder, address, warn
         self._uid = uid_of(pod)
-        self._housed = False
-        self._housing = asyncio.Lock()
+        self._sandbox_ready = False
+        self._sandbox_lock = asyncio.Lock()
         self._volumes: dict[str, Volume] = {}
         self._tokens = Tokens(house.cluster, pod, house.now)
-        self.interpreters: dict[str, str] = {}  # by container: the Python that its command runs with
-        self._made: dict[str, tuple[Process, Rewrite]] = {}  # by container: the last process, and its mount paths
+        self.interpreters: dict[str, str] = {}  # container name -> path of the Python that runs its command
+        self._last_processes: dict[
+            str, tuple[Process, Rewrite]
+        ] = {}  # container name -> its last process and the function that rewrites mount paths
         self.unsaved = UnsavedFiles(working_directory(pod, house.working_directory), folder)
 
     async def process(self, container: Json, ident: str, blocked: Blocked) -> Process:
-        """The process that the container is. Waits for its image and for what it refers to."""
-        self._ignored(container)
-        prepared = await self._image(container, blocked)
+        """The process to start for `container`. Waits for its image and for the ConfigMaps and Secrets it refers to.
+        `ident`: uid/container/run. Raises Hopeless, Failed, TooLong, OSError, SandboxError."""
+        self._report_ineffective_fields(container)
+        prepared = await self._prepare_image(container, blocked)
         namespace, refs = namespace_of(self._pod), references(self._pod)
         while True:
-            found = await self._house.cluster.fetch(namespace, refs)
+            objects = await self._house.cluster.fetch(namespace, refs)
             try:
-                tokens = {} if self._housed else await self._tokens.all()
-                given = Given(self._with_addresses(), found, capacity(), tokens)
-                await self._furnish(given)
-                return self._described(container, ident, prepared, given)
+                tokens = {} if self._sandbox_ready else await self._tokens.all()
+                env_context = Given(self._pod_with_addresses(), objects, capacity(), tokens)
+                await self._create_pod_sandbox(env_context)
+                return self._process_spec(container, ident, prepared, env_context)
             except Missing as missing:
                 blocked(missing.reason, missing.message)
                 if missing.ref is not None:
-                    await self._house.cluster.changes(namespace, missing.ref, found.get(missing.ref))
+                    await self._house.cluster.changes(namespace, missing.ref, objects.get(missing.ref))
                 elif missing.again:
                     await asyncio.sleep(missing.again)
                 else:
-                    await asyncio.Event().wait()  # no change of another object can help; a deletion ends this
+                    await (
+                        asyncio.Event().wait()
+                    )  # only the deletion of the pod ends this wait: no other object can change it
 
     def beside(self, name: str, command: list[str], tty: bool) -> Process:
-        """Another program in a container that was started: its environment, its folder, its texts."""
-        made, places = self._made[name]
-        names = self._house.network.rewrite(self._pod)
-        env = {"TERM": "xterm", **made.env} if tty else made.env
-        return replace(made, argv=[places(names(word)) for word in host_ports.arguments(command, names)], env=env)
+        """A further program (exec) in a started container, with the container's environment, working directory and
+        rewritten texts."""
+        process, rewrite_paths = self._last_processes[name]
+        rewrite_names = self._house.network.rewrite(self._pod)
+        env = {"TERM": "xterm", **process.env} if tty else process.env
+        return replace(
+            process,
+            argv=[rewrite_paths(rewrite_names(argument)) for argument in host_ports.arguments(command, rewrite_names)],
+            env=env,
+        )
 
     async def leave(self) -> None:
-        """Give the pod's namespaces back."""
+        """Remove the pod's namespaces and its TMPDIR link."""
         self._tokens.stop()
-        if self._housed:
-            self._housed = False
+        if self._sandbox_ready:
+            self._sandbox_ready = False
             await self._house.sandbox.remove_pod(self._uid)
-        self._temporary.unlink(missing_ok=True)
+        self._tmpdir_link.unlink(missing_ok=True)
 
     def lost(self) -> None:
-        """The helper died, and the namespaces with it."""
+        """The helper process died, and with it the pod's namespaces."""
         self._tokens.stop()
-        self._housed = False
+        self._sandbox_ready = False
 
     @property
-    def _temporary(self) -> Path:
-        """TMPDIR on the shared network: a folder of the pod's own. The path is short, because sockets lie there."""
+    def _tmpdir_link(self) -> Path:
+        """TMPDIR on the shared network: a link to the pod's tmp folder. The path is short because programs make Unix
+        sockets in TMPDIR, and a socket's path is limited."""
         return self._house.state / "t" / self._uid[:8]
 
-    def _ignored(self, container: Json) -> None:
-        """Say once what cannot be honoured here. What would change how the pod ends is refused."""
+    def _report_ineffective_fields(self, container: Json) -> None:
+        """Report once the fields of the spec without effect on this node. Raises Hopeless for a sidecar, which would
+        change how the pod ends."""
         name = container.get("name")
         if container.get("restartPolicy") == "Always":
             raise Hopeless(
@@ -145,104 +161,105 @@ class Starter:
                 "make it an ordinary container"
             )
         if OWNER in labels_of(self._pod) and not self._house.scheduled:
-            return  # `run` and `submit` have said it of the job
-        for one in ineffective_fields(self._pod, stored=True, scheduled=self._house.scheduled):
-            self._house.once(f"node: {one.field}: no effect on one machine: {one.reason}")
+            return  # `run` and `submit` have reported it for the job
+        for ineffective in ineffective_fields(self._pod, stored=True, scheduled=self._house.scheduled):
+            self._house.once(f"node: {ineffective.field}: no effect on one machine: {ineffective.reason}")
 
-    async def _image(self, container: Json, blocked: Blocked) -> Prepared:
-        """The image, ready. Shows that it takes long; tries again when it fails, longer each time."""
+    async def _prepare_image(self, container: Json, blocked: Blocked) -> Prepared:
+        """The prepared image. Reports PullingImage when it takes long; retries a failure with exponential back-off."""
         image = str(container.get("image") or "")
-        wait = _FIRST_RETRY
+        retry_delay = _FIRST_RETRY
         while True:
             command, args = bool(container.get("command")), bool(container.get("args"))
-            folder = str(container.get("workingDir") or self.unsaved.working_directory)
-            work = asyncio.ensure_future(self._house.images.prepare(image, not command, args, folder))
+            working_directory = str(container.get("workingDir") or self.unsaved.working_directory)
+            preparation = asyncio.ensure_future(self._house.images.prepare(image, not command, args, working_directory))
             try:
-                done, _ = await asyncio.wait([work], timeout=_PULL_SHOWN_AFTER)
+                done, _ = await asyncio.wait([preparation], timeout=_PULL_SHOWN_AFTER)
                 if not done:
                     blocked("PullingImage", f'Pulling image "{image}"')
-                return await work
+                return await preparation
             except ImageProblem as problem:
                 blocked(problem.reason, problem.message)
             except asyncio.CancelledError:
-                work.cancel()
+                preparation.cancel()
                 raise
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, _LONGEST_RETRY)
+            await asyncio.sleep(retry_delay)
+            retry_delay = min(2 * retry_delay, _LONGEST_RETRY)
 
-    def _with_addresses(self) -> Json:
-        known = {"podIP": self._address, "podIPs": [{"ip": self._address}], "hostIP": self._house.network.host_ip}
-        return {**self._pod, "status": {**(self._pod.get("status") or {}), **known}}
+    def _pod_with_addresses(self) -> Json:
+        addresses = {"podIP": self._address, "podIPs": [{"ip": self._address}], "hostIP": self._house.network.host_ip}
+        return {**self._pod, "status": {**(self._pod.get("status") or {}), **addresses}}
 
-    async def _furnish(self, given: Given) -> None:
-        """Once per pod: its folders, its volumes, its namespaces."""
-        async with self._housing:
-            if self._housed:
+    async def _create_pod_sandbox(self, env_context: Given) -> None:
+        """Create the pod's folders, volumes and namespaces, once per pod."""
+        async with self._sandbox_lock:
+            if self._sandbox_ready:
                 return
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for part, mode in (("root", 0o700), ("tmp", 0o1777), ("shm", 0o700)):
-                beneath.make_directory(str(self._folder), part, mode)
+            for name, mode in (("root", 0o700), ("tmp", 0o1777), ("shm", 0o700)):
+                beneath.make_directory(str(self._folder), name, mode)
             if not self._house.network.alone:
-                self._temporary.parent.mkdir(exist_ok=True, mode=0o700)
-                self._temporary.unlink(missing_ok=True)
-                self._temporary.symlink_to(self._folder / "tmp")
-            room = Room(
-                given,
+                self._tmpdir_link.parent.mkdir(exist_ok=True, mode=0o700)
+                self._tmpdir_link.unlink(missing_ok=True)
+                self._tmpdir_link.symlink_to(self._folder / "tmp")
+            volume_context = Room(
+                env_context,
                 self._folder / "volumes",
                 self._house.state / "claims",
                 self._house.mounts,
-                self._texts,
+                self._rewrite_text,
                 self._host_path_missing,
             )
-            # Those with texts of their own come last: on the shared network the others' paths are written into them.
-            asked = (self._pod.get("spec") or {}).get("volumes") or []
-            for volume in sorted(asked, key=lambda one: "configMap" in one or "projected" in one):
-                self._volumes[str(volume.get("name"))] = build(volume, room)
-            memory = [*room.memory, str(self._folder / "shm")]
+            # ConfigMap and projected volumes come last: on the shared network the paths of the others are written into
+            # them.
+            volumes = (self._pod.get("spec") or {}).get("volumes") or []
+            for volume in sorted(volumes, key=lambda spec: "configMap" in spec or "projected" in spec):
+                self._volumes[str(volume.get("name"))] = build(volume, volume_context)
+            memory = [*volume_context.memory, str(self._folder / "shm")]
             try:
                 await self._house.sandbox.add_pod(self._uid, hostname_of(self._pod), self._address, memory)
             except asyncio.CancelledError:
-                self._housed = True  # the helper has heard of it, or will: `leave` gives it back
+                self._sandbox_ready = True  # the helper has created the pod or will: `leave` removes it
                 raise
-            self._housed = True
-            self._tokens.keep_fresh(room.folder)
+            self._sandbox_ready = True
+            self._tokens.keep_fresh(volume_context.folder)
 
     def _host_path_missing(self, text: str) -> None:
         self._house.once(text)
         self._warn("HostPathMissing", text)
 
-    def _texts(self, text: str) -> str:
-        """What becomes of the texts of ConfigMaps."""
+    def _rewrite_text(self, text: str) -> str:
+        """The text of a ConfigMap, with names and mount paths rewritten on the shared network."""
         text = self._house.network.rewrite(self._pod)(text)
         if self._house.network.alone:
             return text
         folder = self._folder / "volumes"
         mounts = {
             str(mount.get("mountPath")): self._volumes.get(name := str(mount.get("name")), Volume(folder / name)).path
-            for one, _ in containers(self._pod)
-            for mount in one.get("volumeMounts") or []
+            for container, _ in containers(self._pod)
+            for mount in container.get("volumeMounts") or []
             if not mount.get("subPath") and not mount.get("subPathExpr")
         }
         return paths.rewriter([Mount(str(path), os.path.normpath(target)) for target, path in mounts.items()])(text)
 
-    def _described(self, container: Json, ident: str, prepared: Prepared, given: Given) -> Process:
+    def _process_spec(self, container: Json, ident: str, prepared: Prepared, env_context: Given) -> Process:
         network = self._house.network
-        inherits = inherited(os.environ, proxies=not network.alone)
-        base = {**inherits, **UNBUFFERED, **prepared.env, **network.variables(self._pod)}
-        base["PATH"] = ":".join([*prepared.path, base["PATH"]])
-        base["HOSTNAME"] = hostname_of(self._pod)
-        base["TMPDIR"] = _TMPDIR if network.alone else str(self._temporary)
-        prepared = self._in_working_directory(prepared)
-        env = environment(container, given, base)
+        inherited_env = inherited(os.environ, proxies=not network.alone)
+        base_env = {**inherited_env, **UNBUFFERED, **prepared.env, **network.variables(self._pod)}
+        base_env["PATH"] = ":".join([*prepared.path, base_env["PATH"]])
+        base_env["HOSTNAME"] = hostname_of(self._pod)
+        base_env["TMPDIR"] = _TMPDIR if network.alone else str(self._tmpdir_link)
+        prepared = self._with_working_directory(prepared)
+        env = environment(container, env_context, base_env)
         argv = command_line(container, prepared.entrypoint, prepared.args, env)
         cwd = str(container.get("workingDir") or prepared.workdir or "/")
         message = messages.file_of(self._folder, str(container.get("name")), ident.rpartition("/")[2])
-        volumes = self._mounts(container, env)
-        mounts = [*self._laid(container, prepared), *volumes, messages.mount(container, message)]
+        volumes = self._volume_mounts(container, env)
+        mounts = [*self._image_mounts(container, prepared), *volumes, messages.mount(container, message)]
         inits = (self._pod.get("spec") or {}).get("initContainers") or []
         if inits and container not in inits:
             self.unsaved.begin(message)
-        places: Rewrite = str
+        rewrite_paths: Rewrite = str
         if network.alone:
             mounts = [
                 Mount(str(self._folder / "tmp"), _TMPDIR, ours=True),
@@ -252,14 +269,16 @@ class Starter:
                 *mounts,
             ]
         else:
-            if why := paths.refusal(mounts):
-                raise Hopeless(why)
-            names, places = network.rewrite(self._pod), paths.rewriter(mounts)
-            own, itself = {**prepared.env, **environment(container, given, {})}, told(container)
-            env |= host_ports.environment({name: env[name] for name in own.keys() - itself}, names)
-            env |= {name: places(env[name] if name in itself else names(env[name])) for name in own}
-            argv = [places(names(word)) for word in host_ports.arguments(argv, names)]
-            cwd = places(cwd)
+            if reason := paths.refusal(mounts):
+                raise Hopeless(reason)
+            rewrite_names, rewrite_paths = network.rewrite(self._pod), paths.rewriter(mounts)
+            own_env, field_env = {**prepared.env, **environment(container, env_context, {})}, told(container)
+            env |= host_ports.environment({name: env[name] for name in own_env.keys() - field_env}, rewrite_names)
+            env |= {
+                name: rewrite_paths(env[name] if name in field_env else rewrite_names(env[name])) for name in own_env
+            }
+            argv = [rewrite_paths(rewrite_names(argument)) for argument in host_ports.arguments(argv, rewrite_names)]
+            cwd = rewrite_paths(cwd)
             mounts = []
         if not argv:
             raise Failed(128, "StartError", "no command specified")
@@ -267,11 +286,11 @@ class Starter:
         memory = memory_limit(container)
         root = str(self._folder / "root")
         process = Process(ident, self._uid, argv, env, cwd, root, mounts, memory, self._house.log_size)
-        self._made[str(container.get("name"))] = process, places
+        self._last_processes[str(container.get("name"))] = process, rewrite_paths
         return process
 
-    def _in_working_directory(self, prepared: Prepared) -> Prepared:
-        """An image that has no folder of its own runs in the folder that the pod names."""
+    def _with_working_directory(self, prepared: Prepared) -> Prepared:
+        """The image, with the working directory of the pod's annotation where the image has none of its own."""
         if prepared.workdir != WORKING_DIRECTORY:
             return prepared
         folder = self.unsaved.working_directory
@@ -283,39 +302,39 @@ class Starter:
             folder = ""
         return replace(prepared, workdir=folder)
 
-    def _laid(self, container: Json, prepared: Prepared) -> list[Mount]:
-        """The image's own files and folders. What the pod mounts comes after them and wins."""
+    def _image_mounts(self, container: Json, prepared: Prepared) -> list[Mount]:
+        """Mounts of the files and folders of the image. The pod's volume mounts follow them and take precedence."""
         folder = self._folder / "image" / str(container.get("name"))
-        places = [(source, target, os.path.isdir(source)) for source, target in laid(prepared, folder)]
-        for source, target, ours in places:
-            if ours and not any(f"{scratch}/".startswith(f"{target}/") for scratch in prepared.scratch):
+        files = [(source, target, os.path.isdir(source)) for source, target in laid(prepared, folder)]
+        for source, target, is_folder in files:
+            if is_folder and not any(f"{scratch}/".startswith(f"{target}/") for scratch in prepared.scratch):
                 self.unsaved.watch(source, target)
-        return [Mount(source, target, readonly=not ours, ours=ours) for source, target, ours in places]
+        return [Mount(source, target, readonly=not is_folder, ours=is_folder) for source, target, is_folder in files]
 
-    def _mounts(self, container: Json, env: Mapping[str, str]) -> list[Mount]:
-        found = []
+    def _volume_mounts(self, container: Json, env: Mapping[str, str]) -> list[Mount]:
+        mounts = []
         for mount in container.get("volumeMounts") or []:
             volume = self._volumes.get(str(mount.get("name")))
             if volume is None:
                 raise Hopeless(f"volumeMounts: there is no volume {mount.get('name')!r} in the pod")
             source = volume.path
-            inner = str(mount.get("subPath") or expand(str(mount.get("subPathExpr") or ""), env))
-            if os.path.isabs(inner) or ".." in inner.split("/"):
-                raise Hopeless(f"subPath {inner!r} must be relative and without '..'")
+            subpath = str(mount.get("subPath") or expand(str(mount.get("subPathExpr") or ""), env))
+            if os.path.isabs(subpath) or ".." in subpath.split("/"):
+                raise Hopeless(f"subPath {subpath!r} must be relative and without '..'")
             if (
-                inner and not self._house.network.alone
-            ):  # there the container's init resolves it, and binds what it finds
-                source, inner = _resolved(source, inner, not volume.readonly), ""
+                subpath and not self._house.network.alone
+            ):  # in namespace mode the container's init resolves the subPath and mounts it
+                source, subpath = _resolve_subpath(source, subpath, not volume.readonly), ""
             readonly = volume.readonly or bool(mount.get("readOnly"))
             target = os.path.normpath("/" + str(mount.get("mountPath")).lstrip("/"))
             if volume.temporary:
-                self.unsaved.watch(str(source / inner), target)
-            found.append(Mount(str(source), target, readonly, volume.ours, inner, make=not volume.readonly))
-        return found
+                self.unsaved.watch(str(source / subpath), target)
+            mounts.append(Mount(str(source), target, readonly, volume.ours, subpath, make=not volume.readonly))
+        return mounts
 
 
-def _resolved(folder: Path, path: str, make: bool) -> Path:
-    """Where `path` beneath the folder of a volume is, its links followed. Raises Failed."""
+def _resolve_subpath(folder: Path, path: str, make: bool) -> Path:
+    """The real path of `path` beneath the folder of a volume, with symbolic links followed. Raises Failed."""
     try:
         fd = beneath.resolve(str(folder), path, make)
     except OSError as error:
@@ -327,11 +346,15 @@ def _resolved(folder: Path, path: str, make: bool) -> Path:
 
 
 def _needed(prepared: Prepared, volumes: list[Mount]) -> list[Mount]:
-    """What the image needs of this machine stays visible where a volume of the pod hides the folder around it. Not in
-    folders of the user: without mount points there, new files would be in memory (see hub/root.py)."""
+    """Mounts that keep the files of the image on this machine visible below a volume that hides them. Only below
+    volumes
+    in the pod's own folder: below folders of the user, mount points would have to be mirrored, and new files would be
+    in memory (see hub/root.py)."""
     real = {os.path.realpath(path) for path in (*prepared.path, *prepared.files.values())}
     needed = {*prepared.path, *real, *map(os.path.realpath, (sys.prefix, sys.base_prefix))}
-    found = set()
+    visible_paths = set()
     for target in {f"{volume.target.rstrip('/')}/" for volume in volumes if volume.ours}:
-        found |= {target + path.removeprefix(target).split("/")[0] for path in needed if path.startswith(target)}
-    return [Mount(path, path) for path in sorted(found)]
+        visible_paths |= {
+            target + path.removeprefix(target).split("/")[0] for path in needed if path.startswith(target)
+        }
+    return [Mount(path, path) for path in sorted(visible_paths)]

@@ -1,8 +1,9 @@
 """The status of a pod as the API shows it, computed from its lifecycle. Pure.
 
 Rules:
-- Always the whole status that the node owns; whoever writes it compares with what was last written.
-- Phase and reasons are the kubelet's. What is not the node's (PodScheduled, DisruptionTarget) stays as it was seen."""
+- `status` always returns all fields that the node owns; the caller compares them with the status it last wrote.
+- Phase and reasons are the kubelet's. Conditions that the node does not own (PodScheduled, DisruptionTarget) are kept
+  as they are on the object."""
 
 from __future__ import annotations
 
@@ -15,9 +16,8 @@ from trainyard.objects import Json, format_time, with_condition
 
 
 class Place(msgspec.Struct, frozen=True):
-    """What a status says of where the pod is. `images` is the image of each container; `qos` never changes.
-
-    `interpreters` is the Python of each container: here it is what an image's id is on a cluster, the very thing used.
+    """The parts of a pod's status that do not come from its lifecycle. `images`: container name -> image. `qos` never
+    changes. `interpreters`: container name -> path of its Python, shown as `imageID`: it identifies what really ran.
     """
 
     host_ip: str
@@ -30,113 +30,124 @@ class Place(msgspec.Struct, frozen=True):
 def phase(pod: Pod) -> str:
     if pod.failure and pod.over:
         return "Failed"
-    inits = [one for one in pod.containers if one.init]
-    if any(one.at is At.ENDED and _code(one) != 0 for one in inits) and pod.over:
+    inits = [container for container in pod.containers if container.init]
+    if any(container.at is At.ENDED and _exit_code(container) != 0 for container in inits) and pod.over:
         return "Failed"
-    if any(_code(one) != 0 or one.at is not At.ENDED for one in inits):
+    if any(_exit_code(container) != 0 or container.at is not At.ENDED for container in inits):
         return "Failed" if pod.over else "Pending"
-    mains = [one for one in pod.containers if not one.init]
+    app_containers = [container for container in pod.containers if not container.init]
     if not pod.over:
-        return "Pending" if any(_fresh(one) for one in mains) else "Running"
-    return "Succeeded" if all(_code(one) == 0 and one.at is At.ENDED for one in mains) else "Failed"
+        return "Pending" if any(_never_ran(container) for container in app_containers) else "Running"
+    return (
+        "Succeeded"
+        if all(_exit_code(container) == 0 and container.at is At.ENDED for container in app_containers)
+        else "Failed"
+    )
 
 
-def _code(one: Container) -> int | None:
-    return one.last.code if one.last else None
+def _exit_code(container: Container) -> int | None:
+    return container.last.code if container.last else None
 
 
-def _fresh(one: Container) -> bool:
-    """Never ran so far."""
-    return one.at in (At.WAITING, At.STARTING) and one.last is None
+def _never_ran(container: Container) -> bool:
+    """Whether the container has not finished any run and does not run now."""
+    return container.at in (At.WAITING, At.STARTING) and container.last is None
 
 
 def is_ready(pod: Pod) -> bool:
-    return all(one.at is At.RUNNING for one in pod.containers if not one.init)
+    return all(container.at is At.RUNNING for container in pod.containers if not container.init)
 
 
 def status(pod: Pod, place: Place, conditions: Sequence[Json], now: float) -> Json:
-    """The fields that the node writes. `conditions` are those seen on the object."""
-    said: Json = {
+    """The fields of `status` that the node writes. `conditions`: those on the object; `now`: Unix time in seconds."""
+    pod_status: Json = {
         "phase": phase(pod),
         "hostIP": place.host_ip,
         "startTime": format_time(pod.began),
         "conditions": _conditions(pod, list(conditions), now),
-        "containerStatuses": [_container(pod, one, place) for one in pod.containers if not one.init],
+        "containerStatuses": [
+            _container_status(pod, container, place) for container in pod.containers if not container.init
+        ],
         "qosClass": place.qos,
     }
-    inits = [_container(pod, one, place) for one in pod.containers if one.init]
+    inits = [_container_status(pod, container, place) for container in pod.containers if container.init]
     if inits:
-        said["initContainerStatuses"] = inits
+        pod_status["initContainerStatuses"] = inits
     if place.pod_ip:
-        said["podIP"] = place.pod_ip
-        said["podIPs"] = [{"ip": place.pod_ip}]
-        said["hostIPs"] = [{"ip": place.host_ip}]
+        pod_status["podIP"] = place.pod_ip
+        pod_status["podIPs"] = [{"ip": place.pod_ip}]
+        pod_status["hostIPs"] = [{"ip": place.host_ip}]
     if pod.failure and pod.over:
-        said["reason"], said["message"] = pod.failure
-    return said
+        pod_status["reason"], pod_status["message"] = pod.failure
+    return pod_status
 
 
-def _conditions(pod: Pod, known: list[Json], now: float) -> list[Json]:
-    undone = [one.name for one in pod.containers if one.init and _code(one) != 0]
-    unready = [one.name for one in pod.containers if not one.init and one.at is not At.RUNNING]
+def _conditions(pod: Pod, seen: list[Json], now: float) -> list[Json]:
+    incomplete = [container.name for container in pod.containers if container.init and _exit_code(container) != 0]
+    unready = [container.name for container in pod.containers if not container.init and container.at is not At.RUNNING]
     completed = phase(pod) == "Succeeded"
-    text = f"containers with incomplete status: [{' '.join(undone)}]"
-    why = ("ContainersNotInitialized", text) if undone else ("PodCompleted" if completed else "", "")
-    found = with_condition(known, "Initialized", not undone, *why, now)
-    why = ("ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]") if unready else ("", "")
-    why = ("PodCompleted", "") if completed else ("PodFailed", "") if phase(pod) == "Failed" else why
+    text = f"containers with incomplete status: [{' '.join(incomplete)}]"
+    reason_and_message = ("ContainersNotInitialized", text) if incomplete else ("PodCompleted" if completed else "", "")
+    conditions = with_condition(seen, "Initialized", not incomplete, *reason_and_message, now)
+    reason_and_message = (
+        ("ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]") if unready else ("", "")
+    )
+    reason_and_message = (
+        ("PodCompleted", "") if completed else ("PodFailed", "") if phase(pod) == "Failed" else reason_and_message
+    )
     for kind in ("Ready", "ContainersReady"):
-        found = with_condition(found, kind, not unready, *why, now)
-    if not any(one.get("type") == "PodScheduled" for one in found):
-        found = with_condition(found, "PodScheduled", True, "", "", now)
-    return found
+        conditions = with_condition(conditions, kind, not unready, *reason_and_message, now)
+    if not any(condition.get("type") == "PodScheduled" for condition in conditions):
+        conditions = with_condition(conditions, "PodScheduled", True, "", "", now)
+    return conditions
 
 
-def _container(pod: Pod, one: Container, place: Place) -> Json:
-    image = place.images.get(one.name, "")
-    said: Json = {
-        "name": one.name,
+def _container_status(pod: Pod, container: Container, place: Place) -> Json:
+    image = place.images.get(container.name, "")
+    container_status: Json = {
+        "name": container.name,
         "image": image,
-        "imageID": place.interpreters.get(one.name) or image,
-        "ready": one.at is At.RUNNING or (one.init and one.at is At.ENDED and _code(one) == 0),
-        "started": one.at is At.RUNNING,
-        "restartCount": one.restarts,
-        "state": _state(pod, one),
+        "imageID": place.interpreters.get(container.name) or image,
+        "ready": container.at is At.RUNNING
+        or (container.init and container.at is At.ENDED and _exit_code(container) == 0),
+        "started": container.at is At.RUNNING,
+        "restartCount": container.restarts,
+        "state": _container_state(pod, container),
         "lastState": {},
     }
-    if one.run:
-        said["containerID"] = run_id(pod, one.name, one.run)
-    earlier = one.before if one.at in OVER else one.last
+    if container.run:
+        container_status["containerID"] = run_id(pod, container.name, container.run)
+    earlier = container.before if container.at in OVER else container.last
     if earlier is not None:
-        said["lastState"] = {"terminated": _terminated(pod, one, earlier)}
-    return said
+        container_status["lastState"] = {"terminated": _terminated(pod, container, earlier)}
+    return container_status
 
 
-def _state(pod: Pod, one: Container) -> Json:
-    if one.at is At.RUNNING:
-        return {"running": {"startedAt": format_time(one.started)}}
-    if one.at in OVER and one.last:
-        return {"terminated": _terminated(pod, one, one.last)}
-    reason, message = one.reason, one.message
+def _container_state(pod: Pod, container: Container) -> Json:
+    if container.at is At.RUNNING:
+        return {"running": {"startedAt": format_time(container.started)}}
+    if container.at in OVER and container.last:
+        return {"terminated": _terminated(pod, container, container.last)}
+    reason, message = container.reason, container.message
     if not reason:
-        unfinished = any(each.init and _code(each) != 0 for each in pod.containers)
-        reason = "PodInitializing" if unfinished or one.init else "ContainerCreating"
+        unfinished = any(candidate.init and _exit_code(candidate) != 0 for candidate in pod.containers)
+        reason = "PodInitializing" if unfinished or container.init else "ContainerCreating"
     return {"waiting": {"reason": reason, "message": message} if message else {"reason": reason}}
 
 
-def _terminated(pod: Pod, one: Container, run: Run) -> Json:
-    said: Json = {
+def _terminated(pod: Pod, container: Container, run: Run) -> Json:
+    terminated: Json = {
         "exitCode": run.code,
         "reason": run.reason,
         "startedAt": format_time(run.started) if run.started else None,
         "finishedAt": format_time(run.finished),
-        "containerID": run_id(pod, one.name, run.number),
+        "containerID": run_id(pod, container.name, run.number),
     }
     if run.message:
-        said["message"] = run.message
-    return said
+        terminated["message"] = run.message
+    return terminated
 
 
 def run_id(pod: Pod, container: str, run: int) -> str:
-    """The id of one run, as statuses show it: unique over the life of the cluster."""
+    """The containerID of one run in a status: unique within the cluster."""
     return f"trainyard://{pod.uid}/{container}/{run}"

@@ -1,7 +1,7 @@
-"""Two connections made one, and the proxy through which pods reach the outside world.
+"""Forwarding between two connections, and the HTTP proxy through which pods connect to the outside.
 
-Rules: bytes are passed on as they come, each direction ends by itself; the proxy speaks CONNECT and plain HTTP with one
-request per connection, and goes through the runner's own proxy where the runner has one."""
+Rules: bytes are forwarded unchanged, and each direction is closed by itself; the proxy supports CONNECT and plain HTTP
+with one request per connection, and uses the runner's own proxy where the runner has one."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from urllib.parse import unquote, urlsplit
 
-_PIECE = 1 << 16
-_PATIENCE = 30.0
+_READ_SIZE = 1 << 16
+_CONNECT_SECONDS = 30.0
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Inside = Callable[[str, int], Awaitable[Streams | None]]
-"""A connection to a host and port of the cluster; None for a host that is not in it."""
+"""Connects to a host and port in the cluster; returns None for a host outside of it."""
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while piece := await reader.read(_PIECE):
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while piece := await reader.read(_READ_SIZE):
         writer.write(piece)
         await writer.drain()
     if writer.can_write_eof():
@@ -27,10 +27,10 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def splice(one: Streams, other: Streams) -> None:
-    """Pass bytes both ways until both ends have ended, or one is torn, then close both."""
+    """Forward bytes in both directions until both are at their end, or one connection breaks; then close both."""
     try:
         with contextlib.suppress(OSError):
-            await asyncio.gather(_pump(one[0], other[1]), _pump(other[0], one[1]))
+            await asyncio.gather(_copy(one[0], other[1]), _copy(other[0], one[1]))
     finally:
         hang_up(one[1])
         hang_up(other[1])
@@ -44,47 +44,50 @@ def hang_up(writer: asyncio.StreamWriter) -> None:
 async def forward(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dial: Callable[[], Awaitable[Streams | None]]
 ) -> None:
-    """Serve one accepted connection by one that `dial` opens; without one, close it at once."""
+    """Forward an accepted connection to the one that `dial` opens; abort it when `dial` returns None or raises
+    OSError."""
     try:
-        other = await dial()
+        upstream = await dial()
     except OSError:
-        other = None
-    if other is None:
+        upstream = None
+    if upstream is None:
         writer.transport.abort()
         return
-    await splice((reader, writer), other)
+    await splice((reader, writer), upstream)
 
 
 async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, inside: Inside) -> None:
-    """Serve one connection to the proxy. Programs whose no_proxy knows no networks ask it for the cluster too."""
+    """Serve one connection to the proxy. `inside`: for cluster addresses, which come from programs whose no_proxy does
+    not support networks."""
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_CONNECT_SECONDS):
             head = await reader.readuntil(b"\r\n\r\n")
-            other, first, reply = await _open(head, inside)
+            upstream, request, reply = await _open_upstream(head, inside)
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
-        await _refuse(writer, "400 Bad Request", "the proxy understands CONNECT and http:// requests")
+        await _respond_error(writer, "400 Bad Request", "the proxy understands CONNECT and http:// requests")
         return
     except (OSError, TimeoutError) as error:
-        await _refuse(writer, "502 Bad Gateway", str(error) or "no answer in time")
+        await _respond_error(writer, "502 Bad Gateway", str(error) or "no answer in time")
         return
-    if first:
-        other[1].write(first)
+    if request:
+        upstream[1].write(request)
     if reply:
         writer.write(reply)
-    await splice((reader, writer), other)
+    await splice((reader, writer), upstream)
 
 
-async def _refuse(writer: asyncio.StreamWriter, status: str, why: str) -> None:
+async def _respond_error(writer: asyncio.StreamWriter, status: str, reason: str) -> None:
     with contextlib.suppress(OSError):
-        body = f"{why}\n".encode()
+        body = f"{reason}\n".encode()
         head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close"
         writer.write(head.encode() + b"\r\n\r\n" + body)
         await writer.drain()
     hang_up(writer)
 
 
-async def _open(head: bytes, inside: Inside) -> tuple[Streams, bytes, bytes]:
-    """The connection that a request asks for, what to send on it first, and what to answer at once."""
+async def _open_upstream(head: bytes, inside: Inside) -> tuple[Streams, bytes, bytes]:
+    """For the head of a request: the upstream connection, the bytes to send on it first, and the bytes to send to the
+    client at once. Raises ValueError, OSError."""
     line, _, rest = head.decode("latin-1").partition("\r\n")
     method, target, _ = line.split(" ", 2)
     tunnel = method == "CONNECT"
@@ -92,23 +95,24 @@ async def _open(head: bytes, inside: Inside) -> tuple[Streams, bytes, bytes]:
     if not url.hostname or not (tunnel or url.scheme == "http"):
         raise ValueError(target)
     port = url.port or (443 if tunnel else 80)
-    near = await inside(url.hostname, port)
-    upstream = None if near else _upstream("https" if tunnel else "http", url.hostname)
+    cluster_streams = await inside(url.hostname, port)
+    upstream = None if cluster_streams else _upstream_proxy("https" if tunnel else "http", url.hostname)
     if upstream:
         address, credentials = upstream
-        extra = f"Proxy-Authorization: Basic {credentials}\r\n" if credentials else ""
+        proxy_header = f"Proxy-Authorization: Basic {credentials}\r\n" if credentials else ""
         streams = await asyncio.open_connection(*address)
-        return streams, f"{line}\r\n{extra}{_without_hops(rest, tunnel)}".encode("latin-1"), b""
-    streams = near or await asyncio.open_connection(url.hostname, port)
+        return streams, f"{line}\r\n{proxy_header}{_end_to_end_headers(rest, tunnel)}".encode("latin-1"), b""
+    streams = cluster_streams or await asyncio.open_connection(url.hostname, port)
     if tunnel:
         return streams, b"", b"HTTP/1.1 200 Connection established\r\n\r\n"
     path = url.path or "/"
     path += f"?{url.query}" if url.query else ""
-    return streams, f"{method} {path} HTTP/1.1\r\n{_without_hops(rest, False)}".encode("latin-1"), b""
+    return streams, f"{method} {path} HTTP/1.1\r\n{_end_to_end_headers(rest, False)}".encode("latin-1"), b""
 
 
-def _without_hops(rest: str, tunnel: bool) -> str:
-    """The header without what is between two neighbours only. A plain connection serves one request."""
+def _end_to_end_headers(rest: str, tunnel: bool) -> str:
+    """The header without hop-by-hop fields. A connection without tunnel gets `Connection: close`: it serves one
+    request."""
     lines = [
         line
         for line in rest.split("\r\n")
@@ -117,14 +121,14 @@ def _without_hops(rest: str, tunnel: bool) -> str:
     return "\r\n".join([*lines, *([] if tunnel else ["Connection: close"])]) + "\r\n\r\n"
 
 
-def _upstream(scheme: str, host: str) -> tuple[tuple[str, int], str] | None:
-    """The runner's own proxy for that host: its address and credentials."""
-    from urllib.request import getproxies, proxy_bypass  # it loads all of urllib: where no pod asks, nobody waits
+def _upstream_proxy(scheme: str, host: str) -> tuple[tuple[str, int], str] | None:
+    """The runner's own proxy for that host: its address and its credentials (base64); None for a direct connection."""
+    from urllib.request import getproxies, proxy_bypass  # imported here because it loads all of urllib
 
-    found = getproxies().get(scheme)
-    if not found or proxy_bypass(host):
+    proxy_url = getproxies().get(scheme)
+    if not proxy_url or proxy_bypass(host):
         return None
-    url = urlsplit(found if "://" in found else f"http://{found}")
+    url = urlsplit(proxy_url if "://" in proxy_url else f"http://{proxy_url}")
     if not url.hostname:
         return None
     credentials = ""

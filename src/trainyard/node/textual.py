@@ -1,15 +1,15 @@
-"""The NAT by text of the shared network: what becomes of names and addresses in values, arguments and ConfigMaps. Pure.
+"""The address rewrite of the shared network: names and addresses in values, arguments and ConfigMaps. Pure.
 
 Rules:
-- `name:port`, where the name is one of the job's host names, of another pod's or of a Service's, becomes 127.0.0.1 and
-  a port of its own: one per (namespace, name, port), so that the pod that listens there and those that connect agree.
-  The same for a Service's own address. A text that is nothing but such a name becomes 127.0.0.1, unless the name may
-  as well be an ordinary word (`etcd`): then it has neither dash nor dot nor digit.
-- Of another namespace a name is known with its namespace: `etcd-service.elastic-job:2379`.
-- A pod that listens on `0.0.0.0:port`, and declares that container port, listens on the port of its own name: two pods
-  that listen on one number do not get into each other's way.
+- `name:port`, where the name is a host name of the job, of another pod or of a Service, becomes 127.0.0.1 with a port
+  allocated for (namespace, name, port), so that the pod that listens and the pods that connect use the same port.
+  The same holds for the clusterIP of a Service. A text that consists of such a name only becomes 127.0.0.1, unless the
+  name has letters only (`etcd`), because it may then be an ordinary word.
+- A name in another namespace must be written with its namespace: `etcd-service.elastic-job:2379`.
+- `0.0.0.0:port` in a pod that declares this container port becomes the port allocated for the pod's own name, so that
+  two pods can listen on the same port number.
 - A host and its port in two variables, or two flags, are one such address (host_ports.py).
-- Everything else stays as it is. A name buried in a program's code does not resolve."""
+- All other text stays as it is. A name in a program's code does not resolve."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from trainyard.objects import Json, Key
 
 LOOPBACK = "127.0.0.1"
 PortOf = Callable[[str, str, int], int]
-"""The port that stands for (namespace, name, port)."""
+"""Returns the port allocated for (namespace, name, port)."""
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What a pod in `namespace` may mean: host names and Services by namespace, subdomains, addresses of Services; and
-    of itself its host name and the ports it declares."""
+    """The names that texts of a pod in `namespace` may contain. `names`: namespace -> host names and Services;
+    `subdomains`; `addresses`: clusterIP -> Service; `own`: the pod's own host name and its declared container ports."""
 
     namespace: str
     names: Mapping[str, set[str]]
@@ -42,31 +42,33 @@ class Known(msgspec.Struct, frozen=True):
 def declared_ports(pod: Json) -> frozenset[int]:
     return frozenset(
         int(port.get("containerPort") or 0)
-        for one, init in containers(pod)
+        for container, init in containers(pod)
         if not init
-        for port in one.get("ports") or []
+        for port in container.get("ports") or []
         if str(port.get("protocol") or "TCP") == "TCP"
     )
 
 
 def rewriter(known: Known, port_of: PortOf) -> Callable[[str], str]:
-    """The NAT for one pod. Names are found as whole words, also fully qualified."""
-    places = [_names(known, namespace, names) for namespace, names in known.names.items()]
-    if address := _any_of(set(known.addresses)):
-        places.append((rf"(?<![\w.-])({address})", known.addresses.__getitem__))
-    found = [(re.compile(rf"{name}:([0-9]{{1,5}})(?![0-9])"), re.compile(name), key) for name, key in places if name]
-    listens = re.compile(r"(?<![\w.:\]-])(?:0\.0\.0\.0|\[::\]):([0-9]{1,5})(?![0-9])")
+    """The rewrite function for the texts of one pod. Names match as whole words, also fully qualified."""
+    patterns = [_name_pattern(known, namespace, names) for namespace, names in known.names.items()]
+    if address := _alternation(set(known.addresses)):
+        patterns.append((rf"(?<![\w.-])({address})", known.addresses.__getitem__))
+    compiled = [
+        (re.compile(rf"{name}:([0-9]{{1,5}})(?![0-9])"), re.compile(name), key) for name, key in patterns if name
+    ]
+    listen_address = re.compile(r"(?<![\w.:\]-])(?:0\.0\.0\.0|\[::\]):([0-9]{1,5})(?![0-9])")
 
     def rewrite(text: str) -> str:
-        for pair, alone, key in found:
-            if alone.fullmatch(text) and not text.isalpha():
+        for name_and_port, whole_text, key in compiled:
+            if whole_text.fullmatch(text) and not text.isalpha():
                 return LOOPBACK
-            text = pair.sub(partial(connected, key), text)
-        return listens.sub(listening, text) if known.own[1] else text
+            text = name_and_port.sub(partial(connected, key), text)
+        return listen_address.sub(listening, text) if known.own[1] else text
 
     def connected(key: Callable[[str], Key], match: re.Match[str]) -> str:
-        meant, number = key(match[1]), int(match[2])
-        return f"{LOOPBACK}:{port_of(meant.namespace, meant.name, number)}" if 0 < number < 65536 else match[0]
+        target, number = key(match[1]), int(match[2])
+        return f"{LOOPBACK}:{port_of(target.namespace, target.name, number)}" if 0 < number < 65536 else match[0]
 
     def listening(match: re.Match[str]) -> str:
         host, ports = known.own
@@ -76,17 +78,17 @@ def rewriter(known: Known, port_of: PortOf) -> Callable[[str], str]:
     return rewrite
 
 
-def _names(known: Known, namespace: str, names: set[str]) -> tuple[str, Callable[[str], Key]]:
-    """A pattern for the names of one namespace, and what a name means."""
-    if not (alternatives := _any_of(names)):
+def _name_pattern(known: Known, namespace: str, names: set[str]) -> tuple[str, Callable[[str], Key]]:
+    """A pattern for the names of one namespace ("" for none), and the function from a matched name to its key."""
+    if not (alternatives := _alternation(names)):
         return "", lambda name: Key(namespace, name)
-    middle = _any_of(known.subdomains)
-    inside = rf"(?:\.(?:{middle}))?" if middle else ""
-    tail = rf"\.{re.escape(namespace)}(?:\.svc(?:\.{re.escape(DOMAIN)})?)?"
+    middle = _alternation(known.subdomains)
+    subdomain = rf"(?:\.(?:{middle}))?" if middle else ""
+    domain = rf"\.{re.escape(namespace)}(?:\.svc(?:\.{re.escape(DOMAIN)})?)?"
     if namespace == known.namespace:
-        tail = rf"(?:{tail})?"
-    return rf"(?<![\w.-])({alternatives}){inside}{tail}\.?", lambda name: Key(namespace, name)
+        domain = rf"(?:{domain})?"
+    return rf"(?<![\w.-])({alternatives}){subdomain}{domain}\.?", lambda name: Key(namespace, name)
 
 
-def _any_of(names: set[str]) -> str:
+def _alternation(names: set[str]) -> str:
     return "|".join(re.escape(name) for name in sorted(names - {""}, key=lambda name: (-len(name), name)))

@@ -1,9 +1,10 @@
-"""The service account tokens of one pod: asked for when its volumes are made, renewed while it lives.
+"""The service account tokens of one pod: requested when its volumes are created, renewed until the pod ends.
 
 Rules:
-- Asked for by TokenRequest, bound to the pod: the API server lets it die with the pod.
-- Renewed after four fifths of its life, or a day. The file is replaced as a whole: nobody reads half a token.
-- A token that is refused is waited for as the kubelet does, longer each time."""
+- A token is requested with TokenRequest and bound to the pod: it becomes invalid when the pod is deleted.
+- It is renewed after four fifths of its lifetime, or a day. The file is replaced atomically: no program reads a part of
+  a token.
+- A refused request is retried with exponential back-off, as in the kubelet."""
 
 from __future__ import annotations
 
@@ -25,61 +26,64 @@ from trainyard.objects import Json, name_of, namespace_of
 
 log = logging.getLogger(__name__)
 
-_PART_OF_LIFE, _LONGEST_LIFE = 0.8, 24 * 3600.0
-_CLOCKS_DIFFER = 60.0  # when the server's clock is far behind ours, each token seems to have expired
+_RENEW_FRACTION, _MAX_AGE = 0.8, 24 * 3600.0
+_CLOCK_SKEW_AGE = 60.0  # seconds until the renewal of a token that seems to have expired already:
+# the server's clock is behind this machine's
 _FIRST_RETRY, _LONGEST_RETRY = 0.5, 122.0
-_LOOK_EVERY = 60.0  # the clock may be moved
+_MAX_SLEEP = 60.0  # seconds; limited because the clock may be set
 
 
 class Token(msgspec.Struct, frozen=True):
     text: str
-    due: float  # when to ask for the next one
+    due: float  # Unix time at which it is renewed
 
 
 def asked_by(pod: Json) -> Iterator[tuple[str, str, TokenAsked]]:
-    """Every token that the pod's volumes want: volume, path in it, and what to ask for."""
+    """Every token of the pod's projected volumes: name of the volume, path in it, and the request."""
     for volume in (pod.get("spec") or {}).get("volumes") or []:
         for source in (volume.get("projected") or {}).get("sources") or []:
-            if isinstance(wanted := source.get("serviceAccountToken"), dict):
-                yield str(volume.get("name")), str(wanted.get("path") or "token"), TokenAsked.of(wanted)
+            if isinstance(projection := source.get("serviceAccountToken"), dict):
+                yield str(volume.get("name")), str(projection.get("path") or "token"), TokenAsked.of(projection)
 
 
 class Tokens:
     def __init__(self, cluster: Cluster, pod: Json, now: Callable[[], float]) -> None:
         self._cluster, self._pod, self._now = cluster, pod, now
-        self._have: dict[TokenAsked, Token] = {}
+        self._tokens: dict[TokenAsked, Token] = {}
         self._failures = 0
         self.tasks = TaskSupervisor(f"node: pod {namespace_of(pod)}/{name_of(pod)}", cluster.say)
 
     async def all(self) -> dict[TokenAsked, str | Missing]:
-        """What the pod's volumes want; in place of a token the reason why there is none yet."""
-        found: dict[TokenAsked, str | Missing] = {}
-        for _, _, asked in asked_by(self._pod):
+        """The tokens of the pod's volumes; for a request that failed, the `Missing` to raise."""
+        tokens: dict[TokenAsked, str | Missing] = {}
+        for _, _, token_request in asked_by(self._pod):
             try:
-                found[asked] = (await self._fresh(asked)).text
+                tokens[token_request] = (await self._fresh_token(token_request)).text
             except (ApiError, ValueError) as error:
                 self._failures += 1
                 reason = error.message if isinstance(error, ApiError) else str(error)
-                found[asked] = Missing(f"failed to fetch token: {reason}", None, again=self._pause())
-        return found
+                tokens[token_request] = Missing(f"failed to fetch token: {reason}", None, again=self._retry_delay())
+        return tokens
 
-    def _pause(self) -> float:
+    def _retry_delay(self) -> float:
         return min(_FIRST_RETRY * 2.0 ** min(max(self._failures - 1, 0), 10), _LONGEST_RETRY)
 
-    async def _fresh(self, asked: TokenAsked) -> Token:
-        token = self._have.get(asked)
+    async def _fresh_token(self, token_request: TokenAsked) -> Token:
+        token = self._tokens.get(token_request)
         if token is None or token.due <= self._now():
-            began = self._now()
-            text, end = await self._cluster.token(self._pod, asked)
-            left = end - began
-            token = Token(text, began + (min(_PART_OF_LIFE * left, _LONGEST_LIFE) if left > 0 else _CLOCKS_DIFFER))
-            self._have[asked], self._failures = token, 0
+            requested_at = self._now()
+            text, expiry = await self._cluster.token(self._pod, token_request)
+            lifetime = expiry - requested_at
+            token = Token(
+                text, requested_at + (min(_RENEW_FRACTION * lifetime, _MAX_AGE) if lifetime > 0 else _CLOCK_SKEW_AGE)
+            )
+            self._tokens[token_request], self._failures = token, 0
         return token
 
     def keep_fresh(self, volumes: Path) -> None:
-        """Renew the files below that folder from now on."""
+        """Start to renew the token files in the folder `volumes`."""
         self.stop()
-        files = [(volumes / volume / path, asked) for volume, path, asked in asked_by(self._pod)]
+        files = [(volumes / volume / path, token_request) for volume, path, token_request in asked_by(self._pod)]
         if files:
             self.tasks.start("renew tokens", lambda: self._renew(files))
 
@@ -88,13 +92,13 @@ class Tokens:
 
     async def _renew(self, files: list[tuple[Path, TokenAsked]]) -> None:
         while True:
-            wait = min(self._have[asked].due for _, asked in files) - self._now()
-            await asyncio.sleep(max(min(wait, _LOOK_EVERY), self._pause()))
-            for file, asked in files:
-                before = self._have[asked]
+            wait = min(self._tokens[token_request].due for _, token_request in files) - self._now()
+            await asyncio.sleep(max(min(wait, _MAX_SLEEP), self._retry_delay()))
+            for file, token_request in files:
+                previous = self._tokens[token_request]
                 try:
-                    token = await self._fresh(asked)
-                    if token != before:
+                    token = await self._fresh_token(token_request)
+                    if token != previous:
                         replace_file(file, token.text.encode())
                 except (ApiError, ValueError, OSError) as error:
                     self._failures += 1
@@ -102,7 +106,7 @@ class Tokens:
 
 
 def replace_file(file: Path, content: bytes) -> None:
-    """Another content under the same name and mode, at once."""
+    """Replace the file's content atomically; its mode stays. Raises OSError."""
     new = file.with_name(f".{file.name}.new")
     with contextlib.suppress(FileNotFoundError):
         new.unlink()

@@ -1,5 +1,6 @@
-"""What a pod's programs leave where it goes with the pod, in words: in the root folder of a container, in emptyDir
-volumes, in folders that belong to the image. TMPDIR, shared memory and what the node itself writes do not count."""
+"""The report on files that programs of a pod have written and that are removed with it: in the root folder of a
+container, in emptyDir volumes, in folders of the image. TMPDIR, shared memory and files of the node itself do not
+count."""
 
 from __future__ import annotations
 
@@ -25,35 +26,38 @@ def working_directory(pod: Json, default: Path | None) -> str:
 
 
 def replica_name(pod: Json) -> str:
-    """worker-0; the pod's own name where it is no replica of a job."""
-    found = (pod.get("metadata") or {}).get("labels") or {}
-    role, index = str(found.get(ROLE) or "").lower(), str(found.get(INDEX) or "")
+    """`<role>-<index>`, such as worker-0; the pod's name when it is no replica of a job."""
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    role, index = str(labels.get(ROLE) or "").lower(), str(labels.get(INDEX) or "")
     return f"{role}-{index}" if role and index else name_of(pod)
 
 
 class UnsavedFiles:
-    """One pod's. Roots are counted by the hub when a container ends, the folders here when the pod does."""
+    """The unsaved files of one pod. The hub counts those in a container's root when the container ends; those in other
+    folders are counted here when the pod ends."""
 
     def __init__(self, working_directory: str, pod_folder: Path | None = None) -> None:
-        """`pod_folder`: what a link leads to that is not below it is not the pod's, and is not looked at."""
+        """`pod_folder`: a folder that resolves to a path outside of it does not belong to the pod and is not
+        counted."""
         self._pod_folder = pod_folder
         self.working_directory = working_directory
-        self._roots: dict[str, Mapping[str, Any]] = {}  # by container: the run that left most
+        self._roots: dict[str, Mapping[str, Any]] = {}  # container -> count of its run with the most files
         self._folders: dict[str, str] = {}  # folder on this machine -> path in the container
-        self._prepared = 0  # when the init containers were through, by the clock of the folders' file system
+        self._prepared = 0  # ctime (ns) after the init containers, by the file system's clock
 
     def add(self, container: str, count: Mapping[str, Any]) -> None:
-        """What went with the root folder of a container that has ended."""
+        """Add the count of files in the root folder of an ended container."""
         if count.get("files", 0) >= self._roots.get(container, {}).get("files", 1):
             self._roots[container] = count
 
     def watch(self, folder: str, path: str) -> None:
-        """A folder that goes with the pod, and where a container sees it."""
+        """Register a folder that is removed with the pod; `path`: its mount path in a container."""
         self._folders.setdefault(folder, path)
 
     def begin(self, fresh: Path) -> None:
-        """The first container after the init containers starts. What those have put into volumes for it, as it is,
-        counts for nothing. `fresh`: a file just made beside the volumes; the clock of files is a coarse one."""
+        """The first container after the init containers starts. Files that the init containers have written to volumes
+        do not count unless they change. `fresh`: a file just created in the pod's folder; its ctime is the reference,
+        because the clock of a file system is coarser than the system's."""
         self._prepared = self._prepared or fresh.stat().st_ctime_ns
 
     def _is_own(self, folder: str) -> bool:
@@ -61,7 +65,8 @@ class UnsavedFiles:
         return self._pod_folder is None or real.startswith(f"{os.path.realpath(self._pod_folder)}/")
 
     def message(self, whole_pod: bool) -> str:
-        """What is gone, and how to keep it next time; "" for nothing. `whole_pod`: not only the containers' roots."""
+        """Which files are removed, and how to keep such files; "" when there are none. `whole_pod`: count the
+        registered folders, too, not only the containers' roots."""
         counts = list(self._roots.values())
         if whole_pod:
             count = Count(self._prepared)
@@ -69,24 +74,25 @@ class UnsavedFiles:
                 if self._is_own(folder) and not any(folder.startswith(f"{other}/") for other in self._folders):
                     count.add(folder, path)
             counts.append(count.message())
-        keep = "mount a volume (hostPath, or a claim with --mount CLAIM=DIR; for a script: --mount DIR) to keep"
+        advice = "mount a volume (hostPath, or a claim with --mount CLAIM=DIR; for a script: --mount DIR) to keep"
         if os.path.isdir(self.working_directory):
-            keep = f"write below {self.working_directory} or {keep}"
-        return _sentence(counts, "with the pod", keep)
+            advice = f"write below {self.working_directory} or {advice}"
+        return _summary(counts, "with the pod", advice)
 
 
 def report_claims(claims: Path, owner: str, say: Callable[[str], object]) -> None:
-    """Say what claims without a folder of the user's own hold, when they go with their owner: the cluster, the node."""
+    """Report the files in claims without a folder of the user, which are removed with their `owner`: cluster or
+    node."""
     for folder in sorted(claims.glob("*/*")):
         count = Count()
         count.add(str(folder), "")
-        found = count.message()
-        found["largest"] = [(path.lstrip("/"), size) for path, size in found["largest"]]
-        if text := _sentence([found], f"with the {owner}", f"use --mount {folder.name}=DIR to keep"):
+        counted = count.message()
+        counted["largest"] = [(path.lstrip("/"), size) for path, size in counted["largest"]]
+        if text := _summary([counted], f"with the {owner}", f"use --mount {folder.name}=DIR to keep"):
             say(f"claim {folder.parent.name}/{folder.name}: {text}")
 
 
-def _sentence(counts: list[Mapping[str, Any]], when: str, keep: str) -> str:
+def _summary(counts: list[Mapping[str, Any]], when: str, keep: str) -> str:
     """`keep`: what to do, an imperative that ends with "to keep"."""
     files = sum(count["files"] for count in counts)
     if not files:
@@ -94,11 +100,11 @@ def _sentence(counts: list[Mapping[str, Any]], when: str, keep: str) -> str:
     size = sum(count["bytes"] for count in counts)
     largest = sorted((pair for count in counts for pair in count["largest"]), key=lambda pair: -pair[1])
     paths = list(dict.fromkeys(_readable(path) for path, _ in largest))[:5]
-    more = f" and {files - len(paths)} more" if files > len(paths) else ""
-    least = "" if all(count["complete"] for count in counts) else "at least "
-    noun, verb, them = ("file", "is", "it") if files == 1 else ("files", "are", "them")
-    what = f"{least}{files} {noun}, {size_text(size)}, {verb} gone {when}: {', '.join(paths)}{more}"
-    return f"{what}; {keep} {them}"
+    and_more = f" and {files - len(paths)} more" if files > len(paths) else ""
+    at_least = "" if all(count["complete"] for count in counts) else "at least "
+    noun, verb, pronoun = ("file", "is", "it") if files == 1 else ("files", "are", "them")
+    summary = f"{at_least}{files} {noun}, {size_text(size)}, {verb} gone {when}: {', '.join(paths)}{and_more}"
+    return f"{summary}; {keep} {pronoun}"
 
 
 def size_text(size: float) -> str:
@@ -110,6 +116,6 @@ def size_text(size: float) -> str:
 
 
 def _readable(path: str) -> str:
-    """A file's name may hold anything, also what a terminal would obey."""
+    """The path without unprintable characters, such as a terminal's escape sequences, and shortened."""
     text = "".join(letter if letter.isprintable() else "?" for letter in path)
     return text if len(text) <= _LONGEST_PATH else f"...{text[3 - _LONGEST_PATH :]}"

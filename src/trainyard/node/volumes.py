@@ -1,11 +1,11 @@
-"""Volumes: one function per type, each giving the folder or file on this machine that stands for the volume.
+"""Volumes: one function per volume type, which returns the folder or file of the volume on this machine.
 
 Rules:
-- Everything made for a pod is in the pod's own folder, and goes with it. Claims are folders of the cluster's state and
-  stay. A hostPath is only made when its type says "OrCreate".
-- Written once, when the pod starts: a later edit of a ConfigMap does not reach a running pod. Only service account
-  tokens are renewed (tokens.py).
-- What can be cured by time is `Missing`; what cannot is `Hopeless`, and fails the pod."""
+- Everything created for a pod is in the pod's own folder and is removed with it. Claims are folders in the cluster's
+  state and stay. A hostPath is created only when its type ends in "OrCreate".
+- Volumes are written once, when the pod starts: a later change of a ConfigMap does not reach a running pod. Only
+  service account tokens are renewed (tokens.py).
+- An obstacle that can go away raises `Missing`; one that cannot raises `Hopeless`, which fails the pod."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ from trainyard.node.hub import beneath
 from trainyard.node.pods import Given, Missing, Ref, TokenAsked, containers
 from trainyard.objects import Json, namespace_of
 
-_WAITING = "ContainerCreating"  # what the kubelet shows while a volume cannot be set up
-_LONGEST_NAME = 255  # bytes of a file's name
-_LOOK_AGAIN = 2.0  # seconds between two looks at a path of this machine that is not as the pod wants it
+_WAITING = "ContainerCreating"  # the kubelet's waiting reason while a volume cannot be set up
+_LONGEST_NAME = 255  # NAME_MAX of the file system
+_HOST_PATH_RETRY_SECONDS = 2.0  # seconds between two checks of a hostPath that does not have its type
 
 
 class Hopeless(Exception):
-    """The pod asks for what is not offered here, and waiting does not help."""
+    """The pod needs a feature that this node does not have, or is invalid: it fails, because a retry cannot help."""
 
 
 @dataclass(slots=True)
 class Room:
-    """Where volumes are made. `rewrite` is applied to the texts of ConfigMaps (the network's NAT by text);
-    `say` is told of a path of this machine that is missing.
-
-    `memory` collects folders that should become tmpfs."""
+    """The context in which volumes are created. `folder`: for the pod's volumes; `claims`: for claims; `claimed`: claim
+    -> folder of the user (--mount). `rewrite` is applied to the texts of ConfigMaps (address rewrite of the network);
+    `say` is called for a missing hostPath. `memory` collects the folders on which a tmpfs is to be mounted."""
 
     given: Given
     folder: Path
@@ -47,15 +46,16 @@ class Room:
     memory: list[str] = field(default_factory=list)
 
     def make(self, name: str, mode: int = 0o755) -> Path:
-        """The folder of that name. Where the pod's containers are started anew, they could have replaced it."""
+        """Create the folder of that name; returns its path. Symbolic links on the way are refused: at a restart,
+        containers of the pod could have replaced it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         beneath.make_directory(str(self.folder), name, mode)
         return self.folder / name
 
 
 class Volume(msgspec.Struct, frozen=True):
-    """`ours`: in the pod's own folder. `readonly`: whatever the mount says, as for every ConfigMap. `temporary`: what a
-    program writes there goes with the pod, and is reported."""
+    """`ours`: in the pod's own folder. `readonly`: also when the mount is not, as every ConfigMap. `temporary`: files
+    that programs write there are removed with the pod and reported."""
 
     path: Path
     ours: bool = True
@@ -64,8 +64,8 @@ class Volume(msgspec.Struct, frozen=True):
 
 
 def build(volume: Json, room: Room) -> Volume:
-    """One volume of a pod's spec."""
-    name = _component("volumes: name", volume.get("name"))
+    """Create one volume of a pod's spec. Raises Missing, Hopeless."""
+    name = _path_component("volumes: name", volume.get("name"))
     for kind, make in _TYPES.items():
         if isinstance(source := volume.get(kind), dict):
             try:
@@ -75,59 +75,61 @@ def build(volume: Json, room: Room) -> Volume:
                 raise Missing(text, missing.ref, _WAITING, missing.again) from None
             except OSError as error:
                 raise Hopeless(f'volume "{name}": {error}') from None
-    asked = ", ".join(word for word in volume if word != "name") or "nothing"
+    volume_types = ", ".join(word for word in volume if word != "name") or "nothing"
     offered = ", ".join(_TYPES)
-    raise Hopeless(f'volume "{name}": a volume of type {asked} is not available on this node; it offers {offered}')
+    raise Hopeless(
+        f'volume "{name}": a volume of type {volume_types} is not available on this node; it offers {offered}'
+    )
 
 
-def _component(field_name: str, value: object) -> str:
-    """A name that becomes that of a folder here: one component of a path, whatever the API server let through."""
+def _path_component(field_name: str, value: object) -> str:
+    """Check a name that is used as a folder name: it must be one path component. API servers may validate less."""
     name = str(value or "")
     if name in ("", ".", "..") or "/" in name or "\0" in name or len(name) > _LONGEST_NAME:
         raise Hopeless(f"{field_name} {name!r} must be the name of an object: without '/', not '.' or '..'")
     return name
 
 
-def _empty_dir(name: str, source: Json, room: Room) -> Volume:
-    folder = room.make(name, 0o777)
+def _empty_dir(name: str, source: Json, context: Room) -> Volume:
+    folder = context.make(name, 0o777)
     if source.get("medium") == "Memory":
-        room.memory.append(str(folder))
+        context.memory.append(str(folder))
     return Volume(folder, temporary=source.get("medium") != "Memory")
 
 
-def _config_map(name: str, source: Json, room: Room) -> Volume:
-    return _files(name, _chosen("configmap", str(source.get("name")), source, room), source, room)
+def _config_map(name: str, source: Json, context: Room) -> Volume:
+    return _write_files(name, _selected_keys("configmap", str(source.get("name")), source, context), source, context)
 
 
-def _secret(name: str, source: Json, room: Room) -> Volume:
-    return _files(name, _chosen("secret", str(source.get("secretName")), source, room), source, room)
+def _secret(name: str, source: Json, context: Room) -> Volume:
+    return _write_files(name, _selected_keys("secret", str(source.get("secretName")), source, context), source, context)
 
 
-def _downward(name: str, source: Json, room: Room) -> Volume:
-    return _files(name, _facts(source, room), source, room)
+def _downward_api(name: str, source: Json, context: Room) -> Volume:
+    return _write_files(name, _downward_files(source, context), source, context)
 
 
-def _projected(name: str, source: Json, room: Room) -> Volume:
-    found: dict[str, tuple[bytes, int | None]] = {}
-    for one in source.get("sources") or []:
-        if isinstance(part := one.get("serviceAccountToken"), dict):
-            found[str(part.get("path") or "token")] = room.given.token(TokenAsked.of(part)).encode(), None
+def _projected(name: str, source: Json, context: Room) -> Volume:
+    files: dict[str, tuple[bytes, int | None]] = {}
+    for projection in source.get("sources") or []:
+        if isinstance(part := projection.get("serviceAccountToken"), dict):
+            files[str(part.get("path") or "token")] = context.given.token(TokenAsked.of(part)).encode(), None
         for kind in ("configMap", "secret"):
-            if isinstance(part := one.get(kind), dict):
-                found |= _chosen(kind.lower(), str(part.get("name")), part, room)
-        if isinstance(part := one.get("downwardAPI"), dict):
-            found |= _facts(part, room)
-    return _files(name, found, source, room)
+            if isinstance(part := projection.get(kind), dict):
+                files |= _selected_keys(kind.lower(), str(part.get("name")), part, context)
+        if isinstance(part := projection.get("downwardAPI"), dict):
+            files |= _downward_files(part, context)
+    return _write_files(name, files, source, context)
 
 
-def _claim(name: str, source: Json, room: Room) -> Volume:
-    claim = _component("persistentVolumeClaim: claimName", source.get("claimName"))
-    if claim in room.claimed:
-        folder = room.claimed[claim]
+def _persistent_volume_claim(name: str, source: Json, context: Room) -> Volume:
+    claim = _path_component("persistentVolumeClaim: claimName", source.get("claimName"))
+    if claim in context.claimed:
+        folder = context.claimed[claim]
         if not folder.is_dir():
             raise Hopeless(f"--mount {claim}={folder}: there is no such folder; make it or name another")
         return Volume(folder, ours=False, readonly=bool(source.get("readOnly")))
-    folder = room.claims / _component("metadata.namespace", namespace_of(room.given.pod)) / claim
+    folder = context.claims / _path_component("metadata.namespace", namespace_of(context.given.pod)) / claim
     folder.mkdir(parents=True, exist_ok=True)
     return Volume(folder, readonly=bool(source.get("readOnly")))
 
@@ -141,19 +143,19 @@ _CHECKS: dict[str, tuple[Callable[[int], bool], str]] = {
 }
 
 
-def _host_path(name: str, source: Json, room: Room) -> Volume:
+def _host_path(name: str, source: Json, context: Room) -> Volume:
     path, kind = Path(str(source.get("path") or "/")), str(source.get("type") or "")
     if kind == "DirectoryOrCreate":
         path.mkdir(parents=True, exist_ok=True)
     elif kind == "FileOrCreate":
         path.touch(0o644, exist_ok=True)
     elif kind == "" and not path.exists():
-        # A runtime would make it as root. Drivers that are not on this machine are the usual case.
-        room.say(f"volume {name}: there is no {path} on this machine; the pod gets an empty folder")
-        return Volume(room.make(name), temporary=True)
-    check, what = _CHECKS.get(kind.removesuffix("OrCreate"), (lambda _: True, ""))
+        # The kubelet would create it as root. The usual case are folders of drivers that this machine does not have.
+        context.say(f"volume {name}: there is no {path} on this machine; the pod gets an empty folder")
+        return Volume(context.make(name), temporary=True)
+    check, expected = _CHECKS.get(kind.removesuffix("OrCreate"), (lambda _: True, ""))
     if not path.exists() or not check(path.stat().st_mode):
-        raise Missing(f"hostPath type check failed: {path} is not {what}", None, again=_LOOK_AGAIN)
+        raise Missing(f"hostPath type check failed: {path} is not {expected}", None, again=_HOST_PATH_RETRY_SECONDS)
     return Volume(path, ours=False)
 
 
@@ -162,62 +164,62 @@ _TYPES: dict[str, Callable[[str, Json, Room], Volume]] = {
     "configMap": _config_map,
     "secret": _secret,
     "hostPath": _host_path,
-    "downwardAPI": _downward,
+    "downwardAPI": _downward_api,
     "projected": _projected,
-    "persistentVolumeClaim": _claim,
+    "persistentVolumeClaim": _persistent_volume_claim,
 }
 
 
-def _chosen(kind: str, name: str, source: Json, room: Room) -> dict[str, tuple[bytes, int | None]]:
-    """The keys that a volume shows: path -> content and mode. All of them without `items`."""
+def _selected_keys(kind: str, name: str, source: Json, context: Room) -> dict[str, tuple[bytes, int | None]]:
+    """The files of a ConfigMap or Secret: path -> content and mode; all keys when `items` is empty."""
     ref: Ref = (kind, name)
     optional = bool(source.get("optional"))
-    pairs = room.given.pairs(ref, optional)
+    data = context.given.pairs(ref, optional)
     if kind == "configmap":
-        pairs = {key: _rewritten(value, room.rewrite) for key, value in pairs.items()}
+        data = {key: _rewrite_bytes(value, context.rewrite) for key, value in data.items()}
     if not (items := source.get("items")):
-        return {key: (value, None) for key, value in pairs.items()}
-    found: dict[str, tuple[bytes, int | None]] = {}
+        return {key: (value, None) for key, value in data.items()}
+    files: dict[str, tuple[bytes, int | None]] = {}
     for item in items:
         key = str(item.get("key"))
-        if key in pairs:
-            found[str(item.get("path") or key)] = (pairs[key], item.get("mode"))
+        if key in data:
+            files[str(item.get("path") or key)] = (data[key], item.get("mode"))
         elif not optional:
             raise Missing(f"references non-existent {'config' if kind == 'configmap' else kind} key: {key}", ref)
-    return found
+    return files
 
 
-def _rewritten(value: bytes, rewrite: Callable[[str], str]) -> bytes:
+def _rewrite_bytes(value: bytes, rewrite: Callable[[str], str]) -> bytes:
     try:
         return rewrite(value.decode()).encode()
     except UnicodeDecodeError:
         return value
 
 
-def _facts(source: Json, room: Room) -> dict[str, tuple[bytes, int | None]]:
-    found: dict[str, tuple[bytes, int | None]] = {}
-    by_name = {str(one.get("name")): one for one, _ in containers(room.given.pod)}
+def _downward_files(source: Json, context: Room) -> dict[str, tuple[bytes, int | None]]:
+    files: dict[str, tuple[bytes, int | None]] = {}
+    by_name = {str(container.get("name")): container for container, _ in containers(context.given.pod)}
     for item in source.get("items") or []:
         text: str | None = None
         if reference := item.get("fieldRef"):
-            text = words.field(room.given.pod, str(reference.get("fieldPath")))
+            text = words.field(context.given.pod, str(reference.get("fieldPath")))
         elif reference := item.get("resourceFieldRef"):
             owner = by_name.get(str(reference.get("containerName")), {})
-            text = words.resource(owner, reference, room.given.capacity)
+            text = words.resource(owner, reference, context.given.capacity)
         if text is None:
             raise Hopeless(f"downwardAPI: the field of {item.get('path')} is not known here")
-        found[str(item.get("path"))] = (text.encode(), item.get("mode"))
-    return found
+        files[str(item.get("path"))] = (text.encode(), item.get("mode"))
+    return files
 
 
-def _files(name: str, content: Mapping[str, tuple[bytes, int | None]], source: Json, room: Room) -> Volume:
-    folder = room.make(name)
+def _write_files(name: str, content: Mapping[str, tuple[bytes, int | None]], source: Json, context: Room) -> Volume:
+    folder = context.make(name)
     mode = source.get("defaultMode")
     for path, (value, own_mode) in content.items():
         if os.path.isabs(path) or ".." in path.split("/"):
             raise Hopeless(f'volume "{name}": the path {path} must be relative and without ".."')
-        chosen = own_mode if own_mode is not None else mode
-        file_mode = int(chosen) if chosen is not None else 0o644
+        effective_mode = own_mode if own_mode is not None else mode
+        file_mode = int(effective_mode) if effective_mode is not None else 0o644
         with os.fdopen(beneath.create_file(str(folder), path, file_mode, folders=0o755), "wb") as file:
             file.write(value)
     return Volume(folder, readonly=True)

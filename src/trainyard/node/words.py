@@ -1,4 +1,4 @@
-"""How the words of a pod's spec become the words of a process: `$(VAR)`, field references, quantities. Pure."""
+"""Interpolation of texts in a pod's spec: `$(VAR)`, field references, quantities. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from decimal import Decimal, InvalidOperation
 from trainyard.objects import Json
 
 LONGEST_TEXT, LONGEST_TEXTS = 128 << 10, 2 << 20
-"""Bytes of one argument or variable, and of all of one program, that the kernel takes (MAX_ARG_STRLEN, ARG_MAX)."""
-_MOST_DIGITS = 30  # of a quantity: a larger one is none, and would be worked out digit by digit
+"""The kernel's limits in bytes: of one argument or variable, and of all of one program (MAX_ARG_STRLEN, ARG_MAX)."""
+_MAX_DIGITS = 30  # of a quantity: a larger number is rejected, its digits would take long to compute
 _REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]$")
 _FACTORS = {
@@ -24,17 +24,17 @@ _QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z]{0,2})$")
 
 
 class TooLong(Exception):
-    """A text, or all texts of one program, are longer than the kernel takes."""
+    """A text, or all texts of one program together, exceed the kernel's limit."""
 
 
 class TextSpace:
-    """What is left for the texts of one program: its variables and its arguments, in characters."""
+    """The space left for the texts of one program, its variables or its arguments, in characters."""
 
     def __init__(self, total: int = LONGEST_TEXTS) -> None:
         self._left = total
 
     def take(self, text: str) -> str:
-        """The text again. Raises TooLong."""
+        """Subtract the text's length; returns the text. Raises TooLong."""
         self._left -= len(text) + 1
         if self._left < 0:
             raise TooLong(f"env and args are longer than {LONGEST_TEXTS} bytes together; use a file of a volume")
@@ -42,8 +42,9 @@ class TextSpace:
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """`$(NAME)` becomes the variable's value, or stays as it is when there is none; `$$` becomes `$`. Raises TooLong
-    while the result grows: each variable may hold the one before it twice."""
+    """`$(NAME)` becomes the variable's value, or stays as it is when there is none; `$$` becomes `$`. Raises TooLong as
+    soon as the result is too long: each variable may contain the one before it twice, so that lengths grow
+    exponentially."""
     parts: list[str] = []
     end = length = 0
     for reference in _REFERENCE.finditer(text):
@@ -58,25 +59,25 @@ def expand(text: str, env: Mapping[str, str]) -> str:
 
 
 def field(pod: Json, path: str) -> str | None:
-    """A fieldRef's value; None for a path that the kubelet does not know either."""
+    """The value of a fieldRef; None for a path that the kubelet does not support either."""
     meta, spec, status = (pod.get(part) or {} for part in ("metadata", "spec", "status"))
     if keyed := _KEYED.match(path):
         return str((meta.get(keyed[1]) or {}).get(keyed[2], ""))
     if path in ("metadata.labels", "metadata.annotations"):
         pairs = meta.get(path.removeprefix("metadata.")) or {}
         return "\n".join(f'{key}="{_quoted(str(pairs[key]))}"' for key in sorted(pairs))
-    known = {
+    values = {
         "metadata.name": meta.get("name"),
         "metadata.namespace": meta.get("namespace"),
         "metadata.uid": meta.get("uid"),
         "spec.nodeName": spec.get("nodeName"),
         "spec.serviceAccountName": spec.get("serviceAccountName") or "default",
         "status.podIP": status.get("podIP") or "",
-        "status.podIPs": ",".join(one.get("ip", "") for one in status.get("podIPs") or []),
+        "status.podIPs": ",".join(address.get("ip", "") for address in status.get("podIPs") or []),
         "status.hostIP": status.get("hostIP") or "",
         "status.hostIPs": status.get("hostIP") or "",
     }
-    return str(known[path] or "") if path in known else None
+    return str(values[path] or "") if path in values else None
 
 
 def _quoted(text: str) -> str:
@@ -84,24 +85,25 @@ def _quoted(text: str) -> str:
 
 
 def quantity(text: object) -> Decimal | None:
-    """A Kubernetes quantity as a number: 500m, 2, 1Gi, 1e3. None when it is not one."""
-    found = _QUANTITY.match(str(text).strip())
-    if not found:
+    """A Kubernetes quantity (500m, 2, 1Gi, 1e3) as a number; None when it is invalid."""
+    match = _QUANTITY.match(str(text).strip())
+    if not match:
         return None
-    factor = _FACTORS.get(found[2])
+    factor = _FACTORS.get(match[2])
     try:
-        number = Decimal(found[1])
-        return number * factor if factor is not None and abs(number.adjusted()) <= _MOST_DIGITS else None
+        number = Decimal(match[1])
+        return number * factor if factor is not None and abs(number.adjusted()) <= _MAX_DIGITS else None
     except InvalidOperation:
         return None
 
 
 def resource(container: Json, reference: Json, capacity: Mapping[str, str]) -> str:
-    """A resourceFieldRef's value: the container's own, or what the node has; in units of the divisor, rounded up."""
-    part, _, name = str(reference.get("resource") or "").partition(".")
-    own = ((container.get("resources") or {}).get(part) or {}).get(name)
-    if own is None and part == "requests":
-        own = ((container.get("resources") or {}).get("limits") or {}).get(name)
-    amount = quantity(own if own is not None else capacity.get(name, "0"))
+    """The value of a resourceFieldRef: that of the container, else the capacity of the node; in units of the divisor,
+    rounded up."""
+    kind, _, name = str(reference.get("resource") or "").partition(".")
+    value = ((container.get("resources") or {}).get(kind) or {}).get(name)
+    if value is None and kind == "requests":
+        value = ((container.get("resources") or {}).get("limits") or {}).get(name)
+    amount = quantity(value if value is not None else capacity.get(name, "0"))
     divisor = quantity(reference.get("divisor") or "1") or Decimal(1)
     return str(math.ceil((amount or Decimal(0)) / (divisor or Decimal(1))))

@@ -7,6 +7,6 @@ import os
 import sys
 
 if __name__ == "__main__":
-    # The program runs outside its package, so that starting it does not import the runner's libraries.
+    # The program runs outside of its package, so that its start does not import the runner's libraries.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     importlib.import_module("hub.loop").main(int(sys.argv[1]), sys.argv[2])

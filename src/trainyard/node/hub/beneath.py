@@ -1,10 +1,13 @@
-"""Paths resolved beneath a directory whose content a container can change.
+"""Safe path resolution beneath a directory whose content a container can change.
 
 Rules:
-- One component at a time, from an open descriptor, with O_NOFOLLOW: what is renamed meanwhile cannot lead elsewhere.
-- What the node itself makes (logs, termination messages, folders of volumes) has no symbolic link on its way: one that
-  is there was put there by a program, and is refused. A subPath may have relative links that stay beneath the volume.
-- A file is opened with O_NONBLOCK and must be a regular one: to open a FIFO would wait for its other end."""
+- Each component is opened from the descriptor of its parent with O_NOFOLLOW, so that a concurrent rename cannot
+  redirect the resolution.
+- Paths that the node itself creates (logs, termination messages, folders of volumes) contain no symbolic links: a link
+  there was made by a program in a container, and is refused. A subPath may contain relative links that stay beneath the
+  volume.
+- A file is opened with O_NONBLOCK and must be a regular one: an open of a FIFO would block until its other end is
+  opened."""
 
 from __future__ import annotations
 
@@ -15,20 +18,20 @@ import stat
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MOST_LINKS = 40  # as many as the kernel follows in one path
+_MAX_LINKS = 40  # the kernel's limit for one path
 
 
 def open_directory(root: str, path: str = "", make: bool = False, mode: int = 0o700) -> int:
-    """A descriptor of the directory `path` beneath `root`, no link on its way. `make`: make what is missing, with that
-    mode. Raises OSError."""
+    """A descriptor of the directory `path` beneath `root`, resolved without symbolic links. `make`: create missing
+    directories with `mode`. Raises OSError."""
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in _components(path):
             if make:
-                _make(name, mode, fd)
-            below = os.open(name, _DIRECTORY, dir_fd=fd)
+                _mkdir_if_missing(name, mode, fd)
+            child = os.open(name, _DIRECTORY, dir_fd=fd)
             os.close(fd)
-            fd = below
+            fd = child
     except BaseException:
         os.close(fd)
         raise
@@ -36,7 +39,8 @@ def open_directory(root: str, path: str = "", make: bool = False, mode: int = 0o
 
 
 def make_directory(root: str, path: str, mode: int) -> None:
-    """Make sure that the directory `path` is beneath `root`, no link on its way, with that mode. Raises OSError."""
+    """Create the directory `path` beneath `root` if missing, without following symbolic links, and set its mode. Raises
+    OSError."""
     fd = open_directory(root, path, make=True)
     try:
         os.fchmod(fd, mode)
@@ -45,7 +49,7 @@ def make_directory(root: str, path: str, mode: int) -> None:
 
 
 def open_file(root: str, path: str) -> int:
-    """A descriptor to read the regular file `path` beneath `root`. Raises OSError, also for what is no regular file."""
+    """A descriptor to read the regular file `path` beneath `root`. Raises OSError, also for other types of files."""
     folder, _, name = path.rpartition("/")
     parent = open_directory(root, folder)
     try:
@@ -59,9 +63,9 @@ def open_file(root: str, path: str) -> int:
 
 
 def create_file(root: str, path: str, mode: int = 0o600, folders: int = 0o700) -> int:
-    """A descriptor to read a new, empty file `path` beneath `root`, and to append to it, with that mode whatever the
-    umask; what was there under this name is removed, and folders that are missing are made with the mode `folders`.
-    Raises OSError."""
+    """Create a new, empty file `path` beneath `root`; returns a descriptor for reading and appending. The file has
+    `mode` independent of the umask. An existing file of this name is removed first; missing directories are created
+    with the mode `folders`. Raises OSError."""
     folder, _, name = path.rpartition("/")
     parent = open_directory(root, folder, make=True, mode=folders)
     try:
@@ -76,35 +80,35 @@ def create_file(root: str, path: str, mode: int = 0o600, folders: int = 0o700) -
 
 
 def resolve(root: str, path: str, make: bool = False) -> int:
-    """An O_PATH descriptor of what `path` is beneath `root`. Relative links are followed where they stay beneath it.
-    `make`: make directories that are missing, 0755. Raises OSError."""
-    above = [os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
-    todo, links = _components(path)[::-1], 0
+    """An O_PATH descriptor of `path` beneath `root`. Relative symbolic links are followed when they stay beneath
+    `root`. `make`: create missing directories with mode 0755. Raises OSError."""
+    directories = [os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
+    remaining, links = _components(path)[::-1], 0
     try:
-        while todo:
-            name = todo.pop()
+        while remaining:
+            name = remaining.pop()
             if name == "..":
-                if len(above) == 1:
+                if len(directories) == 1:
                     raise OSError(errno.EXDEV, "leads out of the volume", path)
-                os.close(above.pop())
+                os.close(directories.pop())
                 continue
             if make:
-                _make(name, 0o755, above[-1])
-            fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above[-1])
+                _mkdir_if_missing(name, 0o755, directories[-1])
+            fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directories[-1])
             if not stat.S_ISLNK(os.fstat(fd).st_mode):
-                above.append(fd)
+                directories.append(fd)
                 continue
             target = os.readlink("", dir_fd=fd)
             os.close(fd)
             links += 1
-            if links > _MOST_LINKS:
+            if links > _MAX_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
             if target.startswith("/"):
                 raise OSError(errno.EXDEV, "leads out of the volume", path)
-            todo += [part for part in target.split("/") if part not in ("", ".")][::-1]
-        return above.pop()
+            remaining += [part for part in target.split("/") if part not in ("", ".")][::-1]
+        return directories.pop()
     finally:
-        for fd in above:
+        for fd in directories:
             os.close(fd)
 
 
@@ -114,6 +118,6 @@ def _components(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
 
 
-def _make(name: str, mode: int, parent: int) -> None:
+def _mkdir_if_missing(name: str, mode: int, parent: int) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, mode, dir_fd=parent)

@@ -1,5 +1,7 @@
-"""System calls that Python 3.11 does not offer, by name. Linux only, but for `die_with_parent` and `subreaper`, which
-do nothing elsewhere. Safe only in a single-threaded process: unshare refuses a user namespace to any other."""
+"""System calls that Python 3.11 lacks. Linux only, except `die_with_parent` and `subreaper`, which have no effect on
+other systems. For single-threaded processes only: unshare(CLONE_NEWUSER) fails with EINVAL in any other.
+
+All functions raise OSError."""
 
 from __future__ import annotations
 
@@ -23,14 +25,14 @@ LINUX = sys.platform == "linux"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _check(result: int, what: str) -> None:
+def _check(result: int, call: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{call}: {os.strerror(number)}")
 
 
 def punch_hole(fd: int, begin: int, size: int) -> None:
-    """Give these bytes of a file back to the disk: they read as zeros, the file keeps its size."""
+    """Deallocate `size` bytes of a file at the offset `begin`: they read as zeros, the file keeps its size."""
     if not LINUX:
         raise OSError(errno.ENOTSUP, "fallocate: only Linux has it")
     _check(_libc.fallocate(fd, _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_long(begin), ctypes.c_long(size)), "fallocate")
@@ -56,21 +58,22 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 
 def bind(source: str, target: str) -> None:
-    """Show `source` at `target`. Always recursive: in a user namespace the kernel refuses to show half of a tree."""
+    """Bind mount `source` at `target`, recursively: in a user namespace the kernel refuses a bind mount of a part of a
+    mount tree."""
     mount(source, target, flags=MS_BIND | MS_REC)
 
 
 def read_only(target: str) -> None:
-    """Make one bound folder read-only. The flags it already has must be repeated where they are locked."""
-    have = os.statvfs(target).f_flag
-    keep = 0
+    """Make one bind mount read-only. Its present flags are repeated: in a user namespace they are locked."""
+    current_flags = os.statvfs(target).f_flag
+    kept_flags = 0
     for flag in (MS_NOSUID, MS_NODEV, MS_NOEXEC):
-        keep |= have & flag  # ST_* and MS_* have the same values for these three
-    mount("none", target, flags=MS_BIND | MS_REMOUNT | MS_RDONLY | keep)
+        kept_flags |= current_flags & flag  # ST_* and MS_* have the same values for these three
+    mount("none", target, flags=MS_BIND | MS_REMOUNT | MS_RDONLY | kept_flags)
 
 
 def unmount(target: str) -> None:
-    """Take a mount away now; what still uses it keeps it until it lets go."""
+    """Detach a mount now (MNT_DETACH); processes that use it keep it until they close its files."""
     _check(_libc.umount2(os.fsencode(target), MNT_DETACH), f"unmount {target}")
 
 
@@ -84,13 +87,14 @@ def set_hostname(name: str) -> None:
 
 
 def die_with_parent(signal_number: int) -> None:
-    """Ask the kernel for a signal when the parent is gone. Lost over fork, so every child asks anew."""
+    """Have the kernel send this process a signal when its parent ends. Not inherited over fork: every child calls
+    it."""
     if LINUX:
         _check(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal_number), 0, 0, 0), "prctl")
 
 
 def subreaper() -> None:
-    """Orphans below this process become its children, not init's."""
+    """Orphaned descendants become children of this process instead of PID 1."""
     if LINUX:
         _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0), "prctl")
 
@@ -101,7 +105,7 @@ def write(path: str, text: str) -> None:
 
 
 def become_root_of_a_namespace(extra: int, uid: int, gid: int) -> None:
-    """A user namespace of our own in which the ordinary user is 0, with the namespaces `extra` inside it."""
+    """Enter a new user namespace in which the user `uid` is 0, with the new namespaces `extra` (flags) in it."""
     unshare(NEWUSER | extra)
     write("/proc/self/setgroups", "deny")
     write("/proc/self/uid_map", f"0 {uid} 1")
@@ -109,13 +113,13 @@ def become_root_of_a_namespace(extra: int, uid: int, gid: int) -> None:
 
 
 def drop_system_administration() -> None:
-    """The next program has no CAP_SYS_ADMIN, as in a container of Kubernetes: it cannot take away what covers a folder.
-    A user namespace that it makes has it, but there the kernel locks the mounts that it inherits."""
+    """The next program has no CAP_SYS_ADMIN, as in a container of Kubernetes: it cannot unmount the tmpfs over a hidden
+    folder. In a user namespace that it creates it has the capability, but there the kernel locks inherited mounts."""
     _check(_libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(_CAP_SYS_ADMIN), 0, 0, 0), "prctl")
 
 
 def become_oneself_again(uid: int, gid: int) -> None:
-    """A second user namespace that maps 0 back: a program sees the uid of the person who started it."""
+    """Enter a second user namespace that maps 0 back to `uid`: a program sees the uid of the user of the runner."""
     unshare(NEWUSER)
     write("/proc/self/uid_map", f"{uid} 0 1")
     write("/proc/self/gid_map", f"{gid} 0 1")

@@ -1,4 +1,5 @@
-"""Messages over a Unix stream socket: four bytes of length, JSON, and file descriptors beside the first byte."""
+"""Messages over a Unix stream socket: four bytes of length, JSON, and file descriptors (SCM_RIGHTS) with the first
+byte."""
 
 from __future__ import annotations
 
@@ -9,11 +10,12 @@ import struct
 from typing import Any
 
 Message = dict[str, Any]
-UNREADABLE = "unreadable"  # the event in place of a message that cannot be read
+UNREADABLE = "unreadable"  # the event that replaces a message that cannot be read
 
 
 class Channel:
-    """Messages over a stream socket. Reading never blocks, writing does: the runner always reads."""
+    """Messages over a stream socket. `receive` does not block if the socket is non-blocking; `send` blocks until the
+    peer reads, which the runner always does."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -31,8 +33,9 @@ class Channel:
         return struct.pack("!I", len(body)) + body
 
     def receive(self) -> list[tuple[Message, list[int]]] | None:
-        """The messages that have arrived; None when the other side is gone. One that is no JSON object arrives as
-        UNREADABLE with its text: those beside it are whole."""
+        """The messages that have arrived, with their descriptors; None when the peer has closed. A message that is no
+        JSON object is replaced by an UNREADABLE event with its text; the messages before and after it are not
+        affected."""
         try:
             piece, fds, _, _ = socket.recv_fds(self.sock, 1 << 18, 64)
         except BlockingIOError:
@@ -45,7 +48,7 @@ class Channel:
         for fd in fds:
             os.set_inheritable(fd, False)
         self._fds += fds
-        found: list[tuple[Message, list[int]]] = []
+        messages: list[tuple[Message, list[int]]] = []
         while len(self._bytes) >= 4:
             (size,) = struct.unpack_from("!I", self._bytes)
             if len(self._bytes) < 4 + size:
@@ -53,9 +56,9 @@ class Channel:
             message = _read(bytes(self._bytes[4 : 4 + size]))
             del self._bytes[: 4 + size]
             count = message["fds"]
-            found.append((message, self._fds[:count]))
+            messages.append((message, self._fds[:count]))
             del self._fds[:count]
-        return found
+        return messages
 
 
 def _read(raw: bytes) -> Message:

@@ -1,6 +1,6 @@
-"""One container: the init that the hub forks, the program that the init starts, and those it starts beside it (exec).
+"""One container: the init that the hub forks, the program that the init starts, and further programs (exec).
 
-Rule: until a program is exec'ed, every failure goes into its report pipe, with the words of the status."""
+Rule: until a program is exec'ed, every failure is written to its report pipe, with code, reason and message."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .init import Init, Output, tell
 from .memory import Limit
 from .namespaces import Pods
 
-_FURTHER = 3  # the first file descriptor that is not one of the three standard ones
+_FIRST_FREE_FD = 3  # the first file descriptor after stdin, stdout and stderr
 
 
 class Failed(Exception):
-    """A container could not be started. `code`, `reason` and `message` are what its status will say."""
+    """A container could not be started. `code`, `reason` and `message` are those of its terminated state."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -33,10 +33,11 @@ class Failed(Exception):
 
     @classmethod
     def read(cls, raw: bytes) -> Failed:
-        """The report of an init. One that was killed while it wrote has left a part: that is a failure, too."""
+        """From the report of an init. The incomplete report of an init that was killed while writing is a failure,
+        too."""
         try:
-            said = json.loads(raw)
-            return cls(int(said["code"]), str(said["reason"]), str(said["message"]))
+            report = json.loads(raw)
+            return cls(int(report["code"]), str(report["reason"]), str(report["message"]))
         except (ValueError, KeyError, TypeError):
             text = raw[:200].decode(errors="replace")
             return cls(128, "StartError", f"the container's init ended while it reported why: {text}")
@@ -44,8 +45,9 @@ class Failed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What an init has of the hub: the pipe for its report, the door, what its program prints into, what becomes of
-    that (see init.py), and the limit of its memory."""
+    """File descriptors and objects that an init inherits from the hub: the pipe for its report, the socket for exec
+    requests (`door`), the write end of its program's output, the read end with the log (see init.py), and the memory
+    limit."""
 
     report: int
     door: int
@@ -55,7 +57,7 @@ class Ends:
 
 
 def run_init(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> NoReturn:
-    """Runs in the forked child and never comes back."""
+    """Runs in the forked child and does not return."""
     identity = (int(spec["uid"]), int(spec["gid"])) if pods else None
     code = 128
     try:
@@ -63,8 +65,8 @@ def run_init(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> NoReturn:
         os.close(ends.report)
         os.close(ends.printing)
 
-        def start(further: dict[str, Any], streams: list[int]) -> int:
-            return _further(further, streams, identity, ends.limit)
+        def start(exec_spec: dict[str, Any], streams: list[int]) -> int:
+            return _exec(exec_spec, streams, identity, ends.limit)
 
         unsaved = own_root.unsaved if own_root else None
         code = Init(program, ends.door, ends.output, start, unsaved, ends.limit).run()
@@ -78,14 +80,15 @@ def run_init(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> NoReturn:
 
 
 def _prepare(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> tuple[int, root.Root | None]:
-    """Enter the pod, build the root, fork the program. Returns the program's pid, and the root if it is its own."""
+    """Enter the pod's namespaces, build the root, fork the program. Returns the pid of the program, and the root (None
+    in shared mode)."""
     identity = (int(spec["uid"]), int(spec["gid"])) if pods else None
     if pods:
         pods.enter(spec["pod"])
         calls.unshare(calls.NEWNS)
     group = ends.limit.group if ends.limit else None
     cgroup = (group.procs, group.counter) if group else ()
-    _keep_only((ends.report, ends.door, ends.printing, ends.output.printed, ends.output.log.fd, *cgroup))
+    _close_all_but((ends.report, ends.door, ends.printing, ends.output.printed, ends.output.log.fd, *cgroup))
     os.setsid()
     own_root = None
     if pods:
@@ -96,7 +99,7 @@ def _prepare(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> tuple[int, 
     program = os.fork()
     if program == 0:
         try:
-            _become(spec, (0, ends.printing, ends.printing), identity, ends.limit)
+            _exec_program(spec, (0, ends.printing, ends.printing), identity, ends.limit)
         except BaseException as error:
             failure = error if isinstance(error, Failed) else Failed(128, "StartError", str(error))
             failure.write(ends.report)
@@ -105,18 +108,19 @@ def _prepare(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> tuple[int, 
     return program, own_root
 
 
-def _further(spec: dict[str, Any], fds: list[int], identity: tuple[int, int] | None, limit: Limit | None) -> int:
-    """Fork one more program into the container: same root, same namespaces, three streams of its own."""
+def _exec(spec: dict[str, Any], fds: list[int], identity: tuple[int, int] | None, limit: Limit | None) -> int:
+    """Fork a further program into the container: same root and namespaces, three streams of its own. Returns its pid.
+    Raises OSError."""
     stdin, stdout, stderr, result = fds
     reaper.block_for_init()
     program = -1
     try:
         program = os.fork()
         if program == 0:
-            signal.set_wakeup_fd(-1)  # the pipe is the init's
+            signal.set_wakeup_fd(-1)  # the wakeup pipe belongs to the init
             for name in reaper.AWAITED:
                 signal.signal(name, signal.SIG_DFL)
-            _become(spec, (stdin, stdout, stderr), identity, limit)
+            _exec_program(spec, (stdin, stdout, stderr), identity, limit)
     except BaseException as error:
         if program != 0:
             raise
@@ -129,19 +133,19 @@ def _further(spec: dict[str, Any], fds: list[int], identity: tuple[int, int] | N
     return program
 
 
-def _keep_only(fds: tuple[int, ...]) -> None:
-    """Close everything the hub has open, above all its control socket, but for these."""
+def _close_all_but(fds: tuple[int, ...]) -> None:
+    """Close all descriptors inherited from the hub, above all its control socket, except `fds`."""
     devnull = os.open(os.devnull, os.O_RDWR)
-    for fd in range(_FURTHER):
+    for fd in range(_FIRST_FREE_FD):
         os.dup2(devnull, fd)
-    low = _FURTHER
-    for kept in sorted(fds):
-        os.closerange(low, kept)
-        low = kept + 1
-    os.closerange(low, min(os.sysconf("SC_OPEN_MAX"), 1 << 16))
+    first = _FIRST_FREE_FD
+    for open_fd in sorted(fds):
+        os.closerange(first, open_fd)
+        first = open_fd + 1
+    os.closerange(first, min(os.sysconf("SC_OPEN_MAX"), 1 << 16))
 
 
-def _become(
+def _exec_program(
     spec: dict[str, Any], streams: tuple[int, int, int], identity: tuple[int, int] | None, limit: Limit | None
 ) -> None:
     if limit:
@@ -160,7 +164,7 @@ def _become(
         raise Failed(128, "StartError", f"workingDir {spec['cwd']}: {error.strerror}") from None
     if identity and identity != (0, 0):
         calls.become_oneself_again(*identity)
-        calls.die_with_parent(signal.SIGKILL)  # a change of credentials takes the wish away
+        calls.die_with_parent(signal.SIGKILL)  # the kernel clears PDEATHSIG at a change of credentials
     elif identity:
         calls.drop_system_administration()
     reaper.plain_signals()
@@ -170,9 +174,9 @@ def _become(
     except OSError as error:
         folders = spec["env"].get("PATH", os.defpath).split(":")
         if "/" not in program and not any(os.path.isfile(os.path.join(folder, program)) for folder in folders):
-            why = "executable file not found in $PATH"  # an unreadable folder in PATH would else say EACCES
+            reason = "executable file not found in $PATH"  # an unreadable folder in PATH would give EACCES
         else:
-            why = (error.strerror or "").lower()
-        found = "not found" not in why and not isinstance(error, FileNotFoundError | NotADirectoryError)
-        code = 126 if found else 127  # as shells have it: there, but cannot be run; not there
-        raise Failed(code, "ContainerCannotRun", f'exec: "{program}": {why}') from None
+            reason = (error.strerror or "").lower()
+        exists = "not found" not in reason and not isinstance(error, FileNotFoundError | NotADirectoryError)
+        code = 126 if exists else 127  # as in shells: 126 cannot be executed, 127 not found
+        raise Failed(code, "ContainerCannotRun", f'exec: "{program}": {reason}') from None

@@ -1,16 +1,17 @@
 """The init of one container: waits for the container's program, and starts further programs beside it (exec).
 
 Rules:
-- Everything that runs in a container was forked by its init or by something below it, so all of it ends with the init.
-- Signals only wake it, through a pipe; what is to be done is done here, never inside a signal handler.
-- What the program prints comes through a pipe and is written into the log here, piece by piece. Given the file itself,
-  `> /dev/stderr` and `tee /dev/stdout` would empty it. What is in the pipe at the end the hub writes.
-- What the runner asks for comes through the *door*: one byte per program, and five file descriptors beside it: what to
-  run (a file of JSON), the three streams, and a pipe for what became of it. Into that pipe go lines of JSON:
-  {"pid"}, maybe {"error"} of the words of a status, and {"code"}. A pipe that ends without a code was cut by the
-  container's own end.
-- What the init writes into the door are lines of JSON: {"reason"} when the container ends because of its memory, which
-  then ends as a whole, with 137 (memory.py), and at the very end which files go with the container."""
+- All processes in a container are descendants of its init, so all of them end with the init.
+- Signals only wake the init, through a pipe; they are handled in its loop, never in a signal handler.
+- The program's output comes through a pipe, and the init appends it to the log. With the log file itself as stdout,
+  `> /dev/stderr` and `tee /dev/stdout` would truncate it. The hub writes the output that is left in the pipe at the
+  end.
+- Exec requests of the runner come through the exec socket (the *door*): one byte per program with five file
+  descriptors: the spec (a file with JSON), the three streams, and a pipe for the result. Lines of JSON are written to
+  that pipe: {"pid"}, maybe {"error"} with code, reason and message, and {"code"}. A pipe that ends without a code was
+  closed by the end of the container.
+- The init writes lines of JSON to the exec socket: {"reason"} when the container exceeds its memory limit, which ends
+  the whole container with 137 (memory.py), and at the end the count of files that are removed with the container."""
 
 from __future__ import annotations
 
@@ -29,38 +30,39 @@ from . import reaper  # relative: see the package's docstring
 from .log_file import LogFile
 from .memory import LOOK_EVERY, Limit
 
-DESCRIPTORS = 5  # beside each byte of the door
-_AT_ONCE = 4096
-_PIECE = 1 << 16  # what a pipe holds
-_MOST_AFTER_THE_END = 1 << 20  # what it may hold when the program has made it larger
+DESCRIPTORS = 5  # sent with each byte through the exec socket
+_WAKEUP_BYTES = 4096
+_PIPE_SIZE = 1 << 16  # default capacity of a pipe, in bytes
+_MAX_BYTES_AFTER_EXIT = 1 << 20  # maximum capacity of a pipe that the program has made larger, in bytes
 
 Start = Callable[[dict[str, Any], list[int]], int]
-"""Forks a program: what to run, and its three streams and its pipe. Returns the pid."""
+"""Forks a program: its spec, and the descriptors of its three streams and its result pipe. Returns the pid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where a program prints, to be read from here, and the log into which that goes."""
+    """The read end of a program's output pipe, and the log to which the output is appended."""
 
     printed: int
     log: LogFile
 
     def pass_on(self) -> bool:
-        """What is there now, at most a pipe's content. False when nobody can print any more."""
+        """Copy the output available now to the log. Returns False when all write ends of the pipe are closed."""
         try:
-            piece = os.read(self.printed, _PIECE)
+            piece = os.read(self.printed, _PIPE_SIZE)
         except BlockingIOError:
             return True
         self.log.append(piece)
         return bool(piece)
 
     def pass_on_the_rest(self) -> None:
-        """What is left when the program has ended. Somebody elsewhere may have the pipe and go on printing."""
-        left = _MOST_AFTER_THE_END
+        """Copy the output that is left when the program has ended, at most 1 MiB: a process outside of the container
+        may still have the pipe and write to it."""
+        remaining = _MAX_BYTES_AFTER_EXIT
         with contextlib.suppress(BlockingIOError):
-            while left > 0 and (piece := os.read(self.printed, _PIECE)):
+            while remaining > 0 and (piece := os.read(self.printed, _PIPE_SIZE)):
                 self.log.append(piece)
-                left -= len(piece)
+                remaining -= len(piece)
 
     def close(self) -> None:
         os.close(self.printed)
@@ -77,107 +79,109 @@ class Init:
         unsaved: Callable[[], dict[str, Any]] | None,
         limit: Limit | None,
     ) -> None:
-        """`unsaved`: counts the files in the container's own root, None where it has none: then this is not PID 1."""
+        """`unsaved`: counts the files in the container's own root; None in shared mode, where there is no such root and
+        the init is not PID 1."""
         self._program = program
         self._unsaved = unsaved
         self._limit = limit
-        self._look_at = 0.0  # when the limit is looked at again
+        self._next_check = 0.0  # monotonic time of the next check of the memory limit
         self._start = start
         self._output = output
-        self._door = socket.socket(fileno=door)
-        self._further: dict[int, int] = {}  # pid of a further program -> the pipe for its end
+        self._exec_socket = socket.socket(fileno=door)
+        self._exec_results: dict[int, int] = {}  # pid of a further program -> its result pipe
         self._selector = selectors.DefaultSelector()
-        self._woken, wake = os.pipe()
-        os.set_blocking(self._woken, False)
+        self._wakeup, wake = os.pipe()
+        os.set_blocking(self._wakeup, False)
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         for name in reaper.AWAITED:
             signal.signal(name, lambda *_: None)
-        for fd in (self._woken, door, output.printed):
+        for fd in (self._wakeup, door, output.printed):
             self._selector.register(fd, selectors.EVENT_READ)
         reaper.unblock_for_init()
 
     def run(self) -> int:
-        """Until the program has ended; its exit code."""
+        """Serve until the program has ended; returns its exit code, or 137."""
         while True:
             ended = reaper.reap()
             for pid, code in ended.items():
-                if pid in self._further:
-                    tell(self._further[pid], {"code": code})
-                    os.close(self._further.pop(pid))
-            over = self._exceeds(ended)
-            if over or self._program in ended:
+                if pid in self._exec_results:
+                    tell(self._exec_results[pid], {"code": code})
+                    os.close(self._exec_results.pop(pid))
+            out_of_memory = self._exceeds_limit(ended)
+            if out_of_memory or self._program in ended:
                 self._end_all()
-                return 128 + signal.SIGKILL if over else ended[self._program]
+                return 128 + signal.SIGKILL if out_of_memory else ended[self._program]
             for key, _ in self._selector.select(LOOK_EVERY if self._limit else None):
-                if key.fd == self._woken:
-                    if self._signalled():
+                if key.fd == self._wakeup:
+                    if self._handle_signals():
                         return 128 + signal.SIGKILL
                 elif key.fd == self._output.printed:
                     if not self._output.pass_on():
                         self._selector.unregister(key.fd)
                 else:
-                    self._knock()
+                    self._accept_exec()
 
-    def _exceeds(self, ended: dict[int, int]) -> bool:
-        """Is the container to end because of its memory? Looked at from time to time, and when something has ended."""
+    def _exceeds_limit(self, ended: dict[int, int]) -> bool:
+        """Whether the container exceeds its memory limit. Checked every LOOK_EVERY seconds and when a process has
+        ended."""
         limit, now = self._limit, time.monotonic()
-        if limit is None or (now < self._look_at and not ended):
+        if limit is None or (now < self._next_check and not ended):
             return False
-        self._look_at = now + LOOK_EVERY
+        self._next_check = now + LOOK_EVERY
         if not limit.exceeded():
             return False
-        tell(self._door.fileno(), {"reason": "OOMKilled"})
+        tell(self._exec_socket.fileno(), {"reason": "OOMKilled"})
         return True
 
-    def _signalled(self) -> bool:
-        """Pass on what came; True when everything should end and has."""
-        got: set[int] = set()
+    def _handle_signals(self) -> bool:
+        """Forward received signals to the program. Returns True after END_ALL, when all other processes have ended."""
+        received: set[int] = set()
         with contextlib.suppress(BlockingIOError):
-            got = set(os.read(self._woken, _AT_ONCE))
-        if reaper.END_ALL in got:
+            received = set(os.read(self._wakeup, _WAKEUP_BYTES))
+        if reaper.END_ALL in received:
             self._end_all()
             return True
-        for number in got - {signal.SIGCHLD}:
+        for number in received - {signal.SIGCHLD}:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._program, number)
         return False
 
     def _end_all(self) -> None:
-        """End what the program has left, and say which files go with the container."""
+        """End all other processes of the container, and send the count of files that are removed with it."""
         if self._unsaved is None:
             reaper.end_all_below(os.getpid())
             return
         reaper.end_all_others()
         with contextlib.suppress(OSError):
-            tell(self._door.fileno(), self._unsaved())
+            tell(self._exec_socket.fileno(), self._unsaved())
 
-    def _knock(self) -> None:
-        byte, fds, _, _ = socket.recv_fds(self._door, 1, DESCRIPTORS)
+    def _accept_exec(self) -> None:
+        byte, fds, _, _ = socket.recv_fds(self._exec_socket, 1, DESCRIPTORS)
         if not byte:
-            self._selector.unregister(self._door.fileno())  # the hub is going, and will take us along
+            self._selector.unregister(self._exec_socket.fileno())  # the hub ends, and this init with it
             return
         for fd in fds:
             os.set_inheritable(fd, False)
-        if len(fds) != DESCRIPTORS:  # no room for them: whoever asked sees its pipe end
+        if len(fds) != DESCRIPTORS:  # not received completely (EMFILE): the runner sees the end of the result pipe
             for fd in fds:
                 os.close(fd)
             return
-        asked, result = fds[0], fds[-1]
+        spec_fd, result_fd = fds[0], fds[-1]
         try:
-            spec = json.loads(os.pread(asked, os.fstat(asked).st_size, 0))
+            spec = json.loads(os.pread(spec_fd, os.fstat(spec_fd).st_size, 0))
             pid = self._start(spec, fds[1:])
         except Exception as error:
-            tell(result, {"error": {"code": 128, "reason": "StartError", "message": str(error)}})
-            os.close(result)
+            tell(result_fd, {"error": {"code": 128, "reason": "StartError", "message": str(error)}})
+            os.close(result_fd)
         else:
-            self._further[pid] = result
-            tell(result, {"pid": pid})
+            self._exec_results[pid] = result_fd
+            tell(result_fd, {"pid": pid})
         for fd in fds[:-1]:
             os.close(fd)
 
 
 def tell(fd: int, said: dict[str, Any]) -> None:
-    """One line into a pipe that may have no reader left."""
+    """Write one line of JSON to a pipe or socket; errors are ignored, because the reader may be gone."""
     with contextlib.suppress(OSError):
         os.write(fd, json.dumps(said).encode() + b"\n")

@@ -1,22 +1,22 @@
-"""The hub's conversation with the runner, and the forks.
+"""The protocol between the runner and the hub, and the forks of inits.
 
-Messages are JSON with four bytes of length before them; file descriptors travel beside the first byte of the message
-that counts them in `fds`. Every message of the runner has `do` and `id`; its answer has `re` and maybe `error`.
+Messages are JSON with four bytes of length before them; file descriptors are sent with the first byte of the message,
+whose `fds` is their number. Every request of the runner has `do` and `id`; its response has `re` and maybe `error`.
 
-    pod        pod, hostname, address, memory: [folder]      namespaces of a pod; `memory` become tmpfs
+    pod        pod, hostname, address, memory: [folder]      create a pod's namespaces; tmpfs on `memory`
     unpod      pod
     spawn      container, pod, argv, env, cwd, root, mounts, memory (bytes, 0 for no limit)
                                                              + 1 fd, the log; answered when the program is running
     exec       container                                     + 5 fds for the container's init, see init.py
     signal     container, kill: bool
-    own        network, bits                                 its addresses can be listened at
+    own        network, bits                                 makes its addresses local
     listen     address, port, udp                            answered with a socket of the pods' network
     socket                                                   answered with an unconnected TCP socket of it
     event      "ready" | "failed" (why) | "exited" (container, code, reason, maybe unsaved: the files that went with it,
                see unsaved.py)                               from the hub, unasked
 
-Rule: whatever fails in one request is its answer, what fails for one container is logged and concerns no other; the hub
-itself ends only when the control socket does."""
+Rule: a failure in one request is sent as its response; a failure for one container is logged and does not affect
+others; the hub itself ends only with the control socket."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from .namespaces import Pods
 
 @dataclass(slots=True)
 class Starting:
-    """A container whose program has not been exec'ed yet; the pipe ends when it is."""
+    """A container whose program has not been exec'ed yet; exec closes the pipe. `request`: id of the spawn request."""
 
     container: str
     request: int
@@ -56,15 +56,16 @@ class Hub:
         self.channel = channel
         self.pods = pods
         self._groups = groups
-        self._limits: dict[str, memory.Limit | None] = {}  # container -> the limit of its memory
+        self._limits: dict[str, memory.Limit | None] = {}  # container -> its memory limit
         self._inits: dict[int, str] = {}  # pid of an init -> container
-        self._starting: dict[int, Starting] = {}  # the same pid -> what is awaited
-        self._doors: dict[str, socket.socket] = {}  # container -> where its init hears of further programs
-        self._outputs: dict[str, Output] = {}  # container -> what its init left unread
+        self._starting: dict[int, Starting] = {}  # pid of an init -> its start in progress
+        self._exec_sockets: dict[str, socket.socket] = {}  # container -> socket for exec requests to its init
+        self._outputs: dict[str, Output] = {}  # container -> its output pipe, to read what its init has not
         self._selector = selectors.DefaultSelector()
 
     def run(self, watcher: int) -> None:
-        """Serve until the runner is gone, or the watcher (whose pipe `watcher` then ends)."""
+        """Serve until the runner or the watcher has ended. `watcher`: a pipe that is closed at the end of the
+        watcher."""
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         os.set_blocking(woken, False)
@@ -86,18 +87,18 @@ class Hub:
                     if messages is None:
                         return
                     for message, fds in messages:
-                        with _isolated():
-                            self._answer(message, fds)
+                        with _logged_errors():
+                            self._answer_request(message, fds)
                 elif key.data is not None:
-                    with _isolated():
+                    with _logged_errors():
                         self._started(key.data)
 
     def end(self) -> None:
-        """Kill every container, and write what they had printed but their inits had not passed on."""
+        """Kill every container, and write the output that their inits have not written to the logs."""
         if self.pods:
             for pid in self._inits:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)  # the kernel takes along all that is in the namespace
+                    os.kill(pid, signal.SIGKILL)  # the kernel kills all processes in its pid namespace
             for pid in self._inits:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, 0)
@@ -107,16 +108,16 @@ class Hub:
             with contextlib.suppress(OSError):
                 output.pass_on_the_rest()
 
-    def _answer(self, message: Message, fds: list[int]) -> None:
+    def _answer_request(self, message: Message, fds: list[int]) -> None:
         if "id" not in message:
             print(f"a message of the node cannot be read: {message}", file=sys.stderr)
             for fd in fds:
                 os.close(fd)
             return
         reply: Message | None = {"re": message["id"]}
-        passed: list[int] = []
+        reply_fds: list[int] = []
         try:
-            reply = self._obey(message, fds, passed)
+            reply = self._handle_request(message, fds, reply_fds)
         except Failed as failure:
             reply = {"re": message["id"], "error": failure.said}
         except Exception as error:
@@ -129,12 +130,12 @@ class Hub:
             for fd in fds:
                 os.close(fd)
         if reply is not None:
-            self.channel.send(reply, tuple(passed))
-        for fd in passed:
+            self.channel.send(reply, tuple(reply_fds))
+        for fd in reply_fds:
             os.close(fd)
 
-    def _obey(self, message: Message, fds: list[int], passed: list[int]) -> Message | None:
-        done: Message = {"re": message["id"]}
+    def _handle_request(self, message: Message, fds: list[int], reply_fds: list[int]) -> Message | None:
+        reply: Message = {"re": message["id"]}
         match message["do"]:
             case "pod":
                 if self.pods:
@@ -153,122 +154,123 @@ class Hub:
                 if self.pods:
                     self.pods.own(message["network"], int(message["bits"]))
             case "listen":
-                passed.append(_listen(message["address"], int(message["port"]), bool(message["udp"])))
+                reply_fds.append(_listen(message["address"], int(message["port"]), bool(message["udp"])))
             case "socket":
-                passed.append(socket.socket(socket.AF_INET, socket.SOCK_STREAM).detach())
-            case other:
-                raise ValueError(f"no such request: {other}")
-        return done
+                reply_fds.append(socket.socket(socket.AF_INET, socket.SOCK_STREAM).detach())
+            case unknown:
+                raise ValueError(f"no such request: {unknown}")
+        return reply
 
     def _spawn(self, message: Message, log: int) -> None:
-        """Fork the init. The answer follows when its program runs: then the pipe closes, empty."""
-        result, report = os.pipe()
-        printed, printing = os.pipe()
-        os.set_blocking(printed, False)
-        door, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        door.setblocking(False)
-        output = Output(printed, LogFile(os.dup(log), int(message["log_size"])))
+        """Fork the init. The response is sent when its program runs: then the report pipe is closed, empty."""
+        report_read, report_write = os.pipe()
+        output_read, output_write = os.pipe()
+        os.set_blocking(output_read, False)
+        exec_socket, init_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        exec_socket.setblocking(False)
+        output = Output(output_read, LogFile(os.dup(log), int(message["log_size"])))
         limit = self._groups.limit(int(message["memory"]))
-        # Blocked before the fork: a TERM that comes early waits for the init, and is not lost on a PID 1.
+        # Blocked before the fork: an early SIGTERM stays pending until the init handles it; PID 1 would ignore it.
         reaper.block_for_init()
         pid = -1
         try:
             pid = self.pods.fork() if self.pods else os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
-                run_init(message, Ends(report, inner.detach(), printing, output, limit), self.pods)
-        except OSError:  # there was no room for another process
-            os.close(result)
-            door.close()
+                run_init(message, Ends(report_write, init_end.detach(), output_write, output, limit), self.pods)
+        except OSError:  # fork failed: EAGAIN or ENOMEM
+            os.close(report_read)
+            exec_socket.close()
             output.close()
             self._groups.remove(limit)
             raise
         finally:
             if pid != 0:
                 reaper.unblock_for_init()
-                os.close(report)
-                os.close(printing)
-                inner.close()
-        starting = Starting(message["container"], message["id"], result)
+                os.close(report_write)
+                os.close(output_write)
+                init_end.close()
+        starting = Starting(message["container"], message["id"], report_read)
         self._inits[pid], self._starting[pid] = message["container"], starting
-        self._doors[message["container"]], self._outputs[message["container"]] = door, output
+        self._exec_sockets[message["container"]], self._outputs[message["container"]] = exec_socket, output
         self._limits[message["container"]] = limit
-        self._selector.register(result, selectors.EVENT_READ, starting)
+        self._selector.register(report_read, selectors.EVENT_READ, starting)
 
     def _exec(self, container: str, fds: list[int]) -> None:
-        door = self._doors.get(container)
+        exec_socket = self._exec_sockets.get(container)
         try:
-            if door is None:
+            if exec_socket is None:
                 raise OSError("it does not run")
-            socket.send_fds(door, [b"+"], fds)
+            socket.send_fds(exec_socket, [b"+"], fds)
         except OSError as error:
             raise Failed(128, "StartError", f"cannot start a program in the container: {error}") from None
 
-    def _forget(self, pid: int) -> tuple[str | None, Message]:
-        """The init has ended: its container, and what it said last."""
+    def _remove_init(self, pid: int) -> tuple[str | None, Message]:
+        """Remove an init that has ended. Returns its container (None if unknown) and the message it wrote last."""
         container = self._inits.pop(pid, None)
-        last: Message = {}
-        if container is not None and (door := self._doors.pop(container, None)):
-            last = _last_words(door)
-            door.close()
+        last_message: Message = {}
+        if container is not None and (exec_socket := self._exec_sockets.pop(container, None)):
+            last_message = _read_last_message(exec_socket)
+            exec_socket.close()
             self._groups.remove(self._limits.pop(container, None))
         if container is not None and (output := self._outputs.pop(container, None)):
             output.pass_on_the_rest()
             output.close()
-        return container, last
+        return container, last_message
 
-    def _started(self, one: Starting) -> None:
-        """The pipe has ended: the program runs, or the pipe says why not. Heard twice when the program is short."""
-        pid = next((pid for pid, starting in self._starting.items() if starting is one), None)
+    def _started(self, awaited: Starting) -> None:
+        """The report pipe is closed: the program runs, or the report has its error. Called twice when the program ends
+        at once."""
+        pid = next((pid for pid, starting in self._starting.items() if starting is awaited), None)
         if pid is None:
             return
         del self._starting[pid]
-        said = b""
+        report = b""
         try:
-            while piece := os.read(one.pipe, 65536):
-                said += piece
+            while piece := os.read(awaited.pipe, 65536):
+                report += piece
         finally:
-            self._selector.unregister(one.pipe)
-            os.close(one.pipe)
-        reply: Message = {"re": one.request}
-        if said:
-            reply["error"] = Failed.read(said).said
-            self._forget(pid)  # its end is no news
+            self._selector.unregister(awaited.pipe)
+            os.close(awaited.pipe)
+        reply: Message = {"re": awaited.request}
+        if report:
+            reply["error"] = Failed.read(report).said
+            self._remove_init(pid)  # the exit of this init is not reported
         self.channel.send(reply)
 
     def _signal(self, container: str, kill: bool) -> None:
         for pid, name in self._inits.items():
             if name == container:
-                # The init must survive: to end what is below it, or to count the files that go. Not before it is one.
-                strongest = signal.SIGKILL if self.pods and pid in self._starting else reaper.END_ALL
-                os.kill(pid, strongest if kill else signal.SIGTERM)
+                # SIGKILL only before the init runs: later it must survive to end its descendants and to count files.
+                kill_signal = signal.SIGKILL if self.pods and pid in self._starting else reaper.END_ALL
+                os.kill(pid, kill_signal if kill else signal.SIGTERM)
 
     def _collect(self) -> None:
         for pid, code in reaper.reap().items():
             if starting := self._starting.get(pid):
-                with _isolated():
+                with _logged_errors():
                     self._started(starting)
-            with _isolated():
+            with _logged_errors():
                 self._report_exit(pid, code)
 
     def _report_exit(self, pid: int, code: int) -> None:
         container = self._inits.get(pid)
-        last: Message = {}
+        last_message: Message = {}
         try:
-            _, last = self._forget(pid)
+            _, last_message = self._remove_init(pid)
             if container is not None and not self.pods:
-                # Somebody killed an init: its orphans came to us, and nobody else's did.
+                # When an init is killed, its orphans become children of the hub; those of running inits do not.
                 reaper.end_all_below(os.getpid(), spare=frozenset(self._inits))
-        finally:  # whatever cannot be cleaned up: that a container has ended is always told
+        finally:  # the exit of a container is reported even when the cleanup fails
             if container is not None:
-                end: Message = {"code": code, "reason": last.pop("reason", "")}
-                more: Message = {"unsaved": last} if last.get("files") else {}
-                self.channel.send({"event": "exited", "container": container, **end, **more})
+                exit_fields: Message = {"code": code, "reason": last_message.pop("reason", "")}
+                unsaved_fields: Message = {"unsaved": last_message} if last_message.get("files") else {}
+                self.channel.send({"event": "exited", "container": container, **exit_fields, **unsaved_fields})
 
 
 @contextlib.contextmanager
-def _isolated() -> Iterator[None]:
-    """What fails in here is logged and ends nothing else, unless the control socket is gone."""
+def _logged_errors() -> Iterator[None]:
+    """Exceptions in this context are logged and dropped, except ConnectionError: the control socket is closed."""
     try:
         yield
     except ConnectionError:
@@ -277,16 +279,16 @@ def _isolated() -> Iterator[None]:
         traceback.print_exc()
 
 
-def _last_words(door: socket.socket) -> Message:
-    """What an init that has ended wrote into its door, its lines in one; {} for nothing."""
-    raw, found = b"", Message()
+def _read_last_message(exec_socket: socket.socket) -> Message:
+    """The lines of JSON that an ended init wrote to its exec socket, merged; {} for none."""
+    raw, message = b"", Message()
     with contextlib.suppress(OSError):
-        while piece := door.recv(1 << 16):
+        while piece := exec_socket.recv(1 << 16):
             raw += piece
-    with contextlib.suppress(ValueError, TypeError):  # it was killed on the way
+    with contextlib.suppress(ValueError, TypeError):  # the init was killed while it wrote
         for line in raw.splitlines():
-            found |= json.loads(line)
-    return found
+            message |= json.loads(line)
+    return message
 
 
 def _listen(address: str, port: int, udp: bool) -> int:
@@ -304,7 +306,7 @@ def _listen(address: str, port: int, udp: bool) -> int:
 
 
 def _enter_namespaces() -> None:
-    # UTS and IPC too: from a pod's one can only come back to one that belongs to the same user namespace.
+    # UTS and IPC, too: setns back from a pod's namespace works only to one that belongs to the same user namespace.
     flags = calls.NEWNET | calls.NEWNS | calls.NEWPID | calls.NEWUTS | calls.NEWIPC
     if not calls.LINUX:
         raise OSError("it needs Linux")
@@ -316,8 +318,8 @@ def _enter_namespaces() -> None:
     calls.become_root_of_a_namespace(flags, uid, gid)
 
 
-def _words(error: OSError) -> str:
-    """Why it does not work here, for a person who has never heard of namespaces."""
+def _failure_reason(error: OSError) -> str:
+    """The reason why namespaces do not work here, for users who do not know them."""
     if error.errno == errno.ENOSPC:
         return "the kernel's limit of namespaces is reached or nought, see user.max_*_namespaces in sysctl"
     if error.errno in (errno.EPERM, errno.EACCES):
@@ -326,11 +328,11 @@ def _words(error: OSError) -> str:
 
 
 def _hub(channel: Channel, namespaces: bool, watcher: int, groups: memory.Groups) -> None:
-    """The hub proper, in its own process. Returns when everything should end."""
+    """Run the hub in its own process. Returns when the runner or the watcher has ended."""
     try:
         if namespaces:
             calls.die_with_parent(signal.SIGKILL)
-            # Disks that are mounted or unmounted later come and go here, too; nothing of ours shows outside.
+            # Slave: later mounts and unmounts of the host propagate to the hub, those of the hub not to the host.
             calls.mount("none", "/", flags=calls.MS_REC | calls.MS_SLAVE)
         else:
             calls.die_with_parent(signal.SIGTERM)
@@ -338,7 +340,7 @@ def _hub(channel: Channel, namespaces: bool, watcher: int, groups: memory.Groups
             calls.subreaper()
         hub = Hub(channel, Pods() if namespaces else None, groups)
     except OSError as error:
-        channel.send({"event": "failed", "why": _words(error)})
+        channel.send({"event": "failed", "why": _failure_reason(error)})
         return
     try:
         with contextlib.suppress(ConnectionError):
@@ -348,15 +350,16 @@ def _hub(channel: Channel, namespaces: bool, watcher: int, groups: memory.Groups
 
 
 def main(fd: int, mode: str) -> NoReturn:
-    """The watcher: enters the namespaces, forks the hub, waits for it. In shared mode it ends what the hub left."""
+    """The watcher: enter the namespaces, fork the hub and wait for its end. In shared mode, kill the processes that it
+    has left."""
     os.set_inheritable(fd, False)
     channel = Channel(socket.socket(fileno=fd))
     namespaces = mode == "namespace"
     with contextlib.suppress(
         OSError, ValueError
-    ):  # a few descriptors per pod; programs get the runner's own limit back
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    ):  # the hub needs a few descriptors per pod; programs get the runner's limit
+        hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     try:
         if namespaces:
             _enter_namespaces()
@@ -366,21 +369,21 @@ def main(fd: int, mode: str) -> NoReturn:
         for name in (signal.SIGINT, signal.SIGHUP):
             signal.signal(name, signal.SIG_IGN)
     except OSError as error:
-        channel.send({"event": "failed", "why": _words(error)})
+        channel.send({"event": "failed", "why": _failure_reason(error)})
         sys.exit(1)
     memory.sweep()
-    watched, watching = os.pipe()
+    watcher_read, watcher_write = os.pipe()
     groups = memory.Groups(os.getpid())
     hub = os.fork()
     if hub == 0:
-        os.close(watching)
+        os.close(watcher_write)
         try:
-            _hub(channel, namespaces, watched, groups)
+            _hub(channel, namespaces, watcher_read, groups)
         finally:
             if not namespaces:
                 reaper.end_all_below(os.getpid())
             os._exit(0)
-    os.close(watched)
+    os.close(watcher_read)
     channel.sock.close()
     while os.waitpid(-1, 0)[0] != hub:
         pass

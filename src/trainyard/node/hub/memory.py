@@ -1,11 +1,12 @@
-"""Memory limits of containers: a memory cgroup for each where one can be made, else the sum of what its processes have.
+"""Memory limits of containers: a memory cgroup for each container where possible, else the sum over its processes.
 
 Rules:
-- Only the container's own programs count; its init stays outside of the cgroup. With the first program that the kernel
-  kills for want of memory the whole container ends, as a kubelet has it (`memory.oom.group`).
-- A cgroup is made below the one that the hub is in or, where that may have none below it (version 2), beside it.
-- Its name has the pid of the hub's watcher. The hub removes a container's cgroup at its end, the watcher those of its
-  hub, and every start those whose watcher is gone: after `kill -9` of all of them nothing else could."""
+- Only the container's programs count; its init stays outside of the cgroup. When the kernel OOM kills one program, the
+  whole container ends, as with a kubelet (`memory.oom.group`).
+- A cgroup is created below that of the hub or, where that may have no child (version 2), below an ancestor of it.
+- Its name has the pid of the hub's watcher. The hub removes a container's cgroup at the container's end, the watcher
+  those of its hub, and every start those of watchers that no longer exist: after `kill -9` of all processes there is no
+  other way."""
 
 from __future__ import annotations
 
@@ -17,33 +18,34 @@ from dataclasses import dataclass
 from . import calls, reaper  # relative: this program runs without its package, see the package's docstring
 
 V1, V2, SAMPLING, NONE = "cgroup v1", "cgroup v2", "sampling", "none"
-LOOK_EVERY = 0.2  # seconds between two looks at a container that has a limit
+LOOK_EVERY = 0.2  # seconds between two checks of a container that has a limit
 _PREFIX = "trainyard-"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LIMITS = {V1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"), V2: ("memory.max",)}
-_COUNTER = {V1: "memory.oom_control", V2: "memory.events"}
+_OOM_COUNTER = {V1: "memory.oom_control", V2: "memory.events"}
 
 
 def mechanism() -> str:
     """How memory limits are enforced on this machine, for this user: "cgroup v2", "cgroup v1", "sampling", or "none"
-    where there is no /proc to look at."""
-    return _home()[0]
+    without /proc."""
+    return _find_mechanism()[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A container's cgroup: its folder, and open files of it, because a container may see another /sys."""
+    """A container's cgroup: its folder, and open descriptors of its files, because a container may have another
+    /sys."""
 
     folder: str
     procs: int
     counter: int
 
     def enter(self) -> None:
-        """This process, and all it starts."""
+        """Move this process, and with it its future children, into the cgroup."""
         os.write(self.procs, b"0")
 
     def kills(self) -> int:
-        """How many processes the kernel has killed because of the limit."""
+        """The number of processes that the kernel has OOM killed."""
         for line in os.pread(self.counter, 4096, 0).splitlines():
             name, _, number = line.partition(b" ")
             if name == b"oom_kill":
@@ -57,7 +59,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What an init knows of its container's limit. Without a group it looks for itself."""
+    """The memory limit of a container, as used by its init: `size` in bytes. Without a group the init samples."""
 
     size: int
     group: Group | None
@@ -67,7 +69,7 @@ class Limit:
             self.group.enter()
 
     def exceeded(self) -> bool:
-        """To be asked by the init of the container."""
+        """Whether the limit is exceeded. Must be called in the init of the container."""
         if self.group:
             return self.group.kills() > 0
         # The init's own pid as /proc has it, which may be that of another pid namespace.
@@ -76,20 +78,20 @@ class Limit:
 
 
 class Groups:
-    """The cgroups of one hub, whose watcher has that pid."""
+    """The cgroups of one hub. `watcher`: pid of its watcher."""
 
     def __init__(self, watcher: int) -> None:
         self._watcher = watcher
         self._version = self._parent = ""
         self._count = 0
-        self._left: list[str] = []  # those that the kernel did not let go yet
+        self._busy_folders: list[str] = []  # folders that could not be removed yet (EBUSY)
 
     def limit(self, size: int) -> Limit | None:
-        """A limit of so many bytes for a new container; None for 0."""
+        """Create the limit of a new container, `size` in bytes; None for 0 and where limits are not possible."""
         if not size:
             return None
         if not self._version:
-            self._version, self._parent = _home()
+            self._version, self._parent = _find_mechanism()
         if self._version == NONE:
             return None
         return Limit(size, self._make(size) if self._parent else None)
@@ -101,21 +103,21 @@ class Groups:
             os.mkdir(folder)
             _restrict(self._version, folder, size)
             procs = os.open(f"{folder}/cgroup.procs", os.O_WRONLY)
-            return Group(folder, procs, os.open(f"{folder}/{_COUNTER[self._version]}", os.O_RDONLY))
+            return Group(folder, procs, os.open(f"{folder}/{_OOM_COUNTER[self._version]}", os.O_RDONLY))
         except OSError:
-            self._left.append(folder)
+            self._busy_folders.append(folder)
             return None
 
     def remove(self, limit: Limit | None) -> None:
-        """The container has ended. A cgroup may be busy for a moment longer: then it is removed with a later one."""
+        """Remove the cgroup of an ended container. A cgroup that is still busy is removed in a later call."""
         if limit and limit.group:
             limit.group.close()
-            self._left.append(limit.group.folder)
-        self._left = [folder for folder in self._left if not _removed(folder)]
+            self._busy_folders.append(limit.group.folder)
+        self._busy_folders = [folder for folder in self._busy_folders if not _remove_folder(folder)]
 
 
 def sweep(own: int = 0) -> None:
-    """Remove the empty cgroups of watchers that are gone, and those of the watcher `own`."""
+    """Remove the empty cgroups of watchers that no longer exist, and those of the watcher with the pid `own`."""
     for parent in (*_own(V2), *_own(V1)):
         with contextlib.suppress(OSError):
             for name in os.listdir(parent):
@@ -123,10 +125,10 @@ def sweep(own: int = 0) -> None:
                 if not name.startswith(_PREFIX) or not watcher.isdigit():
                     continue
                 if int(watcher) == own or not os.path.exists(f"/proc/{watcher}"):
-                    _removed(f"{parent}/{name}")
+                    _remove_folder(f"{parent}/{name}")
 
 
-def _removed(folder: str) -> bool:
+def _remove_folder(folder: str) -> bool:
     try:
         os.rmdir(folder)
     except FileNotFoundError:
@@ -138,7 +140,7 @@ def _removed(folder: str) -> bool:
 
 def _restrict(version: str, folder: str, size: int) -> None:
     for name in _LIMITS[version]:
-        if name == _LIMITS[version][0] or os.path.exists(f"{folder}/{name}"):  # where swap is not counted there is none
+        if name == _LIMITS[version][0] or os.path.exists(f"{folder}/{name}"):  # memsw exists only with swap accounting
             calls.write(f"{folder}/{name}", str(size))
     if version == V2:
         with contextlib.suppress(OSError):
@@ -147,52 +149,53 @@ def _restrict(version: str, folder: str, size: int) -> None:
             calls.write(f"{folder}/memory.oom.group", "1")
 
 
-def _home() -> tuple[str, str]:
-    """The mechanism, and the cgroup in which those of containers are made. Proven: a program has been put into one."""
+def _find_mechanism() -> tuple[str, str]:
+    """The mechanism, and the parent folder for the cgroups of containers ("" for none). Tested with a program in a
+    probe cgroup."""
     if not os.path.exists("/proc/self/cgroup"):
         return NONE, ""
     for version in (V2, V1):
         for parent in _own(version):
-            if os.access(parent, os.W_OK) and _works(version, parent):
+            if os.access(parent, os.W_OK) and _can_limit(version, parent):
                 return version, parent
     return SAMPLING, ""
 
 
-def _works(version: str, parent: str) -> bool:
+def _can_limit(version: str, parent: str) -> bool:
     folder = f"{parent}/{_PREFIX}{os.readlink('/proc/self')}-probe"
     try:
         os.makedirs(folder, exist_ok=True)
         _restrict(version, folder, 1 << 30)
-        os.close(os.open(f"{folder}/{_COUNTER[version]}", os.O_RDONLY))
+        os.close(os.open(f"{folder}/{_OOM_COUNTER[version]}", os.O_RDONLY))
         argv = ["/bin/sh", "-c", 'echo 0 > "$0"/cgroup.procs', folder]
         return subprocess.run(argv, stderr=subprocess.DEVNULL, check=False).returncode == 0
     except OSError:
         return False
     finally:
-        _removed(folder)
+        _remove_folder(folder)
 
 
 def _own(version: str) -> list[str]:
-    """The folders of our own cgroup of that version and, nearest first, of those above it."""
-    own = ""
+    """The folders of this process's cgroup of that version and of its ancestors, nearest first."""
+    own_path = ""
     for line in _read("/proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
         if (version == V2 and line.startswith("0::")) or (version == V1 and "memory" in names.split(",")):
-            own = path
+            own_path = path
     for line in _read("/proc/self/mountinfo").splitlines():
-        before, _, after = line.partition(" - ")
-        kind, _, options = after.partition(" ")
-        root, top = before.split(" ")[3:5]
+        mount_text, _, filesystem_text = line.partition(" - ")
+        kind, _, options = filesystem_text.partition(" ")
+        root, top = mount_text.split(" ")[3:5]
         controllers = options.split(" ")[-1].split(",")
-        if own and (kind == "cgroup2" if version == V2 else kind == "cgroup" and "memory" in controllers):
-            inside = os.path.relpath(own, root)
-            folder = top if inside == "." or inside.startswith("..") else f"{top}/{inside}"
-            found = [folder]
+        if own_path and (kind == "cgroup2" if version == V2 else kind == "cgroup" and "memory" in controllers):
+            relative = os.path.relpath(own_path, root)
+            folder = top if relative == "." or relative.startswith("..") else f"{top}/{relative}"
+            folders = [folder]
             while folder != top:
                 folder = os.path.dirname(folder)
-                found.append(folder)
-            return [one for one in found if os.path.isdir(one)]
+                folders.append(folder)
+            return [candidate for candidate in folders if os.path.isdir(candidate)]
     return []
 
 
@@ -205,13 +208,14 @@ def _read(path: str) -> str:
 
 
 def _resident(pid: int) -> int:
-    """All that a process has in memory, what it shares with others included."""
+    """Resident set size of a process in bytes, including shared pages."""
     words = _read(f"/proc/{pid}/statm").split()
     return int(words[1]) * _PAGE if len(words) > 1 else 0
 
 
 def _charged(pid: int) -> int:
-    """Its share of what cannot be written back to a file: what a cgroup could not give up either."""
+    """Proportional share of anonymous and shmem pages in bytes: memory that a cgroup could not reclaim to a file
+    either."""
     size, known = 0, False
     for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
         if line.startswith(("Pss_Anon:", "Pss_Shmem:")):

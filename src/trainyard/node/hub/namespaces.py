@@ -1,6 +1,6 @@
 """Namespaces of the pods and the bridge between them. Namespace mode only; in the hub process only.
 
-Rule: a namespace lives by the file descriptors held here and the processes in it, by nothing on disk."""
+Rule: a namespace is kept by the file descriptors held here and by the processes in it, by nothing on disk."""
 
 from __future__ import annotations
 
@@ -18,41 +18,42 @@ _NAMES = {calls.NEWNET: "net", calls.NEWUTS: "uts", calls.NEWIPC: "ipc"}
 
 
 class Pods:
-    """Namespaces of the pods, held open by file descriptors: the last one closed, and the kernel takes them away."""
+    """Namespaces of the pods, kept by file descriptors: the kernel removes a namespace after its last one is closed."""
 
     def __init__(self) -> None:
-        self._home = {kind: os.open(f"/proc/self/ns/{_NAMES[kind]}", os.O_RDONLY) for kind in _POD_KINDS}
+        self._own_namespaces = {kind: os.open(f"/proc/self/ns/{_NAMES[kind]}", os.O_RDONLY) for kind in _POD_KINDS}
         self._pid = os.open("/proc/self/ns/pid", os.O_RDONLY)
-        self._of: dict[str, dict[int, int]] = {}
+        self._namespaces: dict[str, dict[int, int]] = {}
         self._memory: dict[str, list[str]] = {}
         self._links: dict[str, str] = {}
         self._count = 0
-        self._net = netlink.Netlink()
-        self._net.up("lo")
-        self._net.bridge(BRIDGE, GATEWAY)
-        self._net.address(socket.if_nametoindex(BRIDGE), GATEWAY, POD_BITS)
-        self._net.up(BRIDGE)
+        self._host_netlink = netlink.Netlink()
+        self._host_netlink.up("lo")
+        self._host_netlink.bridge(BRIDGE, GATEWAY)
+        self._host_netlink.address(socket.if_nametoindex(BRIDGE), GATEWAY, POD_BITS)
+        self._host_netlink.up(BRIDGE)
 
     def own(self, network: str, bits: int) -> None:
-        """Every address of that network is the hub's, as those of Services are. Twice is once."""
+        """Make all addresses of `network`/`bits` local in the hub's network namespace, as for Services. Idempotent.
+        Raises OSError."""
         try:
-            self._net.local_route(network, bits, socket.if_nametoindex("lo"))
+            self._host_netlink.local_route(network, bits, socket.if_nametoindex("lo"))
         except OSError as error:
             if error.errno != errno.EEXIST:
                 raise
 
     def add(self, pod: str, hostname: str, address: str, memory: list[str]) -> None:
         try:
-            self._make(pod, hostname, address, memory)
+            self._create(pod, hostname, address, memory)
         except BaseException:
             self.remove(pod)
             raise
 
-    def _make(self, pod: str, hostname: str, address: str, memory: list[str]) -> None:
-        """Each thing is written down as soon as it is there, for `remove`."""
+    def _create(self, pod: str, hostname: str, address: str, memory: list[str]) -> None:
+        """Create the namespaces, the veth pair and the tmpfs mounts; each is recorded at once, for `remove`."""
         fds: dict[int, int] = {}
         mounted: list[str] = []
-        self._of[pod], self._memory[pod] = fds, mounted
+        self._namespaces[pod], self._memory[pod] = fds, mounted
         self._count += 1
         try:
             calls.unshare(calls.NEWNET | calls.NEWUTS | calls.NEWIPC)
@@ -61,20 +62,20 @@ class Pods:
             calls.set_hostname(hostname)
             inside = netlink.Netlink()
             inside.up("lo")
-            with contextlib.suppress(OSError):  # as container runtimes do: any user may listen on port 80 of a pod
+            with contextlib.suppress(OSError):  # as in container runtimes: any user may listen on port 80 of a pod
                 calls.write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
         finally:
-            for kind, fd in self._home.items():
+            for kind, fd in self._own_namespaces.items():
                 calls.setns(fd, kind)
         link = f"pod{self._count}"
-        self._net.veth(link, BRIDGE, address, fds[calls.NEWNET])
+        self._host_netlink.veth(link, BRIDGE, address, fds[calls.NEWNET])
         self._links[pod] = link
-        # The pair is made one after the other in a fresh namespace: its eth0 is always the same number, but ask anyway.
+        # In a new namespace eth0 usually has the same index, but that is not guaranteed.
         calls.setns(fds[calls.NEWNET], calls.NEWNET)
         try:
             index = socket.if_nametoindex("eth0")
         finally:
-            calls.setns(self._home[calls.NEWNET], calls.NEWNET)
+            calls.setns(self._own_namespaces[calls.NEWNET], calls.NEWNET)
         inside.address(index, address, POD_BITS)
         inside.up("eth0")
         inside.default_route(GATEWAY)
@@ -89,12 +90,12 @@ class Pods:
                 calls.unmount(folder)
         if link := self._links.pop(pod, ""):
             with contextlib.suppress(OSError):
-                self._net.delete(link)  # at once; the namespace itself goes when its last process has gone
-        for fd in self._of.pop(pod, {}).values():
+                self._host_netlink.delete(link)  # at once; the namespace itself is removed after its last process
+        for fd in self._namespaces.pop(pod, {}).values():
             os.close(fd)
 
     def fork(self) -> int:
-        """Fork a child that is PID 1 of a pid namespace of its own."""
+        """Fork a child that is PID 1 of a new pid namespace; returns as os.fork. Raises OSError."""
         calls.unshare(calls.NEWPID)
         child = -1
         try:
@@ -105,5 +106,5 @@ class Pods:
         return child
 
     def enter(self, pod: str) -> None:
-        for kind, fd in self._of[pod].items():
+        for kind, fd in self._namespaces[pod].items():
             calls.setns(fd, kind)

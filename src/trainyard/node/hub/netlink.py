@@ -1,6 +1,6 @@
-"""Links, addresses and routes over AF_NETLINK: the few messages a bridge with pods needs, in place of the `ip` program.
+"""Links, addresses and routes over AF_NETLINK: the few messages for a bridge with pods, instead of the `ip` program.
 
-Rule: one `Netlink` speaks for the network namespace in which it was opened, wherever its process goes afterwards."""
+Rule: a `Netlink` works on the network namespace in which it was opened, whatever namespace its process enters later."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ _LINK = struct.Struct("=BxHiII")  # family, type, index, flags, mask of flags th
 _ROUTE = struct.Struct("=8BI")
 
 
-def _field(kind: int, value: bytes) -> bytes:
-    """One attribute, padded to four bytes."""
+def _attribute(kind: int, value: bytes) -> bytes:
+    """One netlink attribute, padded to four bytes."""
     size = 4 + len(value)
     return struct.pack("=HH", size, kind) + value + b"\0" * (-size % 4)
 
 
-def _text(kind: int, value: str) -> bytes:
-    return _field(kind, value.encode() + b"\0")
+def _text_attribute(kind: int, value: str) -> bytes:
+    return _attribute(kind, value.encode() + b"\0")
 
 
-def _number(kind: int, value: int) -> bytes:
-    return _field(kind, struct.pack("=I", value))
+def _number_attribute(kind: int, value: int) -> bytes:
+    return _attribute(kind, struct.pack("=I", value))
 
 
-def _hardware(address: str) -> bytes:
-    """A hardware address made of the IP address: who comes back under an address is the one its neighbours remember."""
-    return _field(_IFLA_ADDRESS, b"\x0a\x58" + socket.inet_aton(address))
+def _hardware_address(address: str) -> bytes:
+    """A MAC address derived from the IP address: a new pod with an old IP address matches the ARP caches of its
+    peers."""
+    return _attribute(_IFLA_ADDRESS, b"\x0a\x58" + socket.inet_aton(address))
 
 
 class Netlink:
@@ -50,50 +51,59 @@ class Netlink:
     def close(self) -> None:
         self._socket.close()
 
-    def _ask(self, kind: int, flags: int, body: bytes) -> None:
+    def _request(self, kind: int, flags: int, body: bytes) -> None:
         self._serial += 1
         head = struct.pack("=IHHII", 16 + len(body), kind, _REQUEST | _ACK | flags, self._serial, 0)
         self._socket.send(head + body)
         while True:
             answer = self._socket.recv(65536)
-            _, what, _, serial, _ = struct.unpack_from("=IHHII", answer)
-            if what == _ERROR and serial == self._serial:
+            _, message_type, _, serial, _ = struct.unpack_from("=IHHII", answer)
+            if message_type == _ERROR and serial == self._serial:
                 (code,) = struct.unpack_from("=i", answer, 16)
                 if code:
                     raise OSError(-code, f"netlink message {kind}: {os.strerror(-code)}")
                 return
 
     def up(self, name: str) -> None:
-        body = _LINK.pack(0, 0, 0, _IFF_UP, _IFF_UP) + _text(_IFLA_IFNAME, name)
-        self._ask(_NEWLINK, 0, body)
+        body = _LINK.pack(0, 0, 0, _IFF_UP, _IFF_UP) + _text_attribute(_IFLA_IFNAME, name)
+        self._request(_NEWLINK, 0, body)
 
     def bridge(self, name: str, address: str) -> None:
-        """A bridge for that address. Without a hardware address of its own it would change it with its members."""
-        body = _LINK.pack(0, 0, 0, 0, 0) + _text(_IFLA_IFNAME, name) + _hardware(address)
-        self._ask(_NEWLINK, _CREATE | _EXCL, body + _field(_IFLA_LINKINFO, _text(_INFO_KIND, "bridge")))
+        """Create a bridge with a MAC address for `address`: without a fixed one, its MAC address would change with its
+        ports."""
+        body = _LINK.pack(0, 0, 0, 0, 0) + _text_attribute(_IFLA_IFNAME, name) + _hardware_address(address)
+        self._request(
+            _NEWLINK, _CREATE | _EXCL, body + _attribute(_IFLA_LINKINFO, _text_attribute(_INFO_KIND, "bridge"))
+        )
 
     def veth(self, name: str, master: str, address: str, namespace: int) -> None:
-        """A pair of links: one end here, in the bridge and up; the other, eth0 of that address, in the namespace."""
-        other = _LINK.pack(0, 0, 0, 0, 0) + _text(_IFLA_IFNAME, "eth0") + _hardware(address)
-        other += _number(_IFLA_NET_NS_FD, namespace)
-        info = _text(_INFO_KIND, "veth") + _field(_INFO_DATA, _field(_VETH_PEER, other))
-        body = _LINK.pack(0, 0, 0, _IFF_UP, _IFF_UP) + _text(_IFLA_IFNAME, name)
-        body += _number(_IFLA_MASTER, socket.if_nametoindex(master)) + _field(_IFLA_LINKINFO, info)
-        self._ask(_NEWLINK, _CREATE | _EXCL, body)
+        """Create a veth pair: `name`, in the bridge `master` and up, and eth0 in the network namespace with the
+        descriptor `namespace`, with a MAC address for `address`."""
+        peer = _LINK.pack(0, 0, 0, 0, 0) + _text_attribute(_IFLA_IFNAME, "eth0") + _hardware_address(address)
+        peer += _number_attribute(_IFLA_NET_NS_FD, namespace)
+        info = _text_attribute(_INFO_KIND, "veth") + _attribute(_INFO_DATA, _attribute(_VETH_PEER, peer))
+        body = _LINK.pack(0, 0, 0, _IFF_UP, _IFF_UP) + _text_attribute(_IFLA_IFNAME, name)
+        body += _number_attribute(_IFLA_MASTER, socket.if_nametoindex(master)) + _attribute(_IFLA_LINKINFO, info)
+        self._request(_NEWLINK, _CREATE | _EXCL, body)
 
     def delete(self, name: str) -> None:
-        self._ask(_DELLINK, 0, _LINK.pack(0, 0, 0, 0, 0) + _text(_IFLA_IFNAME, name))
+        self._request(_DELLINK, 0, _LINK.pack(0, 0, 0, 0, 0) + _text_attribute(_IFLA_IFNAME, name))
 
     def address(self, index: int, address: str, bits: int) -> None:
         raw = socket.inet_aton(address)
         body = struct.pack("=BBBBI", socket.AF_INET, bits, 0, _SCOPE_UNIVERSE, index)
-        self._ask(_NEWADDR, _CREATE | _EXCL, body + _field(_IFA_LOCAL, raw) + _field(_IFA_ADDRESS, raw))
+        self._request(_NEWADDR, _CREATE | _EXCL, body + _attribute(_IFA_LOCAL, raw) + _attribute(_IFA_ADDRESS, raw))
 
     def default_route(self, gateway: str) -> None:
         body = _ROUTE.pack(socket.AF_INET, 0, 0, 0, _TABLE_MAIN, _PROTO_STATIC, _SCOPE_UNIVERSE, _TYPE_UNICAST, 0)
-        self._ask(_NEWROUTE, _CREATE, body + _field(_RTA_GATEWAY, socket.inet_aton(gateway)))
+        self._request(_NEWROUTE, _CREATE, body + _attribute(_RTA_GATEWAY, socket.inet_aton(gateway)))
 
     def local_route(self, network: str, bits: int, index: int) -> None:
-        """Every address of `network` is this machine's own: one can listen on it and packets to it stay here."""
+        """Add a local route: processes can listen on every address of `network`/`bits`, and packets to them stay
+        here."""
         body = _ROUTE.pack(socket.AF_INET, bits, 0, 0, _TABLE_LOCAL, _PROTO_STATIC, _SCOPE_HOST, _TYPE_LOCAL, 0)
-        self._ask(_NEWROUTE, _CREATE, body + _field(_RTA_DST, socket.inet_aton(network)) + _number(_RTA_OIF, index))
+        self._request(
+            _NEWROUTE,
+            _CREATE,
+            body + _attribute(_RTA_DST, socket.inet_aton(network)) + _number_attribute(_RTA_OIF, index),
+        )

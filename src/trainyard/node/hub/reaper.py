@@ -1,7 +1,8 @@
-"""Trees of processes: finding them, ending them, collecting what has ended.
+"""Process trees: listing, killing and reaping them.
 
-Rule: while the init of a container lives, all its descendants are below it (it is PID 1 of their namespace, or their
-subreaper). So a container is killed through its init, which goes last, or by the kernel with its namespace."""
+Rule: while the init of a container runs, all processes of the container are its descendants (it is PID 1 of their
+namespace, or their subreaper). So a container is killed by its init, which exits last, or by the kernel with its pid
+namespace."""
 
 from __future__ import annotations
 
@@ -13,56 +14,56 @@ import time
 
 from . import calls  # relative: this program runs without its package, see the package's docstring
 
-END_ALL = signal.SIGUSR2  # to an init: kill everything below you, then end
+END_ALL = signal.SIGUSR2  # to an init: kill all descendants, then exit
 AWAITED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, END_ALL}
 
 
 def _parents() -> dict[int, int]:
-    """Every visible process and its parent. Zombies are left out: they are as dead as they will be."""
-    found: dict[int, int] = {}
+    """pid -> parent pid of every visible process, without zombies, which have ended already."""
+    parents: dict[int, int] = {}
     if not calls.LINUX:
         listing = subprocess.run(["ps", "-axo", "pid=,ppid=,stat="], capture_output=True, check=False).stdout
         for line in listing.split(b"\n"):
-            words = line.split()
-            if len(words) >= 3 and not words[2].startswith(b"Z"):
-                found[int(words[0])] = int(words[1])
-        return found
+            fields = line.split()
+            if len(fields) >= 3 and not fields[2].startswith(b"Z"):
+                parents[int(fields[0])] = int(fields[1])
+        return parents
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                words = file.read().rpartition(b")")[2].split()
-                if words[0] != b"Z":
-                    found[int(name)] = int(words[1])
-    return found
+                fields = file.read().rpartition(b")")[2].split()
+                if fields[0] != b"Z":
+                    parents[int(name)] = int(fields[1])
+    return parents
 
 
 def descendants(root: int, spare: frozenset[int] = frozenset()) -> list[int]:
-    """All processes below `root`, nearest first, without the trees under `spare`."""
+    """All descendants of `root`, nearest first, without the subtrees at `spare`."""
     children: dict[int, list[int]] = {}
     for pid, parent in _parents().items():
         children.setdefault(parent, []).append(pid)
-    found: list[int] = []
-    todo = [root]
-    for pid in todo:
+    pids: list[int] = []
+    queue = [root]
+    for pid in queue:
         below = [child for child in children.get(pid, ()) if child not in spare]
-        found += below
-        todo += below
-    return found
+        pids += below
+        queue += below
+    return pids
 
 
 def end_all_below(root: int, spare: frozenset[int] = frozenset()) -> None:
-    """Kill until nobody is left. Looking again catches what was forked between the look and the kill.
+    """Kill the descendants of `root` until none is left: repeated, because a process may fork between listing and kill.
 
-    Nothing is reaped here: somebody may still want to know how a child ended."""
+    Nothing is reaped here: the caller may still need the exit codes."""
     while below := descendants(root, spare):
         for pid in below:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.001)  # dying takes a moment
+        time.sleep(0.001)  # processes end a moment after the signal
 
 
 def end_all_others() -> None:
-    """As PID 1 of a pid namespace: kill everybody else in it, and wait until all have gone."""
+    """As PID 1 of a pid namespace: kill all other processes in it, and reap them."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
@@ -71,7 +72,7 @@ def end_all_others() -> None:
 
 
 def reap() -> dict[int, int]:
-    """Collect every child that has ended: pid -> exit code, 128 + n for a signal."""
+    """Reap every child that has ended: pid -> exit code, 128 + n for signal n."""
     ended: dict[int, int] = {}
     while True:
         try:
@@ -85,7 +86,7 @@ def reap() -> dict[int, int]:
 
 
 def block_for_init() -> None:
-    """Signals wait until the init is ready for them. To be called before it is forked."""
+    """Block the signals that an init handles until it is ready. Must be called before the fork."""
     signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
 
 
@@ -94,7 +95,7 @@ def unblock_for_init() -> None:
 
 
 def plain_signals() -> None:
-    """What exec does not put back: blocked and ignored signals (SIGPIPE by Python, a terminal's by the hub)."""
+    """Reset what exec keeps: blocked and ignored signals (Python ignores SIGPIPE, the hub SIGINT and SIGHUP)."""
     for name in ("SIGINT", "SIGHUP", "SIGPIPE", "SIGXFSZ", "SIGXFZ"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_DFL)

@@ -1,11 +1,11 @@
-"""The root folder of a container: a tmpfs into which every entry of the host's root is bound, and then the mounts.
+"""The root folder of a container: a tmpfs with bind mounts of every entry of the host's root, and then the mounts.
 
 Rules:
-- Nothing is ever created in a folder of the host. A mount point that is missing is made by *mirroring* its parent: a
-  tmpfs over it, everything that was in it bound back in, and room for one more name.
-- `/proc` is the container's own where the kernel allows it, `/dev/shm` is what the mounts say. All else is the host's.
-- What a program writes into such a tmpfs goes with the container: `Root.unsaved` counts it.
-- Runs in the container's init, in its own mount namespace; everything goes with that process."""
+- Nothing is created in folders of the host. A missing mount point is created by *mirroring* its parent: a tmpfs is
+  mounted over the parent, its entries are bind mounted back, and new names can be created in it.
+- `/proc` is the container's own where the kernel allows it, `/dev/shm` comes from the mounts. All else is the host's.
+- Files that a program writes to such a tmpfs are removed with the container: `Root.unsaved` counts them.
+- Runs in the container's init, in its own mount namespace; all mounts end with that process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from typing import Any
 
 from . import beneath, calls, unsaved  # relative: this program runs without its package, see the package's docstring
 
-_DEVICES = "/.dev"  # the folder of devices as it was, where it had to be mirrored
-_HOST = "/.host"  # where the host's root is while the container's is being furnished
-_OWN = frozenset({"proc", ".host"})  # entries of the host's root that are not shown
+_DEVICES = "/.dev"  # bind mount of the original /dev, when it had to be mirrored
+_HOST = "/.host"  # the host's root while that of the container is built
+_NOT_BOUND = frozenset({"proc", ".host"})  # entries of the host's root that are not bind mounted
 
 
 class Root:
-    """`ours` says for each mounted path whether new names may be made in it. `tmpfs`: the folders in memory."""
+    """`ours`: mounted path -> whether new names may be created in it. `tmpfs`: the folders in memory."""
 
     def __init__(self) -> None:
         self.ours: dict[str, bool] = {"/": True}
@@ -35,14 +35,14 @@ class Root:
         return self.ours[path]
 
     def _mirror(self, folder: str) -> None:
-        """Replace a folder by a copy of itself in which names can be made. Its entries are bound, not copied."""
-        below = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+        """Mount a tmpfs over a folder and bind mount its entries back, so that names can be created in it."""
+        descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         try:
-            mode = stat.S_IMODE(os.fstat(below).st_mode)
-            behind = f"/proc/self/fd/{below}"
-            names = os.listdir(behind)
-            if terminals := "ptmx" in names and not os.path.islink(f"{folder}/ptmx"):
-                # This device looks for the folder `pts` beside itself, so it works only where it always was.
+            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+            descriptor_path = f"/proc/self/fd/{descriptor}"
+            names = os.listdir(descriptor_path)
+            if has_ptmx := "ptmx" in names and not os.path.islink(f"{folder}/ptmx"):
+                # The ptmx device needs the folder `pts` beside it, so it works only in the original folder.
                 os.mkdir(_DEVICES)
                 calls.bind(folder, _DEVICES)
                 self.ours[_DEVICES] = False
@@ -51,15 +51,15 @@ class Root:
             self.ours[folder] = True
             self.tmpfs.append(folder)
             for name in names:
-                show(f"{behind}/{name}", f"{folder}/{name}".replace("//", "/"))
+                show(f"{descriptor_path}/{name}", f"{folder}/{name}".replace("//", "/"))
                 self.ours[f"{folder}/{name}"] = False
-            if terminals:
+            if has_ptmx:
                 os.symlink(f"{_DEVICES}/ptmx", f"{folder}/ptmx")
         finally:
-            os.close(below)
+            os.close(descriptor)
 
     def folder(self, path: str) -> str:
-        """Make sure that a folder is there; returns its real path."""
+        """Create the folder if missing; returns its real path. Raises OSError."""
         path = os.path.realpath(path)
         if os.path.isdir(path):
             return path
@@ -85,14 +85,14 @@ class Root:
         return path
 
     def mount(self, source: str, target: str, readonly: bool, ours: bool) -> None:
-        place = self.folder(target) if os.path.isdir(source) else self._file(target)
-        calls.bind(source, place)
+        mount_point = self.folder(target) if os.path.isdir(source) else self._file(target)
+        calls.bind(source, mount_point)
         if readonly:
-            calls.read_only(place)
-        self.ours[place] = ours and not readonly
+            calls.read_only(mount_point)
+        self.ours[mount_point] = ours and not readonly
 
     def unsaved(self) -> dict[str, Any]:
-        """The files that the container's programs have made in the root's own folders, and that go with it."""
+        """The count of files that the container's programs have written to the tmpfs folders (see unsaved.py)."""
         count = unsaved.Count()
         for folder in self.tmpfs:
             if folder != "/dev":
@@ -101,7 +101,8 @@ class Root:
 
 
 def show(source: str, target: str) -> None:
-    """Make an entry of a folder visible elsewhere: links are copied, the rest bound, what is refused is left empty."""
+    """Show the entry `source` of a folder at `target`: symbolic links are copied, others bind mounted; where the kernel
+    refuses that, the entry stays empty."""
     mode = os.lstat(source).st_mode
     if stat.S_ISLNK(mode):
         os.symlink(os.readlink(source), target)
@@ -114,50 +115,51 @@ def show(source: str, target: str) -> None:
         calls.bind(source, target)
 
 
-def _descriptor(one: dict[str, Any]) -> int:
-    """Of a path beneath a volume, in this mount namespace: nobody can put another thing into its place until it is
-    bound. -1 for a mount of a whole volume."""
-    if not one.get("inner"):
+def _subpath_descriptor(mount: dict[str, Any]) -> int:
+    """An O_PATH descriptor of the subPath of a mount, in this mount namespace: it cannot be replaced until it is bind
+    mounted. -1 for a mount of a whole volume. Raises OSError."""
+    if not mount.get("inner"):
         return -1
     try:
-        return beneath.resolve(one["source"], one["inner"], bool(one.get("make")))
+        return beneath.resolve(mount["source"], mount["inner"], bool(mount.get("make")))
     except OSError as error:
-        raise OSError(error.errno, f"subPath {one['inner']!r}: {error.strerror}") from None
+        raise OSError(error.errno, f"subPath {mount['inner']!r}: {error.strerror}") from None
 
 
 def build(at: str, mounts: list[dict[str, Any]], cwd: str, hidden: Sequence[str] = ()) -> Root:
-    """Make the root at the empty folder `at` and move into it. Mounts come parents first. `hidden`: folders of the host
-    that the container sees empty; what the mounts show of them is seen where it is mounted."""
+    """Build the root at the empty folder `at` and pivot into it. Mounts are done in the order of their targets, parents
+    first. `hidden`: folders of the host that the container sees empty; mounts with sources in them are not affected.
+    Raises OSError."""
     calls.mount("none", "/", flags=calls.MS_REC | calls.MS_PRIVATE)
-    sources = [(os.path.realpath(one["source"]), _descriptor(one)) for one in mounts]
+    sources = [(os.path.realpath(mount["source"]), _subpath_descriptor(mount)) for mount in mounts]
     calls.mount("tmpfs", at, "tmpfs", options="mode=755")
     for name in os.listdir("/"):
-        if name not in _OWN:
+        if name not in _NOT_BOUND:
             show(f"/{name}", f"{at}/{name}")
-    for name in _OWN:
+    for name in _NOT_BOUND:
         os.mkdir(f"{at}/{name}")
     calls.pivot_root(at, at + _HOST)
     os.chdir("/")
-    # The folder that `at` lies in was bound with what was mounted in it, this root: not to be seen once more in itself.
+    # The bind mount of the folder around `at` contains this root's own mount, which must not show up inside of it.
     with contextlib.suppress(OSError):
         calls.unmount(at)
     try:
         calls.mount("proc", "/proc", "proc", calls.MS_NOSUID | calls.MS_NODEV | calls.MS_NOEXEC)
-    except OSError:  # the host's /proc is partly covered, as in a container: then its own may not be seen either
+    except OSError:  # the host's /proc has mounts over it, as in a container: then the kernel refuses a new one
         calls.bind(f"{_HOST}/proc", "/proc")
     root = Root()
     for name in os.listdir("/"):
-        if name not in _OWN and not os.path.islink(f"/{name}"):
+        if name not in _NOT_BOUND and not os.path.islink(f"/{name}"):
             root.ours[f"/{name}"] = False
     root.ours["/proc"] = False
     for folder in hidden:
-        if os.path.isdir(folder):  # made by a user namespace above the program's: it cannot take the cover away
+        if os.path.isdir(folder):  # mounted by the parent user namespace, so the program cannot unmount it
             calls.mount("tmpfs", folder, "tmpfs", calls.MS_RDONLY | calls.MS_NOSUID | calls.MS_NODEV, "size=4k")
-    for one, (source, fd) in sorted(zip(mounts, sources, strict=True), key=lambda pair: str(pair[0]["target"])):
+    for mount, (source, fd) in sorted(zip(mounts, sources, strict=True), key=lambda pair: str(pair[0]["target"])):
         source = f"/proc/self/fd/{fd}" if fd >= 0 else _HOST + source
-        root.mount(source, one["target"], bool(one.get("readonly")), bool(one.get("ours")))
+        root.mount(source, mount["target"], bool(mount.get("readonly")), bool(mount.get("ours")))
         if fd >= 0:
-            os.close(fd)  # a container can look into the descriptors of its init
+            os.close(fd)  # a program could use the descriptors of its init through /proc
     root.folder(cwd)
     calls.unmount(_HOST)
     os.rmdir(_HOST)

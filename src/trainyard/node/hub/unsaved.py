@@ -1,6 +1,7 @@
-"""Counts the files in folders that are about to go. Bounded: a container's end does not wait for a large tree.
+"""Counts the files in folders that will be removed. Limited in time and entries: a container's end does not wait for a
+large tree.
 
-Only regular files with content count; links are not followed, and what is mounted below is not entered."""
+Only non-empty regular files count; symbolic links are not followed, and other mounts below are not entered."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ from typing import Any
 LONGEST = 2.0  # seconds
 MOST_ENTRIES = 200_000
 MOST_NAMED = 5
-_CACHES = frozenset({"__pycache__"})  # compiled modules of Python are made again
+_CACHES = frozenset({"__pycache__"})  # compiled Python modules can be created again
 
 
 class Count:
-    """How many files there are, how large, and which are the largest."""
+    """Number, total size in bytes, and the largest of the files."""
 
     def __init__(self, since: int = 0) -> None:
-        """`since`: files that nobody has changed after that time (nanoseconds) do not count."""
+        """`since`: files whose ctime (ns since the epoch) is before it do not count."""
         self._since = since
         self.files = self.bytes = 0
         self.complete = True
@@ -29,33 +30,34 @@ class Count:
         self._largest: list[tuple[int, str]] = []
 
     def add(self, folder: str, shown: str, skip: Collection[str] = ()) -> None:
-        """Count below `folder`, which the container sees as `shown`. `skip`: paths in the container to leave out."""
+        """Count the files below `folder`, which is at `shown` in the container. `skip`: paths in the container to
+        skip."""
         try:
             device = os.stat(folder).st_dev
         except OSError:
             return
-        todo = [(folder, shown.rstrip("/"))]
-        while todo:
-            path, prefix = todo.pop()
+        pending = [(folder, shown.rstrip("/"))]
+        while pending:
+            path, prefix = pending.pop()
             try:
                 with os.scandir(path) as entries:
                     for entry in entries:
                         if not self._has_time():
                             return
                         name = f"{prefix}/{entry.name}"
-                        if name not in skip:  # before any stat: what is mounted there may not answer
-                            self._look_at(entry, name, device, todo)
-            except OSError:  # gone meanwhile, or the program has locked us out
+                        if name not in skip:  # before any stat, which could block on a mount such as NFS
+                            self._count_entry(entry, name, device, pending)
+            except OSError:  # removed meanwhile, or not readable
                 continue
 
-    def _look_at(self, entry: os.DirEntry[str], name: str, device: int, todo: list[tuple[str, str]]) -> None:
+    def _count_entry(self, entry: os.DirEntry[str], name: str, device: int, pending: list[tuple[str, str]]) -> None:
         if entry.is_dir(follow_symlinks=False):
             if entry.name not in _CACHES and entry.stat(follow_symlinks=False).st_dev == device:
-                todo.append((entry.path, name))
+                pending.append((entry.path, name))
         elif entry.is_file(follow_symlinks=False):
             status = entry.stat(follow_symlinks=False)
             size = status.st_size
-            if not size or status.st_ctime_ns < self._since:  # mount points of files are empty
+            if not size or status.st_ctime_ns < self._since:  # empty files include mount points
                 return
             self.files += 1
             self.bytes += size
@@ -69,6 +71,6 @@ class Count:
         return self.complete
 
     def message(self) -> dict[str, Any]:
-        """As it is sent to the runner."""
+        """The count as it is sent to the runner."""
         largest = [[name, size] for size, name in sorted(self._largest, key=lambda pair: (-pair[0], pair[1]))]
         return {"files": self.files, "bytes": self.bytes, "complete": self.complete, "largest": largest}

@@ -31,7 +31,6 @@ ENDS = "print('I was here', flush=True)"
 # Trains in two lives: what it has done is in its claim.
 TRAINS = """
 import pathlib, time
-from trainyard.objects.resources import JOB, POD
 done = pathlib.Path('/data/epoch')
 if not done.exists():
     done.write_text('1')

@@ -9,8 +9,8 @@ from trainyard.app.folder import PREFIX, PrivateFolder
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from trainyard.app.folder import Folder
-folder = Folder(Path(sys.argv[1]))
+from trainyard.app.folder import PrivateFolder
+folder = PrivateFolder(Path(sys.argv[1]))
 (folder.path / "log").write_text("x")
 os.kill(os.getpid(), signal.SIGKILL)
 """

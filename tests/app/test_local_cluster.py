@@ -22,7 +22,7 @@ TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 
 
 def options(folder: Path, said: list[str], **more: object) -> LocalClusterOptions:
-    words = {"network": "shared", "cache": folder / "cache", "say": said.append, "state": folder, **more}
+    words = {"network": "shared", "cache": folder / "cache", "say": said.append, "parent": folder, **more}
     return LocalClusterOptions(**words)  # type: ignore[arg-type]  # a mixture of types by design
 
 

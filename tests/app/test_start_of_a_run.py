@@ -70,7 +70,7 @@ async def test_a_kind_that_was_not_submitted_is_served_a_moment_later(tmp_path: 
         assert (await cluster.api.list(ELASTICJOB.gvk))["items"] == []
         submitted.set()
 
-    cluster = LocalCluster(options(tmp_path, kinds_first=frozenset({ELASTICJOB.gvk})))
+    cluster = LocalCluster(options(tmp_path, served_first=frozenset({ELASTICJOB.gvk})))
     try:
         await cluster.start(submit)
         assert submitted.is_set()

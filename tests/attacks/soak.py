@@ -148,7 +148,7 @@ async def soak(count: int, network: str) -> bool:
         words: Any = {
             "network": network,
             "cache": Path(folder) / "cache",
-            "state": Path(folder),
+            "parent": Path(folder),
             "say": lambda text: None,
         }
         async with LocalCluster(LocalClusterOptions(**words)) as cluster:

@@ -34,7 +34,7 @@ class Script(Api):
 
     async def logs(self, *where: str, **words: Any) -> AsyncGenerator[bytes]:  # type: ignore[override]  # fewer words are needed here
         self.asked.append("previous" if words.get("previous") else "now")
-        self.tails.append(words.get("tail"))
+        self.tails.append(words.get("tail_lines"))
         for part in list(self.previous if words.get("previous") else self.now):
             if isinstance(part, Exception):
                 self.now.remove(part)

@@ -140,9 +140,9 @@ async def test_an_activity_stands_at_the_beginning_of_the_progress_line_until_it
     shown.progress("0:01  a Pending", "a Pending")
     shown.activity("torch", "torch: 12 of 800 MB")
     await asyncio.sleep(0)
-    assert shown._bar == "torch: 12 of 800 MB · 0:01  a Pending".encode()
+    assert shown._progress_line == "torch: 12 of 800 MB · 0:01  a Pending".encode()
     shown.activity("torch", None)
-    assert shown._bar == b"0:01  a Pending"
+    assert shown._progress_line == b"0:01  a Pending"
     await shown.close()
 
 

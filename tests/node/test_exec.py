@@ -27,7 +27,6 @@ WAITS = "import time; print('up', flush=True); time.sleep(600)"
 # A daemon as Open MPI's orted: it leaves session and parent, and keeps nothing open but what `keep` says.
 DAEMON = """
 import os, sys, time
-from trainyard.objects.resources import POD
 if os.fork():
     os._exit(0)
 os.setsid()

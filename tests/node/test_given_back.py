@@ -36,7 +36,7 @@ async def test_a_pod_that_is_deleted_while_its_namespaces_are_made_leaves_none(y
     try:
         await yard.pod("early", WAITS)
         # It waits for nothing else while it holds this lock.
-        assert await soon(lambda: any(one._starter._housing.locked() for one in yard.node._running.values()))
+        assert await soon(lambda: any(one._starter._sandbox_lock.locked() for one in yard.node._running.values()))
         await yard.api.delete(POD, "default", "early", grace_period_seconds=0)
         assert await soon(lambda: all(one.life.over for one in yard.node._running.values()))
     finally:

@@ -24,7 +24,6 @@ RBAC = "rbac.authorization.k8s.io"
 ROLE, BINDING = GVK(RBAC, "v1", "Role", "roles"), GVK(RBAC, "v1", "RoleBinding", "rolebindings")
 ASK = """
 import json, os, ssl, urllib.error, urllib.request
-from trainyard.objects.resources import CONFIG_MAP, POD, SERVICE_ACCOUNT
 folder = '/var/run/secrets/kubernetes.io/serviceaccount'
 secure = ssl.create_default_context(cafile=f'/var/run/secrets/kubernetes.io/serviceaccount/ca.crt')
 token = open('/var/run/secrets/kubernetes.io/serviceaccount/token').read()

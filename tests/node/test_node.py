@@ -20,7 +20,6 @@ pytestmark = pytest.mark.slow
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
 POLITE = """
 import signal, sys, time
-from trainyard.objects.resources import CONFIG_MAP, NODE, POD
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
 print('up', flush=True)
 time.sleep(60)
@@ -336,4 +335,4 @@ async def test_a_followed_log_ends_with_its_container(yard: Yard) -> None:
     await yard.pod("counting", script)
     await yard.phase("counting", "Running")
     assert await yard.logs("counting", follow=True) == "0\n1\n2\n"
-    assert await yard.logs("counting", tail=1) == "2\n"
+    assert await yard.logs("counting", tail_lines=1) == "2\n"

@@ -46,7 +46,6 @@ ACCOUNT = {"volumes": [VOLUME], "serviceAccountName": "robot"}
 MOUNT: Json = {"volumeMounts": [{"name": VOLUME["name"], "mountPath": FOLDER, "readOnly": True}]}
 ASK = f"""
 import os, ssl, urllib.request
-from trainyard.objects.resources import CONFIG_MAP, SERVICE_ACCOUNT
 secure = ssl.create_default_context(cafile='{FOLDER}/ca.crt')
 host, port = os.environ['KUBERNETES_SERVICE_HOST'], os.environ['KUBERNETES_SERVICE_PORT']
 def ask(host):

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.slow
 # Listens where its argument says, as etcd does with --listen-client-urls, and answers with its name.
 LISTENS = """
 import socket, sys
-from trainyard.objects.resources import NAMESPACE, POD, SERVICE
 host, port = sys.argv[1].removeprefix('http://').rsplit(':', 1)
 server = socket.create_server((host, int(port)), backlog=8)
 print('listens', flush=True)

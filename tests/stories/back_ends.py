@@ -56,8 +56,8 @@ class Cluster(Protocol):
 
     async def stop_operator(self) -> None: ...
 
-    def look(self) -> None:
-        """Let all that goes by the story's clock look at it now."""
+    def resync(self) -> None:
+        """Reconcile all that goes by the story's clock now."""
         ...
 
     def write_kubeconfig(self) -> Path: ...

@@ -90,7 +90,7 @@ class Nodes:
             self._cordon(node, name_of(node) not in self._cordoned)
         self._cordoned = []
 
-    def look(self) -> None:
+    def resync(self) -> None:
         for one in self._joined.values():
             self._loop.call_soon_threadsafe(one.resync)
 
@@ -186,8 +186,8 @@ class RealCluster:
         if operator is not None:
             await operator.stop()
 
-    def look(self) -> None:
-        self._nodes.look()
+    def resync(self) -> None:
+        self._nodes.resync()
         if self._operator is not None:
             self._operator.resync()
 

@@ -267,7 +267,7 @@ class Stage:
 
     def later(self, seconds: float) -> None:
         self.clock.shift += seconds
-        self.cluster.look()
+        self.cluster.resync()
 
     def set_to(self, time: object, seconds: float) -> None:
         """So many seconds after that time of the API's, however long the story has taken since."""

@@ -114,7 +114,7 @@ def said(obj: Json, kind: str) -> str:
 
 
 def options(plane: ControlPlane, name: str, state: Path, **words: Any) -> JoinOptions:
-    words = {"network": "shared", "lease": 4.0, "access": read_kubeconfig([plane.kubeconfig]), **words}
+    words = {"network": "shared", "lease_seconds": 4.0, "access": read_kubeconfig([plane.kubeconfig]), **words}
     return JoinOptions(name=name, state=state, **words)
 
 

@@ -169,7 +169,7 @@ async def test_who_comes_back_to_a_server_that_has_forgotten_where_it_was_lists_
         assert holds(await told.running(stays, MASTER=1, WORKER=1), "Running")
         await so(lambda: known(program) == 3, "the deleted job is forgotten")
         assert '"code":410' in program.said()
-        lists = Counter(one.resource for one in told.asked(mark) if one.verb == "list")
+        lists = Counter(one.right for one in told.asked(mark) if one.verb == "list")
         assert set(lists.values()) == {1}, lists
         nothing_twice(told.asked())
         assert set(made(told.asked(mark))) == {

@@ -187,7 +187,7 @@ async def test_a_killed_node_leaves_nothing_and_comes_back_to_what_it_had_begun(
 async def test_pods_run_on_while_the_api_server_is_away_and_their_ends_are_written_later(
     plane: ControlPlane, tmp_path: Path, shown: tuple[Path, Path], fault: str
 ) -> None:
-    async with joined(plane, "faults", shown=shown) as here:
+    async with joined(plane, "faults", serving_certificate=shown) as here:
         for name in ("ends", "stays"):
             script = f"echo up; until [ -e {tmp_path}/{name} ]; do sleep 0.02; done; touch {tmp_path}/{name}-seen"
             await here.pod(f"{name}-{fault}", script)
@@ -209,7 +209,7 @@ async def test_pods_run_on_while_the_api_server_is_away_and_their_ends_are_writt
 async def test_whichever_task_of_a_node_is_killed_it_is_said_and_the_node_goes_on(
     plane: ControlPlane, shown: tuple[Path, Path]
 ) -> None:
-    async with joined(plane, "faults", shown=shown) as here:
+    async with joined(plane, "faults", serving_certificate=shown) as here:
         assert here.node is not None
         assert here.node._node is not None
         owners = (here.node.tasks, here.node._node.tasks)
@@ -234,7 +234,8 @@ async def test_rights_that_are_taken_away_are_waited_for(
 ) -> None:
     grant = ("create", "clusterrolebinding", "bobs", "--clusterrole=cluster-admin", "--user=bob")
     await asyncio.to_thread(plane.kubectl, *grant)
-    async with joined(plane, "faults", shown=shown, access=read_kubeconfig([plane.kubeconfig], "bob")) as here:
+    access = read_kubeconfig([plane.kubeconfig], "bob")
+    async with joined(plane, "faults", serving_certificate=shown, access=access) as here:
         await here.pod("refused", f"echo up; until [ -e {tmp_path}/go ]; do sleep 0.02; done")
         await here.ready("refused")
         await here.kubectl("delete", "clusterrolebinding", "bobs")
@@ -269,7 +270,7 @@ async def test_a_stop_does_not_wait_for_an_api_server_that_is_away(
 async def test_a_node_whose_name_was_taken_ends_what_it_runs_and_touches_nothing(
     plane: ControlPlane, tmp_path: Path, shown: tuple[Path, Path]
 ) -> None:
-    async with joined(plane, "faults", shown=shown) as here:
+    async with joined(plane, "faults", serving_certificate=shown) as here:
         assert here.node is not None
         await here.pod("twice", f"echo up; trap 'touch {tmp_path}/gone; exit 1' TERM; while :; do sleep 0.05; done")
         pod = await here.ready("twice")
@@ -288,7 +289,7 @@ async def test_a_node_whose_name_was_taken_ends_what_it_runs_and_touches_nothing
 
 async def test_a_missing_namespace_of_leases_is_made(plane: ControlPlane, shown: tuple[Path, Path]) -> None:
     await asyncio.to_thread(plane.kubectl, "delete", "namespace", "kube-node-lease", "--wait=true")
-    async with joined(plane, "faults", shown=shown) as here:
+    async with joined(plane, "faults", serving_certificate=shown) as here:
         await here.pod("without", "echo here")
         assert await here.result("without") == "here\n"
 

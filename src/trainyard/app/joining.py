@@ -57,9 +57,10 @@ ANSWER_SECONDS = 5.0  # the longest wait for the API server while stopping
 
 
 class JoinOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a joined node. `state` is a private folder, removed at the end. `authority` (PEM) signs the client
-    certificates of the API server, `callers` are the names in them; by default the cluster's CA and the usual names.
-    `shown` is the certificate and key of the kubelet endpoint; by default one that this node signs itself."""
+    """The options of a joined node. `state` is a private folder, removed at the end. `client_ca` (PEM) signs the client
+    certificates of the API server, `client_names` are the names in them; by default the cluster's CA and the usual
+    names. `serving_certificate` is the certificate and key of the kubelet endpoint; by default one that this node
+    signs itself."""
 
     access: ClusterAccess
     name: str

@@ -66,9 +66,8 @@ def _type_meta(document: Document) -> tuple[str, str]:
 def admitted(document: Document, kind: Kind) -> tuple[Json, list[Problem]]:
     """The job with its defaults, and its problems with file and line, as the API server's admission finds them."""
     misspelt, corrected = kinds.misspelt(kind, document.obj)
-    defaulted, problems = kinds.admit(
-        kind, corrected
-    )  # so that a misspelt field does not look like a field that is missing
+    # `corrected`, so that a misspelt field is not reported as a missing one, too.
+    defaulted, problems = kinds.admit(kind, corrected)
     problems = [*_name_problems(corrected), *misspelt, *problems]
     return defaulted, [placed(document, problem) for problem in problems]
 

@@ -90,11 +90,11 @@ def _parse_options(params: dict[str, Any]) -> tuple[ClusterAccess, dict[str, Any
         "cache": options.path(params["cache"]),
         "python": options.interpreter(params["python"]),
         "mounts": dict(map(options.claim, params["mounts"])),
-        "more": dict(map(_resource, params["capacity"])),
+        "extra_resources": dict(map(_resource, params["capacity"])),
         "taints": tuple(map(_taint, params["taints"])),
-        "authority": client_ca.read_bytes() if client_ca else b"",
-        "callers": params["callers"] or API_SERVERS,
-        "shown": (Path(params["certificate"]), Path(params["key"])) if params["certificate"] else None,
+        "client_ca": client_ca.read_bytes() if client_ca else b"",
+        "client_names": params["callers"] or API_SERVERS,
+        "serving_certificate": (Path(params["certificate"]), Path(params["key"])) if params["certificate"] else None,
         "say": note,
     }
     return find_cluster(params["kubeconfig"], params["context"]), join_arguments

@@ -1,4 +1,4 @@
-"""`trainyard plan FILE...`: what the operator would do with these jobs and these observed children. Offline."""
+"""`trainyard plan FILE...`: print what the operator would do with these jobs and these observed children. Offline."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def read_world(files: tuple[str, ...], now: float, config_file: Path | None) -> 
 
 
 def _shape_problems(documents: list[Document]) -> list[Problem]:
-    """Children that are not of the shape the API server promises."""
+    """A problem for each object that lacks the shape of an API object."""
     problems = []
     for document in documents:
         try:

@@ -12,12 +12,12 @@ from trainyard.objects.yaml_text import as_yaml
 
 __all__ = ["FORMS", "aligned", "as_json", "as_yaml", "document"]
 
-_CONTROL_CHARACTERS = re.compile("[\x7f-\x9f]")  # what JSON may hold as it is and a terminal would obey
+_CONTROL_CHARACTERS = re.compile("[\x7f-\x9f]")  # valid unescaped in JSON, but interpreted by a terminal
 FORMS = ("wide", "json", "yaml", "name")
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as their widest cell; the last one is not padded."""
+    """The lines of a table whose columns are as wide as their widest cell; the last column is not padded."""
     if not rows:
         return []
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

@@ -1,4 +1,4 @@
-"""`trainyard resume JOB...`: it starts again from its spec of now; what ended well stays as it is."""
+"""`trainyard resume JOB...`: a job runs again from its current spec; replicas that succeeded are not run again."""
 
 from __future__ import annotations
 

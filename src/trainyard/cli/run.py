@@ -1,9 +1,10 @@
-"""`trainyard run FILE...`: a cluster in this process, the jobs from start to end, their logs, their result.
+"""`trainyard run FILE...`: run jobs from start to end in a cluster inside this process; print their logs and results.
 
-`trainyard run SCRIPT` makes the manifest first, and then does the same with it (scripts/).
+`trainyard run SCRIPT` first makes a manifest for the script (scripts/), and then runs it in the same way.
 
-Exit codes: 0 every job succeeded, 1 one failed, 2 a manifest (or the command line) is wrong and nothing was started,
-3 it cannot run here, 124 the time of --timeout is over, 130 interrupted. With several jobs the worst counts.
+Exit codes: 0 every job succeeded, 1 a job failed, 2 a manifest or the command line is invalid and no process was
+started, 3 the jobs cannot run on this machine, 124 --timeout has expired, 130 interrupted. With several jobs the worst
+result decides.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ and the table go to stderr."""
 
 
 class NoPlace(Exception):
-    """No process or private folder can be made on this machine; the text says why."""
+    """No process or private folder can be created on this machine; the message has the reason."""
 
 
 @click.command(epilog=EPILOG, cls=ScriptCommand)
@@ -112,16 +113,16 @@ def run(ctx: click.Context, /, files: tuple[str, ...], namespace: str, **params:
 
 
 def _make_manifest(ctx: click.Context, files: tuple[str, ...], params: dict[str, Any]) -> Made | None:
-    """The job of a script, or None for manifests. Raises ManifestError, and click.UsageError for no word at all."""
+    """The manifest for a script, or None if FILE... are manifests. Raises ManifestError, and click.UsageError if the
+    command line has no argument."""
     program = words_of(ctx)
     if program is not None:
         manifest = make(program, params)
         if manifest.note:
             note(manifest.note)
-        if argument := misplaced(program, manifest.program):
+        if option := misplaced(program, manifest.program):
             note(
-                f"{argument} stands behind {program.target}, so the script gets it; "
-                "trainyard's own options stand before"
+                f"{option} stands behind {program.target}, so the script gets it; trainyard's own options stand before"
             )
         for argument in files_elsewhere(program, manifest.program, Path.cwd()):
             text = f"{program.target} runs in its own folder, {manifest.program.folder}, and there is no {argument}"
@@ -135,7 +136,8 @@ def _make_manifest(ctx: click.Context, files: tuple[str, ...], params: dict[str,
 
 
 def _save_manifest(manifest: Made, params: dict[str, Any]) -> Made | None:
-    """--save and --dry-run. None when there is nothing to run."""
+    """Validates the manifest, writes it for --save and prints it for --dry-run. Returns None with --dry-run, else the
+    manifest. Raises ManifestError."""
     problems = manifests.admitted(manifest.document, kinds.kind_of(manifest.job) or kinds.ALL[0])[1]
     if problems:
         raise ManifestError(problems)
@@ -172,7 +174,7 @@ def _start_early(network: str) -> EarlyStart:
 async def _run(
     early: EarlyStart, submitted: submission.Submission, params: dict[str, Any], claims: dict[str, Path]
 ) -> int:
-    """Everything heavy is loaded here: the manifest has been found good."""
+    """Runs the jobs; returns the exit code. The slow imports are here, after the manifest has been validated."""
     from trainyard.app.history import history_folder
     from trainyard.app.local import LocalClusterOptions
     from trainyard.app.recorder import HistoryOptions
@@ -195,7 +197,7 @@ async def _run(
             progress=screen.activity,
             working_directory=options.path(current()),
             history=HistoryOptions(history_folder(), "run", logs_dir, limits),
-            # What stands beside the jobs may have pods of its own that make jobs of any kind at once.
+            # Other objects of the manifests (a Pod, a Deployment) may create jobs of any kind: serve all kinds then.
             served_first=None
             if submitted.others or params["keep"]
             else frozenset(kind.gvk for kind, _ in submitted.jobs),
@@ -220,7 +222,7 @@ def _make_screen(output: str, interrupts: Interrupts) -> Screen:
 
 
 class _NoteHandler(logging.Handler):
-    """What the rooms log goes where notes go, so that it does not tear the progress line."""
+    """A log handler that writes records as notes of the screen, so that they do not break the progress line."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`trainyard scale JOB [ROLE=]N`: through the kind's scale subresource, where it has one."""
+"""`trainyard scale JOB [ROLE=]N`: patch the job's scale subresource, if its kind has one."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ async def _scale(here: Here, job: str, size: str) -> None:
 
 
 def _check_scalable(info: Any, role: str) -> None:
-    """Raises Said where this kind, or this role, cannot be scaled while it runs."""
+    """Raises Said if a running job of this kind, or this role, cannot be scaled."""
     from trainyard.core import Config, parse_job
 
-    roles = [one.name for one in parse_job(info.kind, info.job, Config()).parsed.roles]
-    if role and role.lower() not in (one.lower() for one in roles):
+    roles = [replica_role.name for replica_role in parse_job(info.kind, info.job, Config()).parsed.roles]
+    if role and role.lower() not in (name.lower() for name in roles):
         raise Said(f"{info.word} has no role {role}; it has: {', '.join(roles) or 'none'}", BAD)
     if info.kind.scale:
         scaled = [part for part in info.kind.scale.get("specReplicasPath", "").split(".") if part]
-        names = [one for one in roles if one in scaled] or roles
-        if role and role.lower() not in (one.lower() for one in names):
+        names = [name for name in roles if name in scaled] or roles
+        if role and role.lower() not in (name.lower() for name in names):
             raise Said(f"{info.word}: its {role} cannot be scaled; these can: {', '.join(names)}", BAD)
         return
     kind = info.kind.gvk.kind
-    if any(info.kind.on_template_change(one) for one in roles if not role or one.lower() == role.lower()):
+    if any(info.kind.on_template_change(name) for name in roles if not role or name.lower() == role.lower()):
         text = "edit the replicas in its spec (kubectl edit, or kubectl apply); it follows the edit"
         raise Said(f"{info.word}: a {kind} has no scale subresource; {text}")
     fixed = "what shapes its cluster is fixed once it has started, its program knows the size from its environment"

@@ -1,12 +1,12 @@
-"""Where lines meet: logs of all replicas, notes, and the progress line, on one terminal or into files and pipes.
+"""The output of a command: logs of all replicas, notes and the progress line, to a terminal, files or pipes.
 
 Rules:
-- Logs, the result, and notes each have a place (a file descriptor); progress goes where notes go.
-- On a terminal the progress line is the last line, redrawn after every batch; elsewhere it is a plain line when it
-  changes, at most once a second.
+- Logs, the result and notes each have a file descriptor; the progress line goes to that of the notes.
+- On a terminal the progress line is the last line, redrawn after every batch; otherwise it is a plain line, printed
+  when it changes, at most once a second.
 - One thread writes. A reader who stops reading (a pager, a full pipe) stops the followers of logs, not the cluster.
-- A reader who went away (`| head`) is told once to `broken`; what would be written after that is dropped. A full disk
-  is the same, with `output_error` set, and is said once where notes go.
+- After EPIPE on a descriptor (`| head`), `broken` is called once and further output to the descriptor is dropped. A
+  full disk is handled in the same way; `output_error` is set, too, and one message goes to the notes.
 - Notes are prose and wrap at the width of the terminal. The lines of users' programs are never wrapped.
 """
 
@@ -27,12 +27,12 @@ from trainyard.objects.printable import printable, printable_but_colours, printa
 FULL = 1 << 20
 _CLEAR = b"\r\x1b[K"
 ACTIVITY_PAUSE = 10.0  # seconds between two lines about one activity, where there is no terminal
-RECENT = 40  # lines of output of which it is known that they were just shown
+RECENT = 40  # the number of last output lines in `Screen.recent`
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)  # cyan, yellow, green ...
 
 
 class Places(NamedTuple):
-    """File descriptors. With `-o json` the result has stdout for itself."""
+    """File descriptors. With `-o json` only the result goes to stdout."""
 
     logs: int
     result: int
@@ -40,7 +40,9 @@ class Places(NamedTuple):
 
 
 class Screen:
-    """One run's output. Made inside the event loop; `close` ends it."""
+    """Queues output and writes it in a thread. Create it in the event loop; call `close` at the end.
+
+    broken: called in the event loop when a descriptor cannot be written any more."""
 
     def __init__(self, places: Places, colour: bool, live: bool, broken: Callable[[], None]) -> None:
         self._broken_descriptors: set[int] = set()
@@ -49,7 +51,7 @@ class Screen:
         self._logs_on_terminal = os.isatty(places.logs)
         self.live = live
         self.colour_result, self.colour_notes = colour_on(places.result), colour_on(places.notes)
-        self.output_error: OSError | None = None  # why output could not be written; None for a reader who went away
+        self.output_error: OSError | None = None  # the first write error that is not EPIPE
         self.recent: deque[tuple[str, str]] = deque(maxlen=RECENT)  # the last lines of output: prefix and text
         self._on_broken = broken
         self._loop = asyncio.get_running_loop()
@@ -61,7 +63,7 @@ class Screen:
         self._last_plain = ""
         self._live_progress = ""
         self._activities: dict[str, str] = {}
-        self._activity_notes: dict[str, tuple[float, str]] = {}  # when the last note was written, and its text
+        self._activity_notes: dict[str, tuple[float, str]] = {}  # event loop time and text of the last note
         self._progress_ended = False
         self._closing = False
         self._space_waiters: list[asyncio.Future[None]] = []
@@ -70,11 +72,11 @@ class Screen:
         self._prefix_width = 0
         threading.Thread(target=self._write_all, name="screen", daemon=True).start()
 
-    # --- what is said
+    # --- output
 
     def log(self, prefix: str, line: bytes) -> None:
-        """One line of a replica's output, without its end. On a terminal it may have colours and nothing else that
-        steers it; into a file or a pipe it goes byte for byte, as `kubectl logs` and `cat` write it, for programs."""
+        """One line of a replica's output, without the line end. For a terminal all escape sequences but colours are
+        removed; to a file or a pipe the bytes are written unchanged, as `kubectl logs` and `cat` do, for programs."""
         self.recent.append((prefix, line.decode("utf-8", "replace").rstrip()))
         if self._logs_on_terminal:
             line = printable_output(line)
@@ -96,7 +98,7 @@ class Screen:
         self._enqueue(self._places.notes, printable_but_colours(text).encode("utf-8", "replace") + b"\n")
 
     def progress(self, live: str, plain: str) -> None:
-        """The progress line, with elapsed time for a terminal, without for anything else."""
+        """Sets the progress line: `live`, with the elapsed time, for a terminal, else `plain`."""
         if self._progress_ended:
             return
         if self.live:
@@ -107,10 +109,10 @@ class Screen:
             self.note(plain)
 
     def activity(self, key: str, text: str | None) -> None:
-        """Work that takes long and is not a replica's, such as a download: how far it is; None when it is over.
+        """Sets the progress text of a long task that is not a replica's, such as a download; None when it has ended.
 
-        On a terminal the texts stand at the beginning of the progress line; elsewhere each is a note, at most one in
-        `ACTIVITY_PAUSE` seconds. Call it from the event loop.
+        On a terminal the texts are at the beginning of the progress line; otherwise each is a note, at most one per key
+        in `ACTIVITY_PAUSE` seconds. Call it from the event loop.
         """
         if text is None:
             self._activities.pop(key, None)
@@ -141,7 +143,7 @@ class Screen:
             self._lock.notify()
 
     async def space(self) -> None:
-        """Wait until the reader has caught up. Followers of logs wait here before they read on."""
+        """Waits while FULL bytes or more are queued. Followers of logs call it before they read the next chunk."""
         with self._lock:
             if self._queued_bytes < FULL:
                 return
@@ -150,14 +152,14 @@ class Screen:
         await waiter
 
     async def close(self) -> None:
-        """Everything said is written when this returns (or its reader is gone)."""
+        """Waits until all queued output is written (or dropped, if a descriptor is broken), and ends the thread."""
         self.end_progress()
         with self._lock:
             self._closing = True
             self._lock.notify()
         await self._written.wait()
 
-    # --- the thread
+    # --- the writing thread
 
     def _enqueue(self, descriptor: int, data: bytes) -> None:
         with self._lock:
@@ -212,7 +214,7 @@ def _set_result(waiter: asyncio.Future[None]) -> None:
 
 
 def _join_writes(batch: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    """Neighbours for the same place as one write."""
+    """Joins consecutive writes to the same descriptor."""
     joined: list[tuple[int, list[bytes]]] = []
     for descriptor, data in batch:
         if not joined or joined[-1][0] != descriptor:
@@ -222,7 +224,7 @@ def _join_writes(batch: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
 
 
 class Cut:
-    """Cuts a replica's output into lines. A line that gets too long is cut there, so that nothing grows for ever."""
+    """Splits a replica's output into lines; lines longer than LONGEST bytes are split, too (bounded memory)."""
 
     LONGEST = 1 << 16
 
@@ -237,13 +239,13 @@ class Cut:
         return [_last_overwrite(line) for line in lines]
 
     def end(self) -> list[bytes]:
-        """What stands after the last line end."""
+        """The bytes after the last line end, as a line; [] if there are none."""
         rest, self._rest = self._rest, b""
         return [_last_overwrite(rest)] if rest else []
 
 
 def _last_overwrite(line: bytes) -> bytes:
-    """A line that was drawn over itself (a progress bar with carriage returns) is shown as it looked in the end."""
+    """The last state of a line that was overwritten with carriage returns (a progress bar)."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 

@@ -1,8 +1,11 @@
-"""One `trainyard run`: start a cluster, submit, show, wait, wind down. A client of the API like any other.
+"""One `trainyard run`: start a cluster, submit the jobs, print their logs, wait for their end, stop the cluster.
 
-The end has an order, so that no line is lost: what has ended is printed to its last line; the table of jobs that have
-ended is drawn; nobody makes pods any more; what still runs is deleted, ends within its grace and is printed to its last
-line too; the table of jobs that were cut short is drawn; then the table is printed, and the cluster goes.
+It uses the API server like any other client.
+
+The steps at the end have this order, so that no log line is lost: the logs of ended containers are printed to the last
+line; the table is made; the controllers are stopped, so that no pod is created any more; the remaining pods are
+deleted, end within their grace period, and their logs are printed to the last line, too; the table is made again if
+jobs were interrupted; the table is printed, and the cluster is stopped.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from trainyard.objects.resources import EVENT, NAMESPACE, POD
 from trainyard.objects.values import replace
 from trainyard.objects.yaml_text import as_yaml
 
-if TYPE_CHECKING:  # loaded for a job that is in trouble
+if TYPE_CHECKING:  # imported at run time only when a finding is printed
     from trainyard.cli import diagnosis
 
 Seen = Callable[[Json | None, Json | None], None]
@@ -52,17 +55,18 @@ _INTERRUPTION_TEXTS = {
     INTERRUPTED: "interrupted",
     READER_GONE: "interrupted",
 }
-LAST_LINES = 10.0  # seconds for the last lines of what has ended
-SAID_BY_WHY = frozenset({"Failed", "FailedCreate", "FailedScheduling", "FailedMount", "BackOff"})  # with the fix
+LAST_LINES = 10.0  # timeout in seconds for the last lines of ended containers
+# Reasons of events without a warning of their own: the findings of `why` cover them, with the fix.
+SAID_BY_WHY = frozenset({"Failed", "FailedCreate", "FailedScheduling", "FailedMount", "BackOff"})
 EVENT_PAUSE = 1.0  # seconds from an event to its warning
-QUIET = 15.0  # seconds between two looks at what holds a job up
-MOST_LINES = 6  # of a program's output, where it is shown anyhow
-SETTLING = 1.0  # seconds for peers to end by themselves
-SLACK = 10.0  # seconds beyond its grace until a pod that does not go is left to the cluster's own end
+QUIET = 15.0  # seconds between two checks for causes that block a job
+MOST_LINES = 6  # of a program's output in a finding; the logs are printed anyway
+SETTLING = 1.0  # seconds in which the other pods may end by themselves after a job's end
+SLACK = 10.0  # seconds after the grace period; pods that still run then are left to LocalCluster.stop
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What a person said on the command line, about the run itself."""
+    """The command line options about the run itself. `timeout` is in seconds."""
 
     timeout: float | None = None
     keep: bool = False
@@ -72,7 +76,10 @@ class Settings(msgspec.Struct, frozen=True):
 async def run(
     submission: Submission, options: LocalClusterOptions, settings: Settings, screen: Screen, stop: Interrupts
 ) -> int:
-    """The whole of it. Returns the exit code. Raises ManifestError, and OSError when there is no place to run."""
+    """Runs the jobs of `submission` in a new cluster and stops the cluster. Returns the exit code.
+
+    Raises ManifestError for objects that the API server refuses, and the exceptions of CANNOT_RUN when the cluster
+    cannot run on this machine."""
     cluster = LocalCluster(options)
     session = Session(cluster, submission, screen)
     try:
@@ -90,7 +97,7 @@ async def _run_to_end(session: Session, settings: Settings, screen: Screen, stop
     session.cluster.interruption = _INTERRUPTION_TEXTS.get(code, "")
     if code == CANNOT and (blocked_text := session.board.blocked(time.time())):
         session.cluster.interruption += f": {blocked_text}"
-    if code in (SUCCEEDED, FAILED):  # peers that end for the same reason do so a moment later
+    if code in (SUCCEEDED, FAILED):  # other replicas that end for the same reason end a moment later
         await stop.unless(stop.once, session.settled())
     if not stop.once.is_set():
         await stop.unless(stop.once, session.logs.finish(True, LAST_LINES))
@@ -108,7 +115,7 @@ async def _run_to_end(session: Session, settings: Settings, screen: Screen, stop
         await stop.unless(stop.twice, session.wind_down())
         return code
     await stop.unless(stop.twice, session.wind_down())
-    if code in _INTERRUPTION_TEXTS:  # these pods have ended only now: the table tells how, and when
+    if code in _INTERRUPTION_TEXTS:  # these pods have ended only now: the table has their exit codes and times
         lines = _table(session, settings, screen, _INTERRUPTION_TEXTS[code])
     _report(session, settings, screen, lines)
     return code
@@ -135,7 +142,7 @@ def _interruption_code(stop: Interrupts, screen: Screen) -> int:
 
 
 def _table(session: Session, settings: Settings, screen: Screen, cut_short: str) -> list[str]:
-    """The table and a sentence for each job, which leaves its reason to the lines that explain it."""
+    """The table of replicas and a line for each job, without the reason if `session.explanation` has it."""
     colour = screen.colour_notes if settings.output else screen.colour_result
     return table(session.board, time.time(), cut_short, terminal_width(), colour, not session.explanation)
 
@@ -164,7 +171,7 @@ def _explanation_heading(facts: diagnosis.Facts, code: int) -> str:
 
 
 class Session:
-    """What is submitted and what is seen of it."""
+    """Submits the objects, watches jobs, pods and events, and prints logs, progress and findings."""
 
     def __init__(self, cluster: LocalCluster, submission: Submission, screen: Screen) -> None:
         self.cluster = cluster
@@ -173,19 +180,20 @@ class Session:
         self.logs: Logs
         self._submission = submission
         self._pods: Store[Json] = Store(dict_adapter(api_version="v1", kind="Pod"))
-        self._deleted: dict[str, Json] = {}  # pods as they were last seen, by uid
+        self._deleted: dict[str, Json] = {}  # the last observed state of deleted pods, by uid
         self.tasks = TaskSupervisor("run", lambda text: self.screen.note(text))
         self._changed = asyncio.Event()
         self._board_changed = asyncio.Event()
         self._started = time.monotonic()
         self._warnings: set[str] = set()
         self._reported_findings: set[tuple[str, str, str]] = set()
-        self.explanation: list[str] = []  # why the jobs ended as they did, or have not ended: the last of all
+        self.explanation: list[str] = []  # the findings about the jobs' end, printed last
 
-    # --- the beginning
+    # --- submit and watch
 
     async def submit(self) -> None:
-        """Make everything, jobs last, and begin to look. Raises ManifestError for what the API server refuses."""
+        """Creates all objects, jobs last, and starts the watches. Raises ManifestError for objects that the API server
+        refuses."""
         self.logs = Logs(self.cluster.api, self.screen, lambda pod: self.board.label(replica(pod)))
         for warning in self._submission.warnings:
             self.screen.note(f"warning: {warning}")
@@ -234,7 +242,7 @@ class Session:
 
         self.tasks.start(f"watch {source.name}", Reflector(self.cluster.api, source, store.adapter, apply).run)
 
-    # --- what is seen
+    # --- watch handlers and findings
 
     def _handle_job(self, before: Json | None, after: Json | None) -> None:
         job = after or before
@@ -257,7 +265,8 @@ class Session:
             self._deleted[uid_of(pod)] = pod
 
     def _handle_event(self, before: Json | None, after: Json | None) -> None:
-        """Warnings are said once, a moment later: of a job that has ended by then the end says it all."""
+        """Prints each warning event once, after EVENT_PAUSE seconds, and not at all if all jobs have ended by then: the
+        findings about the end cover it."""
         if after is not None:
             self.board.see_event(after, time.time())
         if after is None or after.get("type") != "Warning" or after.get("reason") in SAID_BY_WHY:
@@ -274,7 +283,7 @@ class Session:
             self.screen.note(text)
 
     async def _show_progress(self) -> None:
-        """At most once a second where it is written down; every second where a clock runs on a terminal."""
+        """Updates the progress line: on a terminal at least once a second, otherwise at most once a second."""
         while True:
             self._board_changed.clear()
             live = progress(self.board, time.monotonic() - self._started, time.time())
@@ -285,13 +294,13 @@ class Session:
                     await self._board_changed.wait()
 
     async def _explain_blocks_periodically(self) -> None:
-        """What holds a job up is said, once, when it has done so for a while; not what will pass by itself."""
+        """Prints what blocks a job every QUIET seconds, so that a block that passes within that time is not printed."""
         while True:
             await asyncio.sleep(QUIET)
             await self._explain_blocks()
 
     async def _explain_blocks(self) -> None:
-        """Say what holds the jobs up, each finding once."""
+        """Prints the findings about what blocks the jobs, each finding once."""
         from trainyard.cli import diagnosis
 
         for job in list(self.board.jobs.values()):
@@ -304,7 +313,8 @@ class Session:
                 self.screen.note(line)
 
     async def explain_end(self, code: int) -> None:
-        """Why the jobs failed, cannot run or have not ended. A failure is told whole, in one place: at the end."""
+        """Appends the findings why the jobs failed, cannot run or have not ended to `explanation`. A failure's findings
+        are all printed together, at the end."""
         from trainyard.cli import diagnosis
 
         for job in list(self.board.jobs.values()):
@@ -334,32 +344,33 @@ class Session:
         return None
 
     def _unreported(self, job: Json, findings: list[diagnosis.Finding]) -> list[diagnosis.Finding]:
-        """Those that have not been said before."""
+        """The findings that have not been printed before."""
         keys = {(uid_of(job), finding.where, finding.fix): finding for finding in findings}
         unreported = [finding for key, finding in keys.items() if key not in self._reported_findings]
         self._reported_findings.update(keys)
         return unreported
 
     def _without_recent_output(self, evidence: tuple[str, ...]) -> tuple[str, ...]:
-        """Last lines of output are not repeated when they stand just above."""
+        """The evidence, or a reference to the lines above if the screen has just printed the same lines."""
         shown = {text for _, text in self.screen.recent}
         lines = [line for text in evidence for line in text.splitlines()][-MOST_LINES:]
         return ("its last lines, above",) if lines and all(line in shown for line in lines) else evidence
 
     async def ended(self) -> None:
-        """Until every job has ended, or one never will."""
+        """Waits until every job has ended, or until a job is blocked for good."""
         while not (self.board.ended() or self.board.blocked(time.time())):
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE if self.board.waiting else None):
                     await self._changed.wait()
 
-    # --- the end
+    # --- stop
 
     async def settled(self) -> None:
-        """The peers of the replica that decided often end a moment after it. Then the table shows their end, not ours.
+        """Waits at most SETTLING seconds until all pods have ended: the other replicas often end a moment after the one
+        that decided the job's result. The table then has their own exit codes, not those of their deletion.
 
-        Some run for ever, as parameter servers do, so the wait is short.
+        The wait is short because some replicas, such as parameter servers, never end.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLING):
@@ -368,7 +379,8 @@ class Session:
                     await self._changed.wait()
 
     async def wind_down(self) -> None:
-        """Nobody makes pods any more; what still runs ends within its grace, and is printed to its last line."""
+        """Stops the controllers, so that no pod is created any more, deletes all pods, waits until they have ended (for
+        their grace period and SLACK), and prints their logs to the last line."""
         await self.cluster.stop_controllers()
         grace_period = 0.0
         for pod in self._pods:

@@ -1,10 +1,11 @@
-"""What every word about jobs has in common: find the cluster, speak, and turn what went wrong into words and a code.
+"""The common part of all commands about jobs: find the cluster, run the command, turn exceptions into a message on
+stderr and an exit code.
 
-    def get(..., **words): speak(words, lambda here: _get(here, ...))
+    def get(..., **params): speak(params, lambda here: _get(here, ...))
 
 Rules:
-- The HTTP library is loaded only here, after the command line has been understood.
-- stdout holds what was asked for; problems go to stderr. A reader who went away is no problem of ours.
+- The HTTP library is imported only here, after the command line has been parsed.
+- The requested output goes to stdout, error messages to stderr. EPIPE is not handled here, but in commands.py.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ if TYPE_CHECKING:
     from trainyard.client import Api
 
 
-PATIENCE = 15.0  # seconds in which a cluster that has no room for a request is asked again
+PATIENCE = 15.0  # seconds in which a request is retried after 429 (Too Many Requests)
 
 
 class Here(msgspec.Struct, frozen=True):
-    """The cluster that is spoken to, and the namespace that is meant."""
+    """The API client, the namespace of the command, and the cluster's address and credentials."""
 
     api: Api
     namespace: str
@@ -42,7 +43,7 @@ class Here(msgspec.Struct, frozen=True):
 
 
 class Said(Exception):
-    """The answer is no. The text is for the person, `code` for the shell."""
+    """A command failed. The text is printed to stderr, `code` is the exit code."""
 
     def __init__(self, text: str, code: int = FAILED) -> None:
         super().__init__(text)
@@ -50,11 +51,11 @@ class Said(Exception):
 
 
 class NoJob(Said):
-    """The cluster has no job of that name, or not what is asked for."""
+    """The cluster has no job with that name, or not the requested data of the job."""
 
 
 class NoCluster(Said):
-    """Nobody answers at the cluster's address."""
+    """No API server answers at the cluster's address."""
 
 
 def speak(
@@ -62,8 +63,9 @@ def speak(
     work: Callable[[Here], Awaitable[int | None]],
     instead: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Do the work against the cluster that the words name, and exit. `instead`: what can be done when there is no such
-    job, or no cluster; False when it is nothing."""
+    """Runs `work` with the cluster that the options `words` select, and exits.
+
+    instead: called when the job or the cluster does not exist; returns False when it cannot replace `work`."""
 
     def with_cluster() -> int | None:
         try:
@@ -72,14 +74,14 @@ def speak(
             if not instead():
                 raise
             if not isinstance(error, NoJob) and "go on with" in str(error):
-                note(str(error))  # a cluster that is kept: its jobs are not lost
+                note(str(error))  # the cluster is down, but its state is kept on disk
             return 0
 
     answer(with_cluster)
 
 
 def answer(work: Callable[[], int | None]) -> None:
-    """Do the work, say what went wrong, and exit."""
+    """Runs `work` and exits with its code. A known exception becomes a message on stderr and an exit code."""
     code: int | None
     try:
         code = work()
@@ -102,7 +104,7 @@ def answer(work: Callable[[], int | None]) -> None:
 
 async def _run_with_api(params: dict[str, Any], work: Callable[[Here], Awaitable[int | None]]) -> int | None:
     access = find_cluster(params.get("kubeconfig") or "", params.get("context") or "")
-    # What the rooms below log is for those who ask; what a person has to know is said by the word itself.
+    # Log records are printed only on request ($TRAINYARD_LOG); the command itself prints what its user must know.
     logging.basicConfig(level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())
     from trainyard.client import ApiError, Unavailable
 
@@ -129,7 +131,7 @@ async def _run_with_api(params: dict[str, Any], work: Callable[[Here], Awaitable
 
 
 async def is_local(here: Here) -> bool:
-    """True for a cluster of ours on this machine: `/version` of the embedded API server says whose it is."""
+    """True for a Trainyard cluster on this machine: gitVersion of the embedded API server ends with "+trainyard"."""
     from trainyard.client import ApiError
     from trainyard.objects import decode
 
@@ -143,7 +145,7 @@ async def is_local(here: Here) -> bool:
 
 
 def on_loopback(server: str) -> bool:
-    """True for the URL of an API server that only this machine can reach."""
+    """True for the URL of an API server on a loopback address."""
     host = urlsplit(server).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -152,7 +154,7 @@ def on_loopback(server: str) -> bool:
 
 
 def _place(server: str) -> str:
-    """Scheme and host: what follows may be a token."""
+    """Scheme and host of a URL. The path is left out: it may contain a token."""
     return "/".join(server.split("/")[:3])
 
 
@@ -161,13 +163,13 @@ def _error_cause(message: str) -> str:
 
 
 def out(text: str) -> None:
-    """What was asked for. It is there at once, in a pipe too: the word may go on to wait for hours."""
+    """Prints requested output to stdout and flushes it: the command may go on for hours, and stdout may be a pipe."""
     sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
     sys.stdout.flush()
 
 
 def print_table(rows: list[list[str]], whole: bool) -> None:
-    """A table as wide as the terminal at most; whole with `-o wide`. State words have colour on a terminal."""
+    """Prints a table, cut at the terminal's width unless `whole` (`-o wide`). States are coloured on a terminal."""
     width = sys.maxsize if whole else terminal_width()
     out("\n".join(fitted(rows, width, colour_on(1))))
 

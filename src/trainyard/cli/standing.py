@@ -1,4 +1,4 @@
-"""What a background cluster holds at the moment: its jobs, asked for within a time."""
+"""The current jobs of a background cluster, listed with a timeout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MANY = 6
 
 
 async def jobs_of(cluster: Background, seconds: float) -> list[tuple[str, str, str]] | None:
-    """(kind, namespace/name, state) of every job; None when the cluster does not say."""
+    """(kind, namespace/name, state) of every job; None when the cluster does not answer within `seconds`."""
     from trainyard.cli.jobs import listed
     from trainyard.cli.speaking import Here, Said
     from trainyard.cli.view import word
@@ -28,13 +28,13 @@ async def jobs_of(cluster: Background, seconds: float) -> list[tuple[str, str, s
 
 
 def words_of(jobs: list[tuple[str, str, str]]) -> list[str]:
-    """Each job, and how it stands; of many, the first few."""
+    """A text "KIND NAME (STATE)" for each of the first MANY jobs, and the number of the others."""
     texts = [f"{kind} {name} ({state})" for kind, name, state in jobs[:MANY]]
     return [*texts, f"and {len(jobs) - MANY} more"] if len(jobs) > MANY else texts
 
 
 def counted(jobs: list[tuple[str, str, str]]) -> list[str]:
-    """By kind and state: "TfJob: 1 Running, 2 Succeeded"."""
+    """The numbers of jobs by kind and state, a line per kind: "TfJob: 1 Running, 2 Succeeded"."""
     lines = []
     for kind in dict.fromkeys(kind for kind, _, _ in jobs):
         states = Counter(state for job_kind, _, state in jobs if job_kind == kind)

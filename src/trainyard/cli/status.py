@@ -1,4 +1,4 @@
-"""`trainyard status`: is the background cluster up, since when, where are its logs, what does it run."""
+"""`trainyard status`: whether the background cluster is up, since when, where its log is, and its jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainyard.cli.codes import CANNOT, INTERRUPTED
 from trainyard.cli.layout import colour_on, fields, fitted, note, terminal_width
 from trainyard.objects import parse_time
 
-ASKING = 5.0
+ASKING = 5.0  # timeout in seconds for the list of a cluster's jobs
 
 
 @click.command()
@@ -50,11 +50,13 @@ def status(name: str | None, output: str | None) -> None:
 
 
 class State(msgspec.Struct, frozen=True):
-    """One cluster, as it is now. `facts` is what its daemon has written of itself; None: it is not up."""
+    """The state of one background cluster. `facts`: the data that its daemon has written; None: it is not up."""
 
     cluster: Background
     facts: dict[str, Any] | None
-    jobs: list[tuple[str, str, str]] | None = None  # kind, name and state of each; None: it has not answered
+    jobs: list[tuple[str, str, str]] | None = (
+        None  # kind, name and state of each; None: the API server has not answered
+    )
 
     @property
     def word(self) -> str:
@@ -69,7 +71,7 @@ class State(msgspec.Struct, frozen=True):
         return "not up"
 
     def lines(self) -> list[tuple[str, str]]:
-        """For a person."""
+        """The fields of the default output: (name, text)."""
         cluster = self.cluster
         if self.facts is None:
             kept = cluster.state.exists()
@@ -101,7 +103,7 @@ class State(msgspec.Struct, frozen=True):
         ]
 
     def data(self) -> dict[str, Any]:
-        """For programs: every field is always there (docs/words.md)."""
+        """The object for -o json and -o yaml; it always has all fields (docs/words.md)."""
         cluster, facts = self.cluster, self.facts or {}
         daemon_state = ("up" if self.jobs is not None else "unreachable") if self.facts is not None else "down"
         killed = self.facts is None and cluster.daemon_killed
@@ -144,7 +146,7 @@ def print_data(value: Any, form: str) -> None:
 
 
 def _print_clusters(states: list[State], wide: bool) -> None:
-    """A line for each, the ones that are up first."""
+    """Prints a table with a row for each cluster, first those that are up."""
     rows = [["NAME", "STATE", "SINCE", "KUBECONFIG"]]
     for state in sorted(states, key=lambda state: state.facts is None):
         since = str((state.facts or {}).get("since", "-"))

@@ -1,9 +1,9 @@
-"""What a person hands to `run`: jobs, and the objects they need. Read and checked before anything is started.
+"""The objects for `run` and `submit`: jobs, and the objects that they need, read and validated before any is created.
 
 Rules:
-- Everything that can be said offline is said here, all problems at once, each with file, line, field and fix.
-- The objects are sent as they were written; only the namespace is filled in, where the file names none, and, for a
-  local cluster, the working directory (working_directory.py).
+- All problems that can be found offline are reported here, all at once, each with file, line, field and fix.
+- The objects are sent unchanged, except that a missing namespace is set and that, for a local cluster, the working
+  directory is added (working_directory.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainyard.objects.manifest import Document, ManifestError
 from trainyard.objects.resources import NAMESPACE
 
 OPERATOR = "trainyard.dev/operator"
-# What else a file may hold, and the order in which it is made.
+# The other kinds that a file may contain, in the order in which their objects are created.
 OTHERS = (
     NAMESPACE,
     GVK("", "v1", "ServiceAccount", "serviceaccounts"),
@@ -39,8 +39,8 @@ OTHERS = (
 
 @dataclass(slots=True)
 class Submission:
-    """What is sent, in this order: `others`, then `jobs`. `warnings` are for the person; `notes`, too, where the
-    jobs run on one machine."""
+    """The objects to create, in this order: `others`, then `jobs`. `warnings` are printed; `notes` (fields without an
+    effect on one machine), too, if the cluster is local."""
 
     others: list[tuple[GVK, Json]] = field(default_factory=list)
     jobs: list[tuple[Kind, Json]] = field(default_factory=list)
@@ -61,12 +61,12 @@ def read(
     made: Sequence[Document] = (),
     local: bool = True,
 ) -> Submission:
-    """The objects of the files, and those that were `made` of scripts. Raises ManifestError.
+    """Reads the objects of the files, and those `made` from scripts. Raises ManifestError.
 
-    `namespace` "" means: as written, else `otherwise`.
-
-    In a private cluster nobody else is there: a job for another operator is refused, and there must be a job at all.
-    In a local cluster programs run in the folder of their manifest.
+    namespace: of all objects; "" means the namespace in the file, or `otherwise` if there is none.
+    private: the cluster has no other operator and no other jobs, so a job for another operator is refused, and there
+    must be at least one job.
+    local: the programs run on this machine, in the folder of their manifest.
     """
     if namespace and not is_dns_label(namespace):
         raise ManifestError(
@@ -100,7 +100,7 @@ def read(
 
 
 def _managed_by_problems(document: Document) -> list[Problem]:
-    """Nobody else is here: such a job would wait for ever."""
+    """A problem if spec.managedBy names another operator: a private cluster has none, and the job would never run."""
     managed_by = (document.obj.get("spec") or {}).get("managedBy")
     if managed_by in (None, "", OPERATOR):
         return []

@@ -1,4 +1,4 @@
-"""`trainyard submit FILE...`: hand in jobs, and what they need."""
+"""`trainyard submit FILE...`: create jobs, and the objects that they need, in a cluster."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | No
 
 
 async def _create_objects(here: Here, submitted: submission.Submission) -> list[Any]:
-    """Everything in its order, jobs last. Raises ManifestError for what the API server refuses."""
+    """Creates all objects in order, jobs last. Returns the jobs (list[Found]). Raises ManifestError for jobs that the
+    API server refuses, Said for a job that exists already."""
     from trainyard.cli.jobs import Found
     from trainyard.client import AlreadyExists, ApiError
 
@@ -71,7 +72,7 @@ async def _create_objects(here: Here, submitted: submission.Submission) -> list[
 
 
 async def _create_namespaces(here: Here, submitted: submission.Submission) -> None:
-    """Those that the files name are made where they are not there; one that only the command line names must be."""
+    """Creates missing namespaces of the files. The namespace of the command line or the context must exist."""
     from trainyard.client import AlreadyExists, Forbidden
 
     for namespace in submitted.namespaces:
@@ -88,7 +89,7 @@ async def _create_object(here: Here, gvk: GVK, obj: Json) -> Json:
 
 
 def _problems(kind: str, obj: Json, error: Any) -> list[Problem]:
-    """The server's causes one by one, each with its field; else its one sentence."""
+    """A problem for each of the causes in the Status details, with its field; without causes, the Status message."""
     causes = [cause for cause in error.details.get("causes") or () if isinstance(cause, dict)]
     object_text = f"{kind} {name_of(obj)}"
     if error.code == 404 and f'namespaces "{namespace_of(obj)}" not found' in error.message:

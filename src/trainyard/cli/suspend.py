@@ -1,4 +1,4 @@
-"""`trainyard suspend JOB...`: no replica runs until it is resumed."""
+"""`trainyard suspend JOB...`: no replica of the job runs until `trainyard resume`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def suspend(jobs: tuple[str, ...], **params: Any) -> None:
 
 
 async def set_suspend(here: Here, jobs: tuple[str, ...], wanted: bool) -> None:
-    """Write `spec.suspend`. It stands before any other place that a kind reads it from (S2)."""
+    """Patches `spec.suspend`, which takes precedence over any other field that a kind reads it from (S2)."""
     from trainyard.cli.jobs import find
     from trainyard.cli.view import ended
     from trainyard.core import Config, parse_job

@@ -1,4 +1,4 @@
-"""`trainyard up`: a local cluster in the background, ready when the command returns."""
+"""`trainyard up`: start a local cluster in the background; it is ready when the command returns."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def up(name: str, fresh: bool, merge_kubeconfig: bool, **params: Any) -> None:
 
 
 def _daemon_arguments(params: dict[str, Any]) -> dict[str, Any]:
-    """What the daemon hears: it lives in another folder."""
-    options.history_limits()  # the daemon has our environment; what is wrong there is said here
+    """The arguments of the daemon, with absolute paths: its working directory is another one."""
+    options.history_limits()  # the daemon inherits the environment; its errors are reported here
     return {
         "network": params["network"],
         "images": [os.path.abspath(path) for path in params["images"]],
@@ -71,7 +71,7 @@ def _daemon_arguments(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _given_options(cluster: Background, params: dict[str, Any]) -> list[str]:
-    """The options that say how a cluster is made, as far as somebody has used them."""
+    """The options on the command line that only a new cluster can apply."""
     network = (cluster.facts() or {}).get("network")
     option_names = {
         "images": "--images",
@@ -86,7 +86,7 @@ def _given_options(cluster: Background, params: dict[str, Any]) -> list[str]:
 
 
 def _merge_target() -> Path:
-    """The person's own kubeconfig. One that cannot be written into is found out before anything starts."""
+    """The path of the user's kubeconfig. Raises KubeconfigError, before the cluster starts, if it cannot be changed."""
     from trainyard.app import merging
 
     path = merging.own_kubeconfig()
@@ -95,7 +95,7 @@ def _merge_target() -> Path:
 
 
 def _merge(cluster: Background, target: Path | None) -> None:
-    """Into the file that is asked for, and into those it was written into before: it may have another port now."""
+    """Merges the cluster's kubeconfig into `target` and into the files of earlier merges: the port may have changed."""
     merged_paths = cluster.merged_kubeconfigs()
     for path in [*merged_paths, *([target] if target and target not in merged_paths else [])]:
         from trainyard.app import merging
@@ -113,7 +113,8 @@ def _merge(cluster: Background, target: Path | None) -> None:
 
 
 def _kubeconfig_scope_text(cluster: Background) -> str:
-    """When trainyard's own words need $KUBECONFIG, too: they mean the default cluster when nobody says anything."""
+    """The text that tells whether trainyard's own commands need $KUBECONFIG, too; without it they use the default
+    cluster."""
     kubeconfig = os.environ.get("KUBECONFIG")
     if cluster.name != "default":
         return " and for trainyard's words about this cluster"
@@ -128,9 +129,8 @@ def _report(cluster: Background, started: bool) -> None:
     cluster_text = "The cluster" if cluster.name == "default" else f"The cluster {cluster.name}"
     resumed_text = ", where it was stopped" if started and facts.get("again") else ""
     note(f"{cluster_text} {state}{resumed_text} (network: {facts.get('network', 'unknown')}; log: {cluster.log_path}).")
-    note(
-        f"For kubectl{_kubeconfig_scope_text(cluster)}, on stdout:"
-    )  # where a shell evaluates that line, nothing follows here
+    # With eval "$(trainyard up)" the line on stdout is not visible.
+    note(f"For kubectl{_kubeconfig_scope_text(cluster)}, on stdout:")
     click.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
     note("Next: trainyard submit FILE, get, logs -f JOB, why JOB.")
     note(f"Stop it: {cluster.word('down')}. It keeps what it has; {cluster.word('up')} goes on with it.")

@@ -1,10 +1,10 @@
-"""What a person is shown of jobs and replicas, worked out from the objects of the API. Pure.
+"""The displayed state of jobs and replicas, computed from API objects. Pure.
 
-A replica is a slot of a job: role and index, from the labels that every pod of a job has (the pods of a StatefulSet
-share their labels, and have a number of their own). The newest pod of a slot speaks for it.
+A replica is a slot of a job: role and index, from the labels of the job's pods (the pods of a StatefulSet have the same
+labels, and their index is in the pod-index label). The state of a slot is that of its newest pod.
 
-Restarts are counted as `status.restarts` counts them (core/restarts.py): a container that was started again in place,
-and a pod that was made after one that had failed. A gang is restarted as a whole, so the job's count is each replica's.
+Restarts are counted as `status.restarts` counts them (core/restarts.py): a container that was restarted in place, and a
+pod that was created after a failed one. A gang is restarted as a whole, so each of its replicas has the job's count.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from trainyard.objects import (
 from trainyard.objects.labels import INDEX, OWNER, ROLE
 from trainyard.objects.values import replace
 
-ORDINAL = "apps.kubernetes.io/pod-index"  # the number of a StatefulSet's pod
+ORDINAL = "apps.kubernetes.io/pod-index"  # the label with the ordinal of a StatefulSet's pod
 
-# A container that waits for one of these will wait for ever: nobody else can put it right in a private cluster.
-# What it refers to may be on its way, so that is given some time.
+# A container that waits with one of the reasons in BLOCKED never starts: in a private cluster no other client can
+# correct the cause. An object that the pod refers to may still be created: wait PATIENCE seconds for it.
 PATIENCE = 10.0
 REFERENCE = "CreateContainerConfigError"
 MOUNT, CLAIM = "MountVolume.SetUp failed", "persistentvolumeclaim"
 ACCOUNT = "error looking up service account"
-PATIENTLY = (REFERENCE, MOUNT, CLAIM)  # how such a `blocked` begins
-STOPPED = frozenset({137, 143})  # what SIGTERM and SIGKILL leave of a pod that was told to go
+PATIENTLY = (REFERENCE, MOUNT, CLAIM)  # prefixes of Replica.blocked that PATIENCE applies to
+STOPPED = frozenset({137, 143})  # exit codes of containers that SIGKILL or SIGTERM ended
 BLOCKED = frozenset(
     {
         "ErrImagePull",
@@ -57,7 +57,7 @@ BLOCKED = frozenset(
 
 
 class Replica(msgspec.Struct, frozen=True):
-    """One pod, as a line of the table."""
+    """The displayed state of one pod: a row of the table. Times are in seconds since the epoch."""
 
     job: str  # the job's uid
     name: str  # role-index, or the pod's name where it has no slot
@@ -65,57 +65,41 @@ class Replica(msgspec.Struct, frozen=True):
     state: str
     uid: str = ""
     restarts: int = 0
-    failed: bool = False  # by itself: it was neither told to go nor disrupted
+    failed: bool = False  # phase Failed without a deletion or a disruption
     exit: str = ""
     born: float = 0.0
     started: float | None = None
     ended: float | None = None
-    blocked: str = ""  # why it will never start
-    due: float = 0.0  # when its node starts it again
+    blocked: str = ""  # the reason why it never starts; "" if it may start
+    due: float = 0.0  # the end of the restart back-off; 0.0 for none
 
 
 def replica(pod: Json) -> Replica:
-    """A pod, as a person sees it."""
+    """The displayed state of a pod."""
     labels = labels_of(pod)
     role, index = role_of(pod).lower(), index_of(pod)
-    fallback_name = labels.get("app") or name_of(pod)  # a pod beside the replicas: TensorBoard
+    fallback_name = labels.get("app") or name_of(pod)  # for a pod that is no replica: TensorBoard
     status = _as_dict(pod.get("status"))
-    container_statuses = [
-        container_status
-        for container_status in status.get("containerStatuses") or []
-        if isinstance(container_status, dict)
-    ]
-    init_statuses = [
-        container_status
-        for container_status in status.get("initContainerStatuses") or []
-        if isinstance(container_status, dict)
-    ]
-    terminated_states = [
-        _as_dict(_as_dict(container_status.get("state")).get("terminated")) for container_status in container_statuses
-    ]
-    end_times = [
-        end
-        for container_status in terminated_states
-        if (end := parse_time(container_status.get("finishedAt"))) is not None
-    ]
+    containers = [container for container in status.get("containerStatuses") or [] if isinstance(container, dict)]
+    inits = [container for container in status.get("initContainerStatuses") or [] if isinstance(container, dict)]
+    terminated_states = [_as_dict(_as_dict(container.get("state")).get("terminated")) for container in containers]
+    end_times = [end for state in terminated_states if (end := parse_time(state.get("finishedAt"))) is not None]
     has_ended = status.get("phase") in ("Succeeded", "Failed")
-    state = _state(pod, status, [*init_statuses, *container_statuses])
+    state = _state(pod, status, [*inits, *containers])
     return Replica(
         job=labels.get(OWNER, ""),
         name=f"{role}-{index}" if role and index else fallback_name,
         role=role or fallback_name,
         state=state,
         uid=uid_of(pod),
-        restarts=sum(int(container_status.get("restartCount") or 0) for container_status in container_statuses),
+        restarts=sum(int(container.get("restartCount") or 0) for container in containers),
         failed=status.get("phase") == "Failed" and state != "Stopped" and not _disrupted(status),
-        exit=_exit_text([container_status for container_status in terminated_states if container_status])
-        if has_ended
-        else "",
+        exit=_exit_text([terminated for terminated in terminated_states if terminated]) if has_ended else "",
         born=parse_time(_as_dict(pod.get("metadata")).get("creationTimestamp")) or 0.0,
         started=parse_time(status.get("startTime")),
         ended=max(end_times) if has_ended and end_times else None,
-        blocked=_missing_claim(status) or _blocked([*init_statuses, *container_statuses]),
-        due=max(map(_back_off_end, [*init_statuses, *container_statuses]), default=0.0),
+        blocked=_missing_claim(status) or _blocked([*inits, *containers]),
+        due=max(map(_back_off_end, [*inits, *containers]), default=0.0),
     )
 
 
@@ -154,7 +138,7 @@ def _exit_codes(containers: list[Json]) -> set[object]:
 
 
 def _exit_text(terminated_states: list[Json]) -> str:
-    """The exit code that counts: the first that is not 0, with its reason where that says more than the code."""
+    """The first exit code that is not 0, else the first; with its reason unless that is Error or Completed."""
     failed = next(
         (terminated for terminated in terminated_states if terminated.get("exitCode")),
         terminated_states[0] if terminated_states else {},
@@ -169,7 +153,7 @@ _BACK_OFF = re.compile(r"back-off (?:(\d+)m)?(\d+)s ")
 
 
 def _back_off_end(container: Json) -> float:
-    """When the back-off of a container is over: its message says how long it is, from the end of its last run."""
+    """The end of a container's CrashLoopBackOff: the end of its last run plus the duration in the waiting message."""
     waiting = _as_dict(_as_dict(container.get("state")).get("waiting"))
     last_end = parse_time(_as_dict(_as_dict(container.get("lastState")).get("terminated")).get("finishedAt"))
     match = _BACK_OFF.match(str(waiting.get("message") or "")) if waiting.get("reason") == "CrashLoopBackOff" else None
@@ -187,7 +171,7 @@ def _blocked(containers: list[Json]) -> str:
 
 
 def _missing_claim(status: Json) -> str:
-    """Why no node takes the pod, where that is a claim."""
+    """The reason why the pod is unschedulable, if that is a missing PersistentVolumeClaim; else ""."""
     scheduled = condition(status.get("conditions"), "PodScheduled") or {}
     missing = re.search(rf'{CLAIM} "([^"]+)" not found', str(scheduled.get("message") or ""))
     if scheduled.get("status") != "False" or not missing:
@@ -201,18 +185,18 @@ def _as_dict(value: Any) -> Json:
 
 
 def result(job: Json) -> str:
-    """Succeeded, Failed, or "" while the job goes on."""
+    """Succeeded, Failed, or "" while the job has not ended."""
     conditions = _as_dict(job.get("status")).get("conditions")
     return next((end for end in ("Succeeded", "Failed") if is_true(conditions, end)), "")
 
 
 def ended(kind: Kind, job: Json) -> str:
-    """As `result`, for a status that an operator before us has written, too."""
+    """As `result`, and also for a status that a legacy operator has written."""
     return result(job) or kind.legacy_outcome(_as_dict(job.get("status")))
 
 
 def word(job: Json) -> str:
-    """One word about a job: its end, or the condition that holds now."""
+    """The state of a job in one word: its result, or the type of a condition that is True."""
     conditions = _as_dict(job.get("status")).get("conditions")
     if end := result(job):
         return end
@@ -225,7 +209,7 @@ def word(job: Json) -> str:
 
 
 def why(job: Json) -> str:
-    """The message of the job's end, or of what holds it up."""
+    """The message of the True condition about the job's end, or about what blocks the job; "" for none."""
     conditions = _as_dict(job.get("status")).get("conditions")
     for condition_type in ("Succeeded", "Failed", "NameConflict", "Blocked", "Degraded"):
         job_condition = condition(conditions, condition_type)
@@ -236,13 +220,13 @@ def why(job: Json) -> str:
 
 @dataclass(slots=True)
 class Board:
-    """Everything seen so far. Pods that are gone stay on it: the final table speaks of them too."""
+    """All observed jobs and replicas. Deleted pods stay in it: the final table shows them, too."""
 
     jobs: dict[str, Json] = field(default_factory=dict)  # by uid
     replicas: dict[str, Replica] = field(default_factory=dict)  # by the pod's uid
-    deleted: set[str] = field(default_factory=set)  # uids of jobs that went before they ended
-    waiting: dict[str, float] = field(default_factory=dict)  # since when a pod waits for what it refers to
-    refused: dict[str, str] = field(default_factory=dict)  # why pods of an owner (by uid) cannot be made; see `waiting`
+    deleted: set[str] = field(default_factory=set)  # uids of jobs that were deleted before their end
+    waiting: dict[str, float] = field(default_factory=dict)  # time since which a pod or owner (by uid) lacks an object
+    refused: dict[str, str] = field(default_factory=dict)  # why no pod of an owner (by uid) can be created
 
     def see_job(self, job: Json, now: float = 0.0) -> None:
         self.jobs[uid_of(job)] = job
@@ -260,7 +244,7 @@ class Board:
             )
 
     def see_refusal(self, owner: str, name: str, message: str, now: float) -> None:
-        """A missing ServiceAccount may be on its way, as any other reference."""
+        """Records that pods cannot be created for lack of a ServiceAccount, which may still be created (PATIENCE)."""
         if (position := message.find(ACCOUNT)) >= 0:
             self.refused[owner] = f"{name}: {message[position:]}; add the ServiceAccount to the file"
             self.waiting.setdefault(owner, now)
@@ -281,7 +265,8 @@ class Board:
             self.waiting.pop(pod_replica.uid, None)
 
     def slots(self, job: str) -> list[Replica]:
-        """The replicas of a job, each by its newest pod, restarts of all its pods together, in order of name."""
+        """The replicas of a job (by uid), sorted by name: each in the state of its newest pod, with the restarts of all
+        its pods."""
         by_name: dict[str, list[Replica]] = {}
         for pod_replica in self.replicas.values():
             if pod_replica.job == job:
@@ -290,19 +275,19 @@ class Board:
         return [_newest_replica(by_name[name], job_object) for name in sorted(by_name, key=natural)]
 
     def restarts(self, job: str) -> int:
-        """Of the whole job: what its status says, or more where pods have shown more since."""
+        """The restarts of a job (by uid): the number in its status, or that of the observed pods if it is larger."""
         job_object = self.jobs.get(job, {})
         stored = _count(_as_dict(job_object.get("status")).get("restarts"))
         return stored if _is_gang(job_object) else max(stored, sum(slot.restarts for slot in self.slots(job)))
 
     def label(self, one: Replica) -> str:
-        """What stands before its log lines."""
+        """The prefix of a replica's log lines."""
         if len(self.jobs) < 2 or one.job not in self.jobs:
             return one.name
         return f"{name_of(self.jobs[one.job])}/{one.name}"
 
     def blocked(self, now: float) -> str:
-        """The first replica that will never start, and why."""
+        """The first replica that never starts, with the reason; "" if there is none."""
         for pod_replica in self.replicas.values():
             if pod_replica.blocked and now >= self.waiting.get(pod_replica.uid, now - PATIENCE) + PATIENCE:
                 return f"{self.label(pod_replica)}: {pod_replica.blocked}"
@@ -320,7 +305,9 @@ def _newest_replica(pods: list[Replica], job: Json) -> Replica:
     status = _as_dict(job.get("status"))
     if _is_gang(job):
         recreated, in_place = _count(status.get("restarts")), 0
-    for name, role in _as_dict(status.get("roles")).items():  # pods that are gone: known where the role is one replica
+    for name, role in _as_dict(
+        status.get("roles")
+    ).items():  # deleted pods: attributable only if the role has one replica
         if name.lower() == last.role and _as_dict(role).get("replicas") == 1:
             recreated = max(recreated, _count(_as_dict(role).get("failures")) - last.failed)
     return replace(last, restarts=in_place + recreated)
@@ -348,7 +335,7 @@ def clock(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """12s, 3m, 5h, 4d: one unit is enough for a person."""
+    """A duration rounded down to one unit: 12s, 3m, 5h, 4d."""
     for limit, unit, size in ((120, "s", 1), (7200, "m", 60), (172800, "h", 3600)):
         if seconds < limit:
             return f"{max(0, int(seconds)) // size}{unit}"
@@ -356,13 +343,13 @@ def age(seconds: float) -> str:
 
 
 def since(stamp: object, now: float) -> str:
-    """How long ago that was; "" for what is no time."""
+    """The age of an RFC 3339 time; "" for a value that is no time."""
     timestamp = parse_time(stamp)
     return "" if timestamp is None else age(now - timestamp)
 
 
 def tally(slots: list[Replica]) -> str:
-    """worker: 2 Running, 1 Pending · ps: 1 Running."""
+    """The numbers of replicas by role and state: worker: 2 Running, 1 Pending · ps: 1 Running."""
     texts = []
     for role in dict.fromkeys(slot.role for slot in slots):
         states: dict[str, int] = {}
@@ -374,7 +361,7 @@ def tally(slots: list[Replica]) -> str:
 
 
 def peers(job: Json, slots: list[Replica]) -> str:
-    """waiting for peers: 1 of 2. Some replicas of a rendezvous run, and begin when enough of them do."""
+    """The text "waiting for peers: 1 of 2" if fewer replicas run than the rendezvous needs; else ""."""
     spec = _as_dict(job.get("spec"))
     min_replicas = spec.get("minReplicas", len(slots) if "rdzvEndpoint" in spec else None)
     if not isinstance(min_replicas, int) or isinstance(min_replicas, bool) or result(job):
@@ -384,10 +371,10 @@ def peers(job: Json, slots: list[Replica]) -> str:
 
 
 def progress(board: Board, elapsed: float | None, now: float = 0.0) -> str:
-    """One line: each job's word, how many replicas of each role are in which state, what is waited for, restarts,
-    elapsed time.
+    """The progress line: elapsed time, and for each job its state, its replicas by role and state, missing peers, the
+    next restart, and the number of restarts.
 
-    Without the time (None) it changes only when something happened.
+    elapsed: in seconds; with None the line has no times and changes only with the state of a job or replica.
     """
     parts = [] if elapsed is None else [clock(elapsed)]
     for uid, job in board.jobs.items():
@@ -409,7 +396,7 @@ def table(
     colour: bool = False,
     why_too: bool = True,
 ) -> list[str]:
-    """The final table: a line per replica, then a line per job. `cut_short` says why jobs did not come to their end."""
+    """The final table: a line per replica, then a line per job. `cut_short`: why the jobs were ended early, or ""."""
     rows = [["JOB", "REPLICA", "STATE", "RESTARTS", "EXIT", "TIME"]]
     for uid, job in board.jobs.items():
         for slot in board.slots(uid):
@@ -421,7 +408,7 @@ def table(
 
 
 def verdict(job: Json, now: float, cut_short: str = "", colour: bool = False, why_too: bool = True) -> str:
-    """One sentence on how a job ended. Its reason is left out where more is said of that afterwards."""
+    """One line about a job's end. `why_too`: with the message of its condition, also if the job has not succeeded."""
     status = _as_dict(job.get("status"))
     start = parse_time(status.get("startTime")) or parse_time(_as_dict(job.get("metadata")).get("creationTimestamp"))
     end = parse_time(status.get("completionTime")) or now

@@ -1,4 +1,4 @@
-"""`trainyard why JOB`: in plain words why it does not run, why it failed, or that all is well."""
+"""`trainyard why JOB`: print why a job does not run or why it failed, or that it runs without a problem."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def _why(here: Here, job: str, form: str) -> None:
 
 
 def _from_history(job: str, namespace: str, form: str) -> bool:
-    """False when the history has no such job, or not enough of it."""
+    """Prints the findings about a job in the history. False when the history has no such job or no readable record."""
     from trainyard.cli.history_logs import last_record
     from trainyard.cli.kept import facts_of, findings_of
 
@@ -78,7 +78,7 @@ def _print(facts: Facts, findings: list[Finding], form: str) -> None:
 
 
 async def explained(here: Here, found: Found, job: Json, most: int = 5) -> list[str]:
-    """The same for those who have the job already: `run` and `submit`."""
+    """The findings about a job as lines, at most `most` lines of evidence each: for commands that have read the job."""
     from trainyard.cli import diagnosis
     from trainyard.cli.evidence import gather
     from trainyard.cli.jobs import Found

@@ -1,7 +1,7 @@
-"""The folder in which the programs of a manifest run on this machine: that of the manifest.
+"""The working directory of a manifest's programs on this machine: the folder of the manifest.
 
-It is written as an annotation on jobs and pods that go to a local cluster; the node there reads it (docs/images.md).
-An annotation that is there already stays."""
+It is an annotation on jobs and pods for a local cluster, read by the cluster's node (docs/images.md). An existing
+annotation is not changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WITH_POD_TEMPLATE = frozenset({"Job", "Deployment", "StatefulSet"})
 
 
 def annotate(document: Document, is_job: bool) -> None:
-    """Add the annotation to a job of our kinds, to a Pod, or to the pod template of a built-in workload."""
+    """Adds the annotation to a Trainyard job, to a Pod, or to the pod template of a built-in workload."""
     folder = manifest_folder(document.source)
     kind = document.obj["kind"]
     if folder and (is_job or kind == "Pod"):
@@ -28,7 +28,7 @@ def annotate(document: Document, is_job: bool) -> None:
 
 
 def set_annotation(obj: Json, folder: str) -> None:
-    """What is malformed is passed on as it is: the API server says so."""
+    """Adds the annotation to an object. A malformed object is not changed: the API server refuses it."""
     meta = obj.get("metadata")
     if meta is None:
         meta = obj["metadata"] = {}
@@ -42,12 +42,12 @@ def set_annotation(obj: Json, folder: str) -> None:
 
 
 def manifest_folder(source: str) -> str:
-    """The absolute folder of a manifest. Standard input and pipes have none: the current folder then."""
+    """The absolute path of a manifest's folder; for standard input and pipes, the current working directory."""
     return os.path.abspath(os.path.dirname(source)) if os.path.isfile(source) else current()
 
 
 def current() -> str:
-    """The current folder, "" when it has been deleted."""
+    """The current working directory; "" when it has been deleted."""
     try:
         return os.getcwd()
     except FileNotFoundError:

@@ -76,7 +76,7 @@ class Screen:
 
     def log(self, prefix: str, line: bytes) -> None:
         """One line of a replica's output, without the line end. For a terminal all escape sequences but colours are
-        removed; to a file or a pipe the bytes are written unchanged, as `kubectl logs` and `cat` do, for programs."""
+        escaped; to a file or a pipe the bytes are written unchanged, as `kubectl logs` and `cat` do, for programs."""
         self.recent.append((prefix, line.decode("utf-8", "replace").rstrip()))
         if self._logs_on_terminal:
             line = printable_output(line)

@@ -12,7 +12,10 @@ def start() -> None:
     # Imports and a start make about 100,000 objects that stay. To look through them after each 700 new ones, as Python
     # does by default, costs a seventh of the processor time of `trainyard run` of a small script.
     gc.set_threshold(100_000, 20, 20)
-    from trainyard.cli import main
+    try:
+        from trainyard.cli import main
+    except KeyboardInterrupt:  # nothing has been started yet
+        os._exit(130)
 
     try:
         main(prog_name="trainyard")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -101,3 +103,20 @@ async def test_the_rules_of_our_kinds_start_no_process(tmp_path: Path, monkeypat
         await cluster.api.patch(TFJOB.gvk, "default", "a", {"spec": {"suspend": True}})
         await cluster.api.patch(TFJOB.gvk, "default", "a", {"status": {"ready": "0/1"}}, "status")
     assert asked == []
+
+
+def test_an_early_start_that_no_cluster_takes_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
+    with EarlyStart("shared") as early:
+        pid, folder = early.helper.pid, early.helper.log.parent
+        assert folder.is_dir()
+    assert not folder.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_ctrl_c_while_the_program_is_loaded_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt")  # as Ctrl-C does to the import that it meets
+    path = f"{tmp_path}:{Path(__file__).parents[2] / 'src'}"
+    argv = [sys.executable, "-m", "trainyard", "run", "train.py"]
+    ended = subprocess.run(argv, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

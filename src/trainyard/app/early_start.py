@@ -12,7 +12,8 @@ from trainyard.node.helper_process import HelperProcess
 
 
 class EarlyStart:
-    """Use `with`: parts that no cluster has taken are ended and removed. `network` is auto, namespace or shared."""
+    """Use `with`: the processes are ended, and the folder is removed if no cluster has taken it. `network` is auto,
+    namespace or shared."""
 
     def __init__(self, network: str) -> None:
         """Raises OSError when the folder cannot be made, or a process cannot be started."""
@@ -21,8 +22,8 @@ class EarlyStart:
             self._folder: PrivateFolder | None = PrivateFolder()
             stack.callback(self._close_folder)
             log = self._folder.path / "hub.log"
-            self._helper: HelperProcess | None = HelperProcess("namespace" if network == "auto" else network, log)
-            stack.callback(self._close_helper)
+            self.helper = HelperProcess("namespace" if network == "auto" else network, log)
+            stack.callback(self.helper.close)
             self._stack = stack.pop_all()
 
     def __enter__(self) -> EarlyStart:
@@ -38,15 +39,6 @@ class EarlyStart:
         folder, self._folder = self._folder, None
         return folder or PrivateFolder()
 
-    def take_helper(self) -> HelperProcess | None:
-        """The helper process; the caller closes it. None when it was taken already."""
-        helper, self._helper = self._helper, None
-        return helper
-
     def _close_folder(self) -> None:
         if self._folder is not None:
             self._folder.close()
-
-    def _close_helper(self) -> None:
-        if self._helper is not None:
-            self._helper.close()

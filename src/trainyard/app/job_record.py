@@ -8,7 +8,6 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 from collections.abc import Iterable
@@ -44,7 +43,6 @@ from trainyard.objects import (
     labels_of,
     name_of,
     namespace_of,
-    parse_time,
     uid_of,
 )
 from trainyard.objects.labels import ROLE
@@ -365,14 +363,6 @@ def event_entry(event: Json) -> Json:
         "source": str(_dict(event.get("source")).get("component") or event.get("reportingComponent") or ""),
         "uid": uid_of(event),
     }
-
-
-def duration(data: Json, now: float) -> float | None:
-    """Seconds from the start to the end, or to `now`; None without a start time."""
-    with contextlib.suppress(TypeError):
-        start = parse_time(data.get("started")) or parse_time(data.get("created"))
-        return None if start is None else max(0.0, (parse_time(data.get("ended")) or now) - start)
-    return None
 
 
 def _dict(value: Any) -> Json:

@@ -22,7 +22,6 @@ from trainyard.objects import Json, parse_time
 from trainyard.objects.log_files import disk_size
 
 _SHOWN_EVENTS = 20
-_NARROW = 12  # characters that a job's name keeps
 
 
 def job_names(context: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:

@@ -265,13 +265,10 @@ class Node:
         return sandbox, network
 
     def _helper_process(self, mode: str) -> HelperProcess:
-        """The helper process that was passed to the node, if it is for this network, else a new one. Raises OSError."""
+        """The helper process that was passed to the node, which is for the first network it tries; later a new one.
+        Raises OSError."""
         helper, self._early_helper = self._early_helper, None
-        if helper is not None and helper.mode == mode:
-            return helper
-        if helper is not None:
-            helper.close()
-        return HelperProcess(mode, self._state / "hub.log")
+        return helper or HelperProcess(mode, self._state / "hub.log")
 
     def _on_helper_lost(self) -> None:
         """The helper process was killed, and with it all containers: start another one."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainyard.app.kubeconfig import ClusterAccess, KubeconfigError, find_cluster
+from trainyard.app.kubeconfig import KubeconfigError, find_cluster
 from trainyard.cli import options
 from trainyard.cli.codes import BAD, CANNOT, FAILED, SUCCEEDED
 from trainyard.cli.layout import note
@@ -55,8 +55,7 @@ def node(**params: Any) -> None:
     """
     logging.basicConfig(level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())
     try:
-        access, join_arguments = _parse_options(params)
-        code = asyncio.run(_serve(access, join_arguments))
+        code = asyncio.run(_serve(params))
     except ManifestError as error:
         for problem in error.problems:
             note(str(problem))
@@ -70,9 +69,9 @@ def node(**params: Any) -> None:
     sys.exit(code)
 
 
-def _parse_options(params: dict[str, Any]) -> tuple[ClusterAccess, dict[str, Any]]:
-    """The cluster, and the other arguments of JoinOptions. Raises ManifestError for invalid options."""
-    from trainyard.app.joining import API_SERVERS, host_name
+def _parse_options(params: dict[str, Any], folder: Path) -> JoinOptions:
+    """The options of a node with this private folder. Raises ManifestError for invalid ones."""
+    from trainyard.app.joining import API_SERVERS, JoinOptions, host_name
 
     if not params["kubeconfig"] and not os.environ.get("KUBECONFIG"):
         raise ManifestError([Problem("--kubeconfig", "name the kubeconfig of the cluster to join, or set $KUBECONFIG")])
@@ -83,21 +82,22 @@ def _parse_options(params: dict[str, Any]) -> tuple[ClusterAccess, dict[str, Any
     if bool(params["certificate"]) != bool(params["key"]):
         raise ManifestError([Problem("--tls-cert-file", "and --tls-private-key-file are given together")])
     client_ca = options.path(params["client_ca_file"])
-    join_arguments = {
-        "name": name,
-        "network": params["network"],
-        "images": tuple(map(Path, params["images"])),
-        "cache": options.path(params["cache"]),
-        "python": options.interpreter(params["python"]),
-        "mounts": dict(map(options.claim, params["mounts"])),
-        "extra_resources": dict(map(_resource, params["capacity"])),
-        "taints": tuple(map(_taint, params["taints"])),
-        "client_ca": client_ca.read_bytes() if client_ca else b"",
-        "client_names": params["callers"] or API_SERVERS,
-        "serving_certificate": (Path(params["certificate"]), Path(params["key"])) if params["certificate"] else None,
-        "say": note,
-    }
-    return find_cluster(params["kubeconfig"], params["context"]), join_arguments
+    return JoinOptions(
+        name=name,
+        state=folder,
+        network=params["network"],
+        images=tuple(map(Path, params["images"])),
+        cache=options.path(params["cache"]),
+        python=options.interpreter(params["python"]),
+        mounts=dict(map(options.claim, params["mounts"])),
+        extra_resources=dict(map(_resource, params["capacity"])),
+        taints=tuple(map(_taint, params["taints"])),
+        client_ca=client_ca.read_bytes() if client_ca else b"",
+        client_names=params["callers"] or API_SERVERS,
+        serving_certificate=(Path(params["certificate"]), Path(params["key"])) if params["certificate"] else None,
+        say=note,
+        access=find_cluster(params["kubeconfig"], params["context"]),  # read last: the options are checked first
+    )
 
 
 def _resource(text: str) -> tuple[str, str]:
@@ -113,13 +113,13 @@ def _taint(text: str) -> Json:
     return {name: value for name, value in match.groupdict().items() if value is not None}
 
 
-async def _serve(access: ClusterAccess, join_arguments: dict[str, Any]) -> int:
+async def _serve(params: dict[str, Any]) -> int:
     from trainyard.app.folder import PrivateFolder
-    from trainyard.app.joining import JoinedNode, JoinOptions
+    from trainyard.app.joining import JoinedNode
 
     folder = PrivateFolder()
     try:
-        join_options = JoinOptions(access=access, state=folder.path, **join_arguments)
+        join_options = _parse_options(params, folder.path)
         return await _run_node(JoinedNode(join_options), join_options)
     finally:
         folder.close()

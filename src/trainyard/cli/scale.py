@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +10,9 @@ from trainyard.cli import options
 from trainyard.cli.codes import BAD
 from trainyard.cli.completion import job_names
 from trainyard.cli.speaking import Here, Said, out, speak
+
+if TYPE_CHECKING:
+    from trainyard.cli.jobs import Found
 
 
 @click.command()
@@ -41,7 +44,7 @@ async def _scale(here: Here, job: str, size: str) -> None:
     out(f"{info.word} scaled from {(current.get('spec') or {}).get('replicas', 0)} to {int(number)}")
 
 
-def _check_scalable(info: Any, role: str) -> None:
+def _check_scalable(info: Found, role: str) -> None:
     """Raises Said if a running job of this kind, or this role, cannot be scaled."""
     from trainyard.core import Config, parse_job
 

@@ -1,0 +1,40 @@
+"""What a kind may reword, the reasons and messages of its conditions, decides nothing."""
+
+from __future__ import annotations
+
+from trainyard.core import Kind
+from trainyard.kinds import TFJOB
+from trainyard.objects import condition
+from trainyard.objects.values import replace
+from trainyard.testing.builders import replicas, tfjob
+from trainyard.testing.life import begun
+
+
+def reworded() -> Kind:
+    """A TfJob that renames the reason of every condition, as the kinds of kubeflow.org/v1 do."""
+    messages = replace(
+        TFJOB.messages, condition_message=lambda job, update, replicas: update._replace(reason=f"TfJob{update.type}")
+    )
+    return replace(TFJOB, messages=messages)
+
+
+def test_what_still_runs_is_stopped_after_a_crash_although_the_reason_of_failed_is_reworded() -> None:
+    """Found by the issue: the clean-up looked for DeadlineExceeded in the condition, and left everything running."""
+    life = begun(reworded(), tfjob(replicas("MASTER"), replicas("WORKER"), activeDeadlineSeconds=30))
+    life.run()
+    life.settle()
+    life.now += 60
+    life.job = {**life.job, "status": life.look().status}  # the operator is killed before it sends the deletes
+    failed = condition(life.job["status"]["conditions"], "Failed")
+    assert failed and failed["reason"] == "TfJobFailed"
+    assert {delete.name for delete in life.look().deletes} == {"master-76no-0", "worker-76no-0"}
+
+
+def test_a_job_has_run_although_its_running_condition_is_gone() -> None:
+    life = begun(reworded(), tfjob(replicas("MASTER")))
+    life.run()
+    life.settle()
+    status = life.job["status"]
+    rest = [entry for entry in status["conditions"] if entry["type"] != "Running"]
+    life.job = {**life.job, "status": {**status, "conditions": rest}}
+    assert life.look().status["hasRun"] is True

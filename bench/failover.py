@@ -40,7 +40,7 @@ class Operators:
         self._folder = folder
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._lives = 0
-        install = Install(namespace="default", kinds=kinds.EACH)
+        install = Install(namespace="default", kinds=kinds.KINDS)
         items = [*(kinds.crd(kind) for kind in kinds.ALL), *access(install)]
         listed = encode({"apiVersion": "v1", "kind": "List", "items": items}).decode()
         plane.kubectl("apply", "--server-side", "-f", "-", stdin=listed)

@@ -18,7 +18,7 @@ from daemon_values import at_home
 
 from trainyard.app.state import CA, CHAIN, KEY, ClusterState
 from trainyard.app.state_check import FACTS, encode_facts
-from trainyard.objects import Key
+from trainyard.objects import NamespacedName
 from trainyard.server import DiskError, DiskLog
 from trainyard.server.store import Record
 
@@ -36,7 +36,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     state = ClusterState(folder, print)
     for number in range(20):
         record = Record(number + 1, b'{"a": "%d"}' % number, {}, {})
-        state.log.append(STORE, Key("default", f"m{number}"), record, 0)
+        state.log.append(STORE, NamespacedName("default", f"m{number}"), record, 0)
     state.certified()
     state.save_port(4444)
     (folder / "node" / "claims").mkdir()
@@ -148,7 +148,7 @@ def test_a_bit_that_flipped_in_the_log_is_seen_or_changes_no_object(state: Path)
 
 def test_the_last_writes_of_a_cluster_that_was_killed_are_missed(state: Path, tmp_path: Path) -> None:
     log = DiskLog(state / "log")
-    log.append(STORE, Key("default", "last"), Record(21, b"{}", {}, {}), 0)
+    log.append(STORE, NamespacedName("default", "last"), Record(21, b"{}", {}, {}), 0)
     killed = shutil.copytree(state, tmp_path / "killed")  # as it lies while the cluster runs
     log.close()
     assert len(objects(shutil.copytree(killed, tmp_path / "again"))) == 21

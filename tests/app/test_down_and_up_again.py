@@ -20,7 +20,7 @@ from daemon_values import PATIENCE, Home, at_home, ends, kill
 
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.client import Api, ApiError
-from trainyard.objects import GVK, Json, condition
+from trainyard.objects import GVK, Json, find_condition
 from trainyard.objects.resources import JOB, POD
 from trainyard.server.disk import FORMAT, NAME
 
@@ -139,7 +139,7 @@ def test_jobs_and_logs_survive_down_up_and_a_killed_daemon(tmp_path: Path) -> No
         assert (state["exitCode"], state["reason"]) == (137, "ContainerStatusUnknown")
         assert log_of(home, "always", previous=True) == "hello\n"
         never = pod_of(home, "never", lambda status: status.get("phase") == "Failed")
-        assert condition(never["status"]["conditions"], "DisruptionTarget")
+        assert find_condition(never["status"]["conditions"], "DisruptionTarget")
         assert log_of(home, "never") == "hello\n" and log_of(home, "done") == "I was here\n"
         home.until("Succeeded", "get")
         home.until("epoch 2", "logs", "mnist")
@@ -171,7 +171,7 @@ def test_a_batch_job_that_restarts_on_failure_goes_on_in_its_pod(tmp_path: Path)
     }
 
     def complete(job: Json) -> bool:
-        return condition((job.get("status") or {}).get("conditions"), "Complete") is not None
+        return find_condition((job.get("status") or {}).get("conditions"), "Complete") is not None
 
     async def pods(api: Api) -> list[Json]:
         return list((await api.list(POD, "default"))["items"])

@@ -15,7 +15,7 @@ from trainyard.app.catalogues import catalogues
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.client import Api, ApiError
 from trainyard.node import NodeError
-from trainyard.objects import GVK, Json, is_true
+from trainyard.objects import GVK, Json, is_condition_true
 from trainyard.objects.resources import CONFIG_MAP, POD
 
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
@@ -53,7 +53,7 @@ async def test_a_job_succeeds_and_nothing_stays(tmp_path: Path) -> None:
             listed = await cluster.api.list(TFJOB, "default")
             async for _ in cluster.api.watch(TFJOB, "default", listed["metadata"]["resourceVersion"]):
                 job = await cluster.api.get(TFJOB, "default", "a")
-                if is_true(job.get("status", {}).get("conditions"), "Succeeded"):
+                if is_condition_true(job.get("status", {}).get("conditions"), "Succeeded"):
                     break
         assert cluster.folder.stat().st_mode & 0o777 == 0o700
     assert left_in(tmp_path) == set()

@@ -48,7 +48,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 def options(site: Site, **more: Any) -> OperatorOptions:
     access = find_cluster(site.env, folder=site.folder)
-    words: dict[str, Any] = {"kinds": parse_kinds("tfjob"), "config": Config(files=shipped_files()), **more}
+    words: dict[str, Any] = {"kinds": parse_kinds("tfjob"), "config": Config(program_files=shipped_files()), **more}
     return OperatorOptions(access, **words)
 
 
@@ -387,9 +387,9 @@ def test_what_is_no_domain_is_refused_with_the_option() -> None:
 
 
 def test_the_domain_stays_when_the_administrators_config_is_read_again() -> None:
-    options = OperatorOptions(ClusterAccess("https://a"), kinds.EACH, Config(), domain="corp.example", node_lost=5.0)
+    options = OperatorOptions(ClusterAccess("https://a"), kinds.KINDS, Config(), domain="corp.example", node_lost=5.0)
     again = options.configured(Config(accelerators={"a": {}}))
-    assert (again.cluster_domain, again.node_lost, again.accelerators) == ("corp.example", 5.0, {"a": {}})
+    assert (again.cluster_domain, again.node_lost_timeout, again.accelerators) == ("corp.example", 5.0, {"a": {}})
 
 
 @pytest.mark.parametrize("text", ["8080", "localhost", ":x", ":70000"])

@@ -19,7 +19,7 @@ from typing import Any
 
 from trainyard import kinds
 from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.objects import GVK, Json, decode, is_true, name_of
+from trainyard.objects import GVK, Json, decode, is_condition_true, name_of
 from trainyard.objects.resources import POD, SERVICE
 
 TFJOB: GVK = kinds.TFJOB.gvk
@@ -95,9 +95,9 @@ async def run_jobs(cluster: LocalCluster, names: list[str]) -> None:
         async for line in cluster.api.watch(TFJOB, "default", revision):
             obj = decode(line)["object"]
             conditions = (obj.get("status") or {}).get("conditions")
-            if is_true(conditions, "Succeeded") and name_of(obj) in ended:
+            if is_condition_true(conditions, "Succeeded") and name_of(obj) in ended:
                 ended[name_of(obj)].set()
-            elif is_true(conditions, "Failed"):
+            elif is_condition_true(conditions, "Failed"):
                 print(f"{name_of(obj)} failed: {conditions}", file=sys.stderr)
 
     async def run(name: str) -> None:

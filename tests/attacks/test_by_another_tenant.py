@@ -14,7 +14,7 @@ import pytest
 
 from trainyard import kinds
 from trainyard.client import Invalid
-from trainyard.core import Kind, Refusal, child_of
+from trainyard.core import Kind, Refusal, decode_child
 from trainyard.core.job import OwnedObjects
 from trainyard.core.model import Ref
 from trainyard.objects import GVK, Json, name_of
@@ -108,7 +108,7 @@ def test_labels_of_a_job_that_name_another_job_change_nothing(kind: Kind) -> Non
 )
 def test_what_only_bears_our_label_is_no_child(owners: list[Json]) -> None:
     meta = {"name": "a", "uid": "a", "labels": {OWNER: "job"}, "ownerReferences": owners}
-    family = OwnedObjects.of("job", (child_of({"kind": "Job", "metadata": meta}),))
+    family = OwnedObjects.of("job", (decode_child({"kind": "Job", "metadata": meta}),))
     assert not family.by_ref
 
 

@@ -11,7 +11,7 @@ from soak import AT_ONCE, grown, run_jobs, until_given_back
 
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.node.shared import Ports
-from trainyard.objects import Key
+from trainyard.objects import NamespacedName
 
 
 @pytest.mark.parametrize("network", ["namespace", "shared"])
@@ -26,7 +26,7 @@ async def test_jobs_leave_no_port_address_socket_file_thread_or_task(network: st
 
 
 def test_a_port_is_free_when_its_last_holder_has_released_it() -> None:
-    ports, service = Ports(), Key("default", "web")
+    ports, service = Ports(), NamespacedName("default", "web")
     port = ports.of("default", "web", 80, service)
     assert port == ports.of("default", "web", 80, "uid-1") == ports.of("default", "web", 80, "uid-2")
     ports.of("default", "other", 80, "uid-1")

@@ -33,7 +33,18 @@ from trainyard.controller_runtime.controller import Controller, enqueue_object
 from trainyard.controller_runtime.reflector import WatchTarget
 from trainyard.core import Config
 from trainyard.kinds import ELASTICJOB, TFJOB
-from trainyard.objects import GVK, Json, Key, condition, encode, format_time, is_true, labels_of, name_of, uid_of
+from trainyard.objects import (
+    GVK,
+    Json,
+    NamespacedName,
+    encode,
+    find_condition,
+    format_time,
+    is_condition_true,
+    labels_of,
+    name_of,
+    uid_of,
+)
 from trainyard.objects.labels import OWNER, ROLE
 from trainyard.objects.resources import JOB, POD
 from trainyard.testing import operators
@@ -87,7 +98,7 @@ def apply(plane: ControlPlane, *items: Json) -> str:
 
 
 def options(account: Account, kinds: str = "all", config: Config | None = None, **more: Any) -> OperatorOptions:
-    config = config or Config(files=shipped_files())
+    config = config or Config(program_files=shipped_files())
     return OperatorOptions(
         read_kubeconfig([account.kubeconfig]), parse_kinds(kinds), config, namespace=account.namespace, **more
     )
@@ -157,15 +168,15 @@ class Kubelet:
     def __init__(self, api: Api, namespace: str) -> None:
         self.ends: dict[tuple[str, str], int] = {}  # uid of a job ("": all), role -> exit code of its pods from now on
         self._api = api
-        self.loop: Controller[Key] = Controller(api, self._reconcile, workers=4)
+        self.loop: Controller[NamespacedName] = Controller(api, self._reconcile, workers=4)
         self.pods = self.loop.watch(WatchTarget(POD, namespace), enqueue_object)
 
     def end(self, role: str, code: int = 0, job: str = "") -> None:
         self.ends[job, role] = code
         for pod in self.pods:
-            self.loop.queue.add(Key(pod["metadata"]["namespace"], name_of(pod)))
+            self.loop.queue.add(NamespacedName(pod["metadata"]["namespace"], name_of(pod)))
 
-    async def _reconcile(self, key: Key) -> float | None:
+    async def _reconcile(self, key: NamespacedName) -> float | None:
         pod = self.pods.get(key)
         if pod is None or pod["metadata"].get("deletionTimestamp"):
             return None
@@ -173,7 +184,7 @@ class Kubelet:
             await self._advance(pod, key)
         return None
 
-    async def _advance(self, pod: Json, key: Key) -> None:
+    async def _advance(self, pod: Json, key: NamespacedName) -> None:
         labels, phase = labels_of(pod), pod["status"].get("phase", "Pending")
         role = labels.get(ROLE, "").upper()
         code = self.ends.get((labels.get(OWNER, ""), role), self.ends.get(("", role)))
@@ -184,7 +195,7 @@ class Kubelet:
             end = {"exitCode": code, "startedAt": at, "finishedAt": at, "reason": "Error" if code else "Completed"}
             await self._say(pod, key, "Failed" if code else "Succeeded", {"terminated": end})
 
-    async def _say(self, pod: Json, key: Key, phase: str, state: Json) -> None:
+    async def _say(self, pod: Json, key: NamespacedName, phase: str, state: Json) -> None:
         named = [container["name"] for container in pod["spec"]["containers"]]
         runs = "True" if phase == "Running" else "False"
         status = {
@@ -240,8 +251,8 @@ class Story:
 
     async def condition(self, kind: str, job: Json, seconds: float = PATIENCE) -> Json:
         """Until that condition of the job is true; the condition."""
-        found = await self.until(lambda one: is_true(conditions(one), kind), job, seconds)
-        return condition(conditions(found), kind) or {}
+        found = await self.until(lambda one: is_condition_true(conditions(one), kind), job, seconds)
+        return find_condition(conditions(found), kind) or {}
 
     async def running(self, job: Json, **roles: int) -> Json:
         """Until so many replicas of each role run, as the job's status says."""
@@ -325,7 +336,7 @@ def conditions(job: Json) -> list[Json]:
 
 
 def holds(job: Json, kind: str) -> bool:
-    return is_true(conditions(job), kind)
+    return is_condition_true(conditions(job), kind)
 
 
 def tally(job: Json) -> dict[str, int]:

@@ -14,7 +14,7 @@ from typing import Any
 from trainyard.app.joining import JoinedNode, JoinOptions
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.client import Api, NotFound
-from trainyard.objects import GVK, Json, condition, decode, encode
+from trainyard.objects import GVK, Json, decode, encode, find_condition
 from trainyard.objects.resources import NODE, POD
 from trainyard.testing.control_plane import ControlPlane
 
@@ -110,7 +110,7 @@ class Joined:
 
 def said(obj: Json, kind: str) -> str:
     """What a condition of the object says."""
-    return str((condition((obj.get("status") or {}).get("conditions"), kind) or {}).get("status"))
+    return str((find_condition((obj.get("status") or {}).get("conditions"), kind) or {}).get("status"))
 
 
 def options(plane: ControlPlane, name: str, state: Path, **words: Any) -> JoinOptions:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from trainyard import kinds
 from trainyard.app.config import shipped_files
 from trainyard.core import Config, Kind
-from trainyard.objects import Json, is_true, labels_of, name_of
+from trainyard.objects import Json, is_condition_true, labels_of, name_of
 from trainyard.operator import Operator
 from trainyard.testing.control_plane import ControlPlane
 
@@ -21,7 +21,7 @@ SECONDS = 90.0
 async def operated(plane: ControlPlane) -> AsyncIterator[None]:
     """Our operator, for all kinds and namespaces."""
     async with plane.api() as api:
-        operator = Operator(api, kinds.ALL, Config(files=shipped_files()))
+        operator = Operator(api, kinds.ALL, Config(program_files=shipped_files()))
         await operator.start()
         try:
             yield
@@ -40,8 +40,8 @@ async def succeeds(plane: ControlPlane, kind: Kind, namespace: str, name: str) -
     def step() -> Json | None:
         _, job = plane.ask("GET", path_of(kind, namespace, name))
         conditions = (job.get("status") or {}).get("conditions") or []
-        assert not is_true(conditions, "Failed"), conditions
-        if is_true(conditions, "Succeeded"):
+        assert not is_condition_true(conditions, "Failed"), conditions
+        if is_condition_true(conditions, "Succeeded"):
             return job
         for pod in plane.ask("GET", pods)[1]["items"]:
             forever = any(owner["kind"] == "StatefulSet" for owner in pod["metadata"].get("ownerReferences") or ())
@@ -83,7 +83,7 @@ def children(plane: ControlPlane, namespace: str, job: Json) -> list[str]:
         _, listed = plane.ask("GET", f"/{path}")
         for one in listed["resources"]:
             if (
-                one["kind"] not in {gvk.kind for kind in kinds.EACH for gvk in kind.child_resources}
+                one["kind"] not in {gvk.kind for kind in kinds.KINDS for gvk in kind.child_resources}
                 or "/" in one["name"]
             ):
                 continue

@@ -26,7 +26,7 @@ from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install, access
 from trainyard.client import Api, Forbidden, NotFound, Request
 from trainyard.core import Config, Kind
-from trainyard.objects import GVK, Json, encode, is_true, name_of
+from trainyard.objects import GVK, Json, encode, is_condition_true, name_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import POD, ROLE
 from trainyard.operator import Operator
@@ -40,7 +40,7 @@ EVENT = "events"
 
 
 def installation(namespace: str) -> Install:
-    return Install(namespace=namespace, kinds=kinds.EACH, namespaced=True)
+    return Install(namespace=namespace, kinds=kinds.KINDS, namespaced=True)
 
 
 async def account(plane: ControlPlane, namespace: str) -> tuple[str, str]:
@@ -83,7 +83,7 @@ class Served:
         self.sent: list[Request] = []
         self.metrics = Metrics(kinds.ALL, lambda: True)
         api.on_response = self._observed
-        self.operator = Operator(api, kinds.ALL, Config(files=shipped_files()), namespace, self.clock)
+        self.operator = Operator(api, kinds.ALL, Config(program_files=shipped_files()), namespace, self.clock)
         self.metrics.observe_operator(self.operator)
 
     def _observed(self, request: Request, code: int, seconds: float) -> None:
@@ -193,7 +193,7 @@ async def until(api: Api, kind: Kind, namespace: str, name: str, true: Callable[
 
 
 def has(condition: str) -> Callable[[Json], object]:
-    return lambda job: is_true((job.get("status") or {}).get("conditions"), condition)
+    return lambda job: is_condition_true((job.get("status") or {}).get("conditions"), condition)
 
 
 async def children(api: Api, kind: Kind, namespace: str, uid: str) -> list[Json]:

@@ -21,7 +21,7 @@ from real_operator import Served, bare, children, has, listed, serving, together
 from trainyard import kinds
 from trainyard.client import Api, Conflict
 from trainyard.core import Kind
-from trainyard.objects import Json, condition, encode, name_of, uid_of
+from trainyard.objects import Json, encode, find_condition, name_of, uid_of
 from trainyard.objects.resources import POD
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_fixtures import create_namespace
@@ -113,7 +113,7 @@ async def amiss(api: Api, row: Row, job: Json) -> str:
     status = job.get("status") or {}
     if row.what in THEIRS:
         return f"{row.what}: has a status" if status else ""
-    failed = condition(status.get("conditions"), "Failed")
+    failed = find_condition(status.get("conditions"), "Failed")
     if failed is None or failed["status"] != "True":
         return f"{row.what}: has not failed: {status}"
     stored = {**row.job, "spec": job["spec"]}  # the server sorts names and has no whole numbers beyond 64 bits
@@ -169,7 +169,7 @@ async def test_what_no_definition_says_ends_with_the_words_of_the_api_server_and
         for row, word in given:
             assert kinds.admit(row.kind, row.job)[1] == [], row.what
             job = await until(api, row.kind, "refused", row.name, has("Failed"))
-            failed = condition(job["status"]["conditions"], "Failed") or {}
+            failed = find_condition(job["status"]["conditions"], "Failed") or {}
             told = failed["reason"] == "InvalidChild" and "the API server refused" in failed["message"]
             wrong += [] if told and word in failed["message"] else [f"{row.what}: {failed}"]
         assert wrong == [], "\n".join(wrong)
@@ -200,7 +200,7 @@ async def through_all_bad_edits(api: Api, kind: Kind) -> list[str]:
         if row.kind.gvk != kind.gvk or row.what in THEIRS or row.name in NAMES | {"x" * 64}:
             continue
         job = await edited(api, kind, row.job["spec"])
-        said = condition(job["status"]["conditions"], "SpecChangeIgnored") or {}
+        said = find_condition(job["status"]["conditions"], "SpecChangeIgnored") or {}
         wrong += [] if said.get("status") == "True" and not has("Failed")(job) else [f"{row.what}: {job['status']}"]
     job = await edited(api, kind, good["spec"])
     wrong += ["it is not restored"] if has("SpecChangeIgnored")(job) else []
@@ -214,10 +214,10 @@ async def uids(api: Api, kind: Kind, job: Json) -> set[str]:
 async def test_no_bad_edit_stops_a_started_job_each_is_said_and_nothing_loops(older: ControlPlane) -> None:
     await asyncio.to_thread(create_namespace, older, "edits")
     async with older.api() as api, serving(older, "edits") as one:
-        for kind in kinds.EACH:
+        for kind in kinds.KINDS:
             await api.create(kind.gvk, "edits", bare(kind, "good"))
         await one.quiet()
-        wrong = [text for kind in kinds.EACH for text in await through_all_bad_edits(api, kind)]
+        wrong = [text for kind in kinds.KINDS for text in await through_all_bad_edits(api, kind)]
         assert wrong == [], "\n".join(wrong)
         await one.quiet()
         assert [each.path for each in one.sent if each.method == "DELETE"] == []

@@ -16,7 +16,7 @@ from test_definitions_on_a_real_server import wire
 
 from trainyard import kinds
 from trainyard.core import Kind
-from trainyard.objects import Json, condition, encode
+from trainyard.objects import Json, encode, find_condition
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_fixtures import create_namespace, install
 from trainyard.testing.samples import sample
@@ -134,7 +134,7 @@ async def fails(plane: ControlPlane, path: str) -> None:
     """Its status can be written although its spec would not be taken today, and so can its labels."""
 
     def failed() -> Json | None:
-        return condition((plane.ask("GET", path)[1].get("status") or {}).get("conditions") or [], "Failed")
+        return find_condition((plane.ask("GET", path)[1].get("status") or {}).get("conditions") or [], "Failed")
 
     said = await until(failed, lambda: plane.ask("GET", path)[1])
     assert said["reason"] == "InvalidSpec" and "containers[0].env[0].value" in said["message"]

@@ -218,7 +218,7 @@ async def test_a_batch_job_whose_pods_are_refused_waits_and_the_job_names_where_
     told: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The operator makes Jobs, and Kubernetes their pods: the refusal stands in the events of the Job."""
-    monkeypatch.setattr(import_module("trainyard.core.blocked"), "PODLESS_SECONDS", 2.0)
+    monkeypatch.setattr(import_module("trainyard.core.blocked"), "NO_POD_SECONDS", 2.0)
     enforce = "pod-security.kubernetes.io/enforce"
     await told.api.patch(NAMESPACE, "", told.namespace, {"metadata": {"labels": {enforce: "restricted"}}})
     job = tf_job("podl", 1)

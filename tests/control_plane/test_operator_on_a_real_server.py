@@ -57,7 +57,7 @@ def options(plane: ControlPlane, account: Path, **more: Any) -> OperatorOptions:
     found = urlsplit(plane.url)
     env = {"KUBERNETES_SERVICE_HOST": str(found.hostname), "KUBERNETES_SERVICE_PORT": str(found.port)}
     here = find_cluster(env, folder=account)
-    config = Config(files=shipped_files())
+    config = Config(program_files=shipped_files())
     served = parse_kinds("tfjob,mxjob,elasticjob")
     place = lease_identity({}, served, here.namespace)  # a lease of this test's own
     return OperatorOptions(here, served, config, seat=place, terms=lease_timings(15), **more)

@@ -16,7 +16,7 @@ from real_operator import EVENT, Served, bare, children, ending, has, serving, u
 from trainyard import kinds
 from trainyard.client import Request
 from trainyard.core import Kind
-from trainyard.objects import Json, is_true, uid_of
+from trainyard.objects import Json, is_condition_true, uid_of
 from trainyard.objects.resources import JOB
 from trainyard.testing.builders import replicas
 from trainyard.testing.control_plane import ControlPlane
@@ -116,5 +116,5 @@ async def test_while_nothing_changes_nothing_is_asked(peopled: ControlPlane, nam
         await until(api, kinds.ELASTICJOB, namespace, "refused", has("Failed"))
         await one.quiet()
         jobs = (await api.list(JOB, namespace))["items"]
-        assert jobs and not any(is_true(each["status"].get("conditions"), "Complete") for each in jobs)
+        assert jobs and not any(is_condition_true(each["status"].get("conditions"), "Complete") for each in jobs)
         await nothing_in_ten_minutes(one)

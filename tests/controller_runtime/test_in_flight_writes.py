@@ -13,7 +13,7 @@ from trainyard.controller_runtime.in_flight_writes import SWEEP_THRESHOLD, Ackno
 from trainyard.controller_runtime.object_adapter import ObjectAdapter
 from trainyard.controller_runtime.reflector import ListReplaced, ObjectChanged, RevisionAdvanced
 from trainyard.controller_runtime.store import Store
-from trainyard.objects import Key
+from trainyard.objects import NamespacedName
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ class Pod(NamedTuple):
 
 POD_ADAPTER: ObjectAdapter[Pod] = ObjectAdapter(
     decode=lambda raw: Pod(raw.decode(), "", 0),
-    key=lambda pod: Key("n", pod.name),
+    key=lambda pod: NamespacedName("n", pod.name),
     uid=lambda pod: pod.uid,
     revision=lambda pod: str(pod.revision),
     index=lambda pod: JOB,
@@ -78,7 +78,7 @@ class OwnWrites(RuleBasedStateMachine):
     def patch(self, name: str, ours: bool) -> None:
         if name in self.world:
             self.revision += 1
-            pod = self.world[name]._replace(revision=self.revision)
+            pod = self.world[name]._replace(resource_version=self.revision)
             self.write("MODIFIED", pod)
             if ours:
                 self.record_write(AcknowledgedWrite(PODS, pod.uid, str(pod.revision)))
@@ -87,7 +87,7 @@ class OwnWrites(RuleBasedStateMachine):
     def delete(self, name: str, ours: bool, gracefully: bool) -> None:
         if name in self.world:
             self.revision += 1
-            pod = self.world[name]._replace(revision=self.revision, deleting=True)
+            pod = self.world[name]._replace(resource_version=self.revision, deleting=True)
             self.write("MODIFIED" if gracefully else "DELETED", pod)
             if ours and self.store.by_uid(pod.uid):  # the operator deletes cached pods only
                 self.record_write(AcknowledgedWrite(PODS, pod.uid, deleted=True))

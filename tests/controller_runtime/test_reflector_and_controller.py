@@ -18,7 +18,7 @@ from trainyard.controller_runtime.controller import Controller, enqueue_object
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.controller_runtime.reflector import Reflector, StoreEvent, WatchTarget
 from trainyard.controller_runtime.store import Store
-from trainyard.objects import GVK, Json, Key, encode
+from trainyard.objects import GVK, Json, NamespacedName, encode
 from trainyard.objects.resources import POD
 from trainyard.server import Server
 
@@ -220,13 +220,13 @@ class ScriptedController:
     def __init__(self, *results: Any) -> None:
         self.results = list(results)
         self.times: list[float] = []
-        self.keys: list[Key] = []
+        self.keys: list[NamespacedName] = []
         self.started, self.used_up = asyncio.Event(), asyncio.Event()
         self.api = Scripted([page(pod("a", 1))], [])
-        self.controller: Controller[Key] = Controller(self.api, self.reconcile, workers=2)
+        self.controller: Controller[NamespacedName] = Controller(self.api, self.reconcile, workers=2)
         self.controller.watch(WatchTarget(POD), enqueue_object)
 
-    async def reconcile(self, key: Key) -> float | None:
+    async def reconcile(self, key: NamespacedName) -> float | None:
         self.started.set()
         self.times.append(time.monotonic())
         self.keys.append(key)
@@ -261,7 +261,7 @@ async def test_events_do_not_break_the_peace_the_server_asked_for() -> None:
     running = asyncio.create_task(scripted.run())
     await asyncio.wait_for(scripted.started.wait(), 10)
     for _ in range(5):
-        scripted.controller.queue.add(Key("n", "a"))
+        scripted.controller.queue.add(NamespacedName("n", "a"))
         await asyncio.sleep(0.02)
     assert (await running)[0] >= 0.79
 

@@ -25,7 +25,7 @@ from trainyard.controller_runtime.reflector import (
     step,
 )
 from trainyard.controller_runtime.store import Store
-from trainyard.objects import Key
+from trainyard.objects import NamespacedName
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ class StoredObject(NamedTuple):
 
 ADAPTER: ObjectAdapter[StoredObject] = ObjectAdapter(
     decode=lambda raw: StoredObject(raw.decode(), "", "", 0),
-    key=lambda obj: Key("n", obj.name),
+    key=lambda obj: NamespacedName("n", obj.name),
     uid=lambda obj: obj.uid,
     revision=lambda obj: str(obj.revision),
     index=lambda obj: obj.owner,
@@ -86,7 +86,7 @@ class Watched(RuleBasedStateMachine):
     def remove(self, name: str) -> None:
         if name in self.objects:
             self.revision += 1
-            deleted = self.objects.pop(name)._replace(revision=self.revision)
+            deleted = self.objects.pop(name)._replace(resource_version=self.revision)
             self.write("DELETED", deleted)
 
     @rule(share=st.floats(0, 1))

@@ -25,7 +25,7 @@ from trainyard.controller_runtime.lease import LeaseIdentity
 from trainyard.controller_runtime.tasks import HEALTHY_SECONDS, MAX_RESTART_DELAY
 from trainyard.core import Config
 from trainyard.kinds import ALL, TFJOB
-from trainyard.objects import is_true
+from trainyard.objects import is_condition_true
 from trainyard.objects.resources import EVENT, LEASE, NODE, POD
 from trainyard.server import Server
 from trainyard.testing.builders import tfjob
@@ -240,7 +240,7 @@ WAITS = "until [ -e {}/go ]; do sleep 0.05; done; echo it has gone on"
 
 
 async def _node_is_ready(cluster: LocalCluster) -> bool:
-    return is_true((await cluster.api.get(NODE, "", "local"))["status"]["conditions"], "Ready")
+    return is_condition_true((await cluster.api.get(NODE, "", "local"))["status"]["conditions"], "Ready")
 
 
 def _all_run(tasks: TaskSupervisor) -> bool:

@@ -23,7 +23,7 @@ from planted_bugs import (
     setting,
 )
 
-from trainyard.core import RETRYING_JOB_CARRIER, SET_CARRIER, Plan, Replica, Slot
+from trainyard.core import RETRYING_JOB_CARRIER, STATEFUL_SET_CARRIER, Plan, Replica, Slot
 from trainyard.core.failures import CountedFailures
 from trainyard.core.job import Job, JobStatus, Outcome
 from trainyard.core.policies.restart import Restarts
@@ -110,7 +110,7 @@ def drained_as_failed(job: Any, slot: Any, pod: Any) -> Any:
 
 def carried(**fields: Any) -> Callable[[str], Any]:
     """The carriers of a ChainerJob, with another one for its sets."""
-    changed = replace(SET_CARRIER, **fields)
+    changed = replace(STATEFUL_SET_CARRIER, **fields)
     return lambda role: RETRYING_JOB_CARRIER if role == "master" else changed
 
 
@@ -327,7 +327,7 @@ MORE = [
         ("pass", "unasked", "succeed", "suspend"),
         scene=played_by(
             chainer(1),
-            carrier=lambda role: SET_CARRIER if role != "master" else BY_THE_JOB_ALONE,
+            carrier=lambda role: STATEFUL_SET_CARRIER if role != "master" else BY_THE_JOB_ALONE,
         ),
     ),
 ]

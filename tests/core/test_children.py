@@ -8,22 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainyard.core import Child, child_of
-from trainyard.core.children import Container, containers, encode_containers
+from trainyard.core import Child, decode_child
+from trainyard.core.children import ContainerState, decode_containers, encode_containers
 from trainyard.objects import Json, decode, encode
 from trainyard.testing.builders import NOW, UID, batch_job, pod_of, service
 
 
 def test_a_batch_job_is_remembered_by_slot_attempt_owner_and_end() -> None:
-    child = child_of(batch_job("WORKER", 3, attempt=2, failed="DeadlineExceeded"))
+    child = decode_child(batch_job("WORKER", 3, attempt=2, failed="DeadlineExceeded"))
     assert (child.kind, child.role, child.index, child.attempt) == ("Job", "WORKER", 3, 2)
-    assert (child.job, child.owner) == (UID, UID)
-    assert (child.phase, child.reason, child.ended) == ("Failed", "DeadlineExceeded", NOW)
+    assert (child.job_uid, child.owner_uid) == (UID, UID)
+    assert (child.phase, child.reason, child.finished_at) == ("Failed", "DeadlineExceeded", NOW)
 
 
 def test_bytes_and_dicts_give_the_same_record() -> None:
     for obj in (batch_job("MASTER", complete=True), pod_of(batch_job("MASTER"), "Failed", code=137), service()):
-        assert child_of(encode(obj)) == child_of(obj)
+        assert decode_child(encode(obj)) == decode_child(obj)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_bytes_and_dicts_give_the_same_record() -> None:
     ],
 )
 def test_when_a_batch_job_is_over(status: Json, phase: str) -> None:
-    assert child_of({"kind": "Job", "metadata": {"name": "x"}, "status": status}).phase == phase
+    assert decode_child({"kind": "Job", "metadata": {"name": "x"}, "status": status}).phase == phase
 
 
 @pytest.mark.parametrize(
@@ -58,18 +58,18 @@ def test_when_a_batch_job_is_over(status: Json, phase: str) -> None:
     ],
 )
 def test_when_a_pod_is_disrupted(status: Json, disrupted: bool) -> None:
-    assert child_of({"kind": "Pod", "metadata": {"name": "x"}, "status": status}).disrupted is disrupted
+    assert decode_child({"kind": "Pod", "metadata": {"name": "x"}, "status": status}).disrupted is disrupted
 
 
 def test_a_pod_says_why_it_waits() -> None:
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
-    pod = child_of({"kind": "Pod", "status": {"phase": "Pending", "conditions": [unschedulable]}})
+    pod = decode_child({"kind": "Pod", "status": {"phase": "Pending", "conditions": [unschedulable]}})
     assert (pod.reason, pod.message) == ("Unschedulable", "0/1 nodes")
 
 
 def test_init_containers_come_first_and_are_told_apart() -> None:
     state = {"terminated": {"exitCode": 3, "reason": "Error"}}
-    pod = child_of(
+    pod = decode_child(
         {
             "kind": "Pod",
             "status": {
@@ -78,9 +78,9 @@ def test_init_containers_come_first_and_are_told_apart() -> None:
             },
         }
     )
-    assert containers(pod) == [
-        Container("fetch", "terminated", 3, "Error", 4, True),
-        Container("tensorflow", "waiting", 0, "PodInitializing", 0, False),
+    assert decode_containers(pod) == [
+        ContainerState("fetch", "terminated", 3, "Error", 4, True),
+        ContainerState("tensorflow", "waiting", 0, "PodInitializing", 0, False),
     ]
 
 
@@ -91,27 +91,27 @@ WORD = st.from_regex(r"[A-Za-z]{0,20}", fullmatch=True)
 @given(
     st.lists(
         st.builds(
-            Container, NAME, st.sampled_from(["waiting", "running", "terminated"]), st.integers(-1, 255), WORD,
+            ContainerState, NAME, st.sampled_from(["waiting", "running", "terminated"]), st.integers(-1, 255), WORD,
             st.integers(0, 10**6), st.booleans(),
         ),
         max_size=4,
     )
 )  # fmt: skip
-def test_lines_of_containers_are_read_back(given_containers: list[Container]) -> None:
+def test_lines_of_containers_are_read_back(given_containers: list[ContainerState]) -> None:
     pod = Child(kind="Pod", namespace="", name="", uid="", containers=encode_containers(*given_containers))
-    assert containers(pod) == given_containers
+    assert decode_containers(pod) == given_containers
 
 
 @pytest.mark.parametrize("reason", ["a|b", "a\nb", "a|b\nc|d", "\n", "|"])
 def test_a_reason_that_holds_our_separators_breaks_nothing(reason: str) -> None:
     pod = pod_of(batch_job("MASTER"), "Failed", code=1, reason=reason)
-    found = containers(child_of(pod))
-    assert [(one.name, one.code) for one in found] == [("tensorflow", 1)]
+    found = decode_containers(decode_child(pod))
+    assert [(one.name, one.exit_code) for one in found] == [("tensorflow", 1)]
 
 
 @pytest.mark.parametrize("labels", [{"trainyard.dev/index": "x"}, {"trainyard.dev/attempt": "-1"}, None, {}])
 def test_odd_labels_count_as_missing(labels: Json | None) -> None:
-    child = child_of({"kind": "Job", "metadata": {"name": "x", "labels": labels}})
+    child = decode_child({"kind": "Job", "metadata": {"name": "x", "labels": labels}})
     assert child.index == -1 and child.attempt == 0
 
 
@@ -130,15 +130,15 @@ PARTS = st.fixed_dictionaries(
 def test_any_json_is_a_record_or_a_value_error(value: Any) -> None:
     for given_value in [encode(value), *([value] if isinstance(value, dict) else [])]:
         try:
-            child = child_of(given_value, "Pod")
+            child = decode_child(given_value, "Pod")
         except ValueError:
             continue
-        containers(child)
+        decode_containers(child)
         assert decode(encode(child))["name"] == child.name
 
 
 def test_a_pods_own_message_comes_before_that_of_a_waiting_container() -> None:
     waiting = {"name": "tensorflow", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
     status = {"phase": "Pending", "containerStatuses": [waiting]}
-    assert child_of({"kind": "Pod", "status": status}).message == "no such image"
-    assert child_of({"kind": "Pod", "status": {**status, "message": "first"}}).message == "first"
+    assert decode_child({"kind": "Pod", "status": status}).message == "no such image"
+    assert decode_child({"kind": "Pod", "status": {**status, "message": "first"}}).message == "first"

@@ -8,7 +8,7 @@ import pytest
 
 from trainyard.core import Kind, Ref, Refusal
 from trainyard.kinds import CHAINERJOB, ELASTICJOB
-from trainyard.objects import Json, condition, format_time, is_true
+from trainyard.objects import Json, find_condition, format_time, is_condition_true
 from trainyard.testing.builders import NOW, batch_job, look, started
 from trainyard.testing.life import Life, begun
 from trainyard.testing.samples import chainerjob, elasticjob, worker_set
@@ -24,7 +24,7 @@ def blocked(kind: Kind, job: Json, refusal: Refusal, **edit: object) -> Life:
     life.edit(**edit)
     life.refused = {create.ref: refusal for create in life.look().creates if create.slot}
     life.job = {**life.job, "status": life.look().status}
-    assert is_true(life.job["status"]["conditions"], "Blocked")
+    assert is_condition_true(life.job["status"]["conditions"], "Blocked")
     return life
 
 
@@ -50,7 +50,7 @@ def test_a_suspended_job_is_not_called_blocked() -> None:
     life = elastic(Refusal(403, "Forbidden", "exceeded quota", NOW))
     life.edit(suspend=True)
     status = life.settle()
-    assert (condition(status["conditions"], "Blocked") or {})["status"] == "False"
+    assert (find_condition(status["conditions"], "Blocked") or {})["status"] == "False"
     assert Ref("Pod", "example-worker-1") in life.refused
 
 
@@ -64,7 +64,7 @@ def test_nobody_is_made_who_would_run_as_the_account_of_somebody_else(sets: Json
     found = life.look()
     rights = {"Role"} if sets is not None else set()  # without a worker there is nothing that it could name
     assert {one.gvk.kind for one in found.creates} - {"ConfigMap"} == rights and found.requeue_at == NOW + 10
-    assert "example-launcher" in (condition(found.status["conditions"], "NameConflict") or {})["message"]
+    assert "example-launcher" in (find_condition(found.status["conditions"], "NameConflict") or {})["message"]
     del life.refused[account]
     assert any(one.slot for one in life.look().creates)
 

@@ -6,7 +6,7 @@ import pytest
 
 from trainyard.core import Kind
 from trainyard.kinds import ALL, CHAINERJOB, ELASTICJOB, MXJOB, TFJOB
-from trainyard.objects import Json, format_time, is_true
+from trainyard.objects import Json, format_time, is_condition_true
 from trainyard.testing.builders import tfjob
 from trainyard.testing.life import Life, begun
 from trainyard.testing.samples import chainerjob, elasticjob, mxjob
@@ -52,7 +52,7 @@ def test_a_job_that_somebody_deletes_has_not_ended_well_because_its_pod_answers_
     life.end(master, 0)
     deleted = going(life, "Job", master)
     deleted["status"] = {}
-    assert not is_true(life.settle()["conditions"], "Succeeded")
+    assert not is_condition_true(life.settle()["conditions"], "Succeeded")
 
 
 @pytest.mark.parametrize("policy", ["Never", "ExitCode", None])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.core import Observed, Ref, Refusal, child_of, plan, runtime_id_of
+from trainyard.core import Observed, Ref, Refusal, decode_child, plan, runtime_id_of
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json
 from trainyard.testing.builders import NOW, batch_job, look, pod_of, replicas, started, template, tfjob
@@ -123,7 +123,7 @@ def test_a_child_that_is_refused_fails_the_setup_or_a_job_that_ran(ran: bool, ph
     if ran:
         job["status"] = look(job, batch_job("MASTER"), worker, pod_of(worker)).status
     refused = {Ref("Job", "master-76no-0"): Refusal(422, "Invalid", "no such priority class", NOW)}
-    found = plan(TFJOB, job, Observed((child_of(worker),), refused=refused), NOW)
+    found = plan(TFJOB, job, Observed((decode_child(worker),), refused=refused), NOW)
     assert (found.status["phase"], found.status["state"]) == (phase, "Failed")
     assert "no such priority class" in found.status["reason"]
 

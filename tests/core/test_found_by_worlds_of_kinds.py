@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard.core import Kind, Observed, Plan, child_of, plan, render_object
+from trainyard.core import Kind, Observed, Plan, decode_child, plan, render_object
 from trainyard.kinds import CHAINERJOB, ELASTICJOB, MXJOB
 from trainyard.objects import Json, format_time
 from trainyard.testing.builders import NOW, UID
@@ -27,7 +27,7 @@ def begun(kind: Kind, spec: Json) -> tuple[Json, dict[str, Json]]:
 
 
 def look(kind: Kind, job: Json, *children: Json, now: float = NOW) -> Plan:
-    return plan(kind, job, Observed(tuple(map(child_of, children))), now)
+    return plan(kind, job, Observed(tuple(map(decode_child, children))), now)
 
 
 def with_status(job: Json, found: Plan, **spec: Any) -> Json:

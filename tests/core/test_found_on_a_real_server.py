@@ -8,18 +8,18 @@ import pytest
 
 from trainyard import kinds
 from trainyard.core import Kind, Observed, Ref, Refusal, plan
-from trainyard.objects import Json, condition
+from trainyard.objects import Json, find_condition
 from trainyard.objects.labels import ATTEMPT
 from trainyard.testing.builders import NOW, replicas, tfjob
 from trainyard.testing.life import Life, begun
 from trainyard.testing.samples import chainerjob, elasticjob, mx_set, mxjob, pods, sample, worker_set
 
-every_kind = pytest.mark.parametrize("kind", kinds.EACH, ids=lambda kind: kind.gvk.kind)
+every_kind = pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
 UNREADABLE = 'Pod in version "v1" cannot be handled as a Pod: quantities must match the regular expression'
 
 
 def failed(status: Json) -> Json:
-    found = condition(status["conditions"], "Failed")
+    found = find_condition(status["conditions"], "Failed")
     assert found is not None and found["status"] == "True", status
     return found
 
@@ -41,7 +41,7 @@ def test_a_job_that_has_lost_its_spec_goes_on_and_says_so(kind: Kind) -> None:
     life.job = {**life.job, "spec": None}
     found = life.look()
     assert not (found.deletes or found.patches or found.creates)
-    said = condition(found.status["conditions"], "SpecChangeIgnored") or {}
+    said = find_condition(found.status["conditions"], "SpecChangeIgnored") or {}
     assert said["status"] == "True" and "Required value: write an object" in said["message"]
 
 
@@ -84,7 +84,7 @@ def test_a_gang_that_loses_a_job_by_hand_is_made_again_whole_and_nothing_is_coun
     life.run()
     life.settle()
     life.objects.pop(Ref("Job", "example-worker-1kkf-1"))  # its pod is about to follow
-    said = condition(life.step().status["conditions"], "Restarting") or {}
+    said = find_condition(life.step().status["conditions"], "Restarting") or {}
     assert said["status"] == "True" and "WORKER 1 has lost its Job" in said["message"]
     life.objects = {ref: one for ref, one in life.objects.items() if ref.name != orphan(life)}
     status = life.settle()
@@ -133,7 +133,7 @@ def test_a_job_that_is_suspended_and_edited_in_one_update_stops_and_is_resumed_a
     said = {one["type"] for one in life.step().status["conditions"] if one["status"] == "True"}
     assert "Suspended" in said and "SpecChangeIgnored" not in said
     status = life.settle()
-    assert condition(status["conditions"], "SpecChangeIgnored") is None
+    assert find_condition(status["conditions"], "SpecChangeIgnored") is None
     assert not any(lives(life, name) for name in life.names("Pod"))
     life.edit(suspend=False)
     status = life.settle()
@@ -151,7 +151,7 @@ def test_a_bad_edit_makes_no_tensorboard() -> None:
     before = life.names()
     life.edit(tensorboard={"logDir": "/a"}, tensorBoard={"logDir": "/b"})
     status = life.settle()
-    assert (condition(status["conditions"], "SpecChangeIgnored") or {})["status"] == "True"
+    assert (find_condition(status["conditions"], "SpecChangeIgnored") or {})["status"] == "True"
     assert life.names() == before
     life.edit(tensorBoard=None)
     life.settle()

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trainyard import kinds
-from trainyard.core import Child, Observed, child_of, plan, render_object
+from trainyard.core import Child, Observed, decode_child, plan, render_object
 from trainyard.core.model import Config
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json, encode, format_time
@@ -71,7 +71,7 @@ STATUSES = st.dictionaries(WORDS, ANY, max_size=3) | st.fixed_dictionaries(
 def children() -> tuple[Child, ...]:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     objects = [master, worker, pod_of(master, "Failed", code=137), pod_of(worker)]
-    return tuple(child_of(one) for one in objects)
+    return tuple(decode_child(one) for one in objects)
 
 
 def settled(job: Json, seen: Observed) -> None:
@@ -118,7 +118,7 @@ def test_any_json_as_spec_is_admitted_or_refused_with_texts(spec: Any) -> None:
 @settings(max_examples=60, deadline=None)
 @given(new=SPECS, old=SPECS, status=STATUSES)
 def test_any_two_specs_can_be_compared(new: Json, old: Json, status: Json) -> None:
-    kinds.check(TFJOB)({**tfjob(), "spec": new}, {**tfjob(), "spec": old, "status": status})
+    kinds.rules_check(TFJOB)({**tfjob(), "spec": new}, {**tfjob(), "spec": old, "status": status})
 
 
 @pytest.mark.parametrize("status", [None, [], "x", {"conditions": None, "roles": None}, {"roles": {"MASTER": None}}])

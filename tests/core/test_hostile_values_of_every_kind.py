@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_hostile_values import ANY, SCALARS, STATUSES
 
 from trainyard import kinds
-from trainyard.core import Child, Kind, Observed, child_of, plan, render_child, render_object
+from trainyard.core import Child, Kind, Observed, decode_child, plan, render_child, render_object
 from trainyard.core.decide import decide
 from trainyard.core.model import Config
 from trainyard.core.read import parse_job_with
@@ -87,7 +87,7 @@ SPECS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "RunPolicy": ANY,
     },
 }
-every_kind = pytest.mark.parametrize("kind", kinds.EACH, ids=lambda kind: kind.gvk.kind)
+every_kind = pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
 
 
 def specs(kind: Kind) -> st.SearchStrategy[Any]:
@@ -103,7 +103,7 @@ def specs(kind: Kind) -> st.SearchStrategy[Any]:
 def children(kind: Kind) -> tuple[Child, ...]:
     life = begun(kind, copy.deepcopy(sample(kind.gvk.kind)))
     life.run()
-    return tuple(child_of(one) for one in life.objects.values())
+    return tuple(decode_child(one) for one in life.objects.values())
 
 
 def settled(kind: Kind, job: Json, seen: Observed) -> None:
@@ -154,8 +154,8 @@ def test_any_json_as_spec_is_admitted_or_refused_with_texts_and_compared(kind: K
         assert all(problem.text for problem in problems)
         if isinstance(spec, dict):
             kinds.warnings(kind, {**job, "spec": spec})
-            kinds.check(kind)({**job, "spec": spec}, {**job, "status": status})
-            kinds.check(kind)(job, {**job, "spec": spec, "status": status})
+            kinds.rules_check(kind)({**job, "spec": spec}, {**job, "status": status})
+            kinds.rules_check(kind)(job, {**job, "spec": spec, "status": status})
 
     answers()
 

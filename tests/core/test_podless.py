@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainyard.kinds import CHAINERJOB, TFJOB
-from trainyard.objects import condition
+from trainyard.objects import find_condition
 from trainyard.testing.builders import tfjob
 from trainyard.testing.life import Life, begun
 from trainyard.testing.samples import chainerjob
@@ -12,7 +12,7 @@ WAITS = "MASTER 0 waits: Job master-76no-0 has no pod, and its events say why"
 
 
 def said(life: Life) -> str:
-    return str((condition(life.look().status["conditions"], "Blocked") or {}).get("message", ""))
+    return str((find_condition(life.look().status["conditions"], "Blocked") or {}).get("message", ""))
 
 
 def test_it_is_said_after_half_a_minute_once_and_taken_back_when_there_is_a_pod() -> None:
@@ -24,7 +24,7 @@ def test_it_is_said_after_half_a_minute_once_and_taken_back_when_there_is_a_pod(
     assert [(one.type, one.reason) for one in found.events] == [("Warning", "NoPod")]
     assert life.look().idle  # said once
     life.run()
-    assert said(life) == "" and condition(life.look().status["conditions"], "Blocked")
+    assert said(life) == "" and find_condition(life.look().status["conditions"], "Blocked")
 
 
 def test_a_job_whose_pods_come_one_after_the_other_is_not_spoken_of() -> None:

@@ -8,13 +8,18 @@ from typing import NamedTuple
 import pytest
 
 from trainyard import kinds
-from trainyard.core import JOB_CARRIER, POD_CARRIER, RETRYING_JOB_CARRIER, SET_CARRIER, Kind
-from trainyard.objects import Json, is_true
+from trainyard.core import JOB_CARRIER, POD_CARRIER, RETRYING_JOB_CARRIER, STATEFUL_SET_CARRIER, Kind
+from trainyard.objects import Json, is_condition_true
 from trainyard.testing.builders import replicas, tfjob
 from trainyard.testing.life import Life, begun
 from trainyard.testing.samples import chainerjob, elasticjob, mx_set, mxjob, worker_set
 
-CARRIERS = {"batch Job": JOB_CARRIER, "retrying Job": RETRYING_JOB_CARRIER, "set": SET_CARRIER, "Pod": POD_CARRIER}
+CARRIERS = {
+    "batch Job": JOB_CARRIER,
+    "retrying Job": RETRYING_JOB_CARRIER,
+    "set": STATEFUL_SET_CARRIER,
+    "Pod": POD_CARRIER,
+}
 
 
 class Player(NamedTuple):
@@ -99,7 +104,7 @@ def test_what_becomes_of_what_still_runs(name: str, clean: str, end: str, fate: 
     life = brought_about(player, clean, end)
     conditions = life.job["status"]["conditions"]
     wanted = {"DeadlineExceeded": "Failed", "suspended": "Suspended"}.get(end, end)
-    assert is_true(conditions, wanted)
+    assert is_condition_true(conditions, wanted)
     ends_with_it = player.kind is kinds.ELASTICJOB and end == "Succeeded"  # all its workers have ended
     assert lives(life, player.other) == (fate == "runs" and not ends_with_it)
     assert (life.names() == []) == (fate == "nothing")
@@ -130,7 +135,7 @@ def test_a_job_resumes_with_a_new_attempt_and_a_new_start(name: str) -> None:
     status = life.settle()
     assert status["resumes"] == 1 and {role["attempt"] for role in status["roles"].values()} == {1}
     life.run()
-    assert is_true(life.settle().get("conditions"), "Running") and lives(life, player.other)
+    assert is_condition_true(life.settle().get("conditions"), "Running") and lives(life, player.other)
 
 
 @pytest.mark.parametrize("name", PLAYERS)
@@ -168,7 +173,7 @@ def test_backoff_limit_counts_failed_attempts_and_stops_the_job(name: str, limit
     life.end(player.first, 137)
     status = life.settle()
     assert sum(role["failures"] for role in status["roles"].values()) == 1
-    assert is_true(status["conditions"], "Failed") is over
+    assert is_condition_true(status["conditions"], "Failed") is over
     assert lives(life, player.other) is not over
 
 
@@ -183,7 +188,7 @@ def test_a_disruption_is_replaced_and_not_counted(name: str) -> None:
     life.evict(player.first)
     life.now += 60
     status = life.settle()
-    assert not status["restarts"] and not is_true(status["conditions"], "Failed")
+    assert not status["restarts"] and not is_condition_true(status["conditions"], "Failed")
     life.run()
     assert lives(life, player.first)
 
@@ -192,7 +197,7 @@ def test_every_carrier_of_a_kind_is_in_the_table() -> None:
     """Of every role of every kind, as the players have them."""
     played = {id(CARRIERS[carrier]) for player in PLAYERS.values() for carrier in player.carriers}
     assert played == {id(carrier) for carrier in CARRIERS.values()}
-    assert {player.kind.gvk for player in PLAYERS.values()} == {kind.gvk for kind in kinds.EACH}
+    assert {player.kind.gvk for player in PLAYERS.values()} == {kind.gvk for kind in kinds.KINDS}
     for player in PLAYERS.values():
         roles = begun(player.kind, copy.deepcopy(player.job)).job["status"]["roles"]
         used = {id(player.kind.carrier(role)) for role in roles}

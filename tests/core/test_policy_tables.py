@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from trainyard import kinds
-from trainyard.core import Observed, child_of, plan
+from trainyard.core import Observed, decode_child, plan
 from trainyard.objects import Json, format_time
 from trainyard.testing.builders import NOW, batch_job, look, pod_of, replicas, service, started, template
 
@@ -101,7 +101,9 @@ def test_a_finished_job_is_left_alone_by_every_policy_once_it_is_swept() -> None
         gone = {delete.uid for delete in first.deletes}
         rest = [*job_and("MASTER", "Succeeded", 0, complete=True), *job_and("WORKER", "Running")]
         kept = [one for one in rest if one["metadata"]["uid"] not in gone and owner(one) not in gone]
-        again = plan(kinds.TFJOB, {**job, "status": first.status}, Observed(tuple(map(child_of, kept))), NOW + 10**6)
+        again = plan(
+            kinds.TFJOB, {**job, "status": first.status}, Observed(tuple(map(decode_child, kept))), NOW + 10**6
+        )
         assert again.idle and again.requeue_at is None, clean
 
 

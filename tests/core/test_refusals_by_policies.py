@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.core.refusals import policy_of
+from trainyard.core.refusals import refusing_policy
 from trainyard.objects import Json
 
 REQUESTS = "spec.containers[0].resources.requests"
@@ -61,4 +61,4 @@ CASES = [
 
 @pytest.mark.parametrize(("code", "message", "causes", "sent", "policy"), CASES)
 def test_a_policy_is_told_from_the_object(code: int, message: str, causes: object, sent: Json, policy: str) -> None:
-    assert policy_of(code, message, causes, sent) == policy
+    assert refusing_policy(code, message, causes, sent) == policy

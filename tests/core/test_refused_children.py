@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.core import Observed, Plan, Ref, Refusal, child_of, plan
+from trainyard.core import Observed, Plan, Ref, Refusal, decode_child, plan
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json
 from trainyard.testing.builders import NOW, batch_job, pod_of, service, started
@@ -13,7 +13,7 @@ WORKER = Ref("Job", "worker-76no-0")
 
 
 def refused(refusal: Refusal, *children: Json, ref: Ref = WORKER, now: float = NOW) -> Plan:
-    seen = Observed(tuple(map(child_of, (service(), *children))), refused={ref: refusal})
+    seen = Observed(tuple(map(decode_child, (service(), *children))), refused={ref: refusal})
     return plan(TFJOB, started(), seen, now)
 
 
@@ -86,5 +86,7 @@ def test_a_refusal_of_what_is_there_meanwhile_or_not_wanted_any_more_means_nothi
 def test_the_condition_is_taken_back_when_the_child_is_made() -> None:
     blocked = refused(Refusal(403, "Forbidden", "exceeded quota", NOW))
     job = {**started(), "status": blocked.status}
-    found = plan(TFJOB, job, Observed(tuple(map(child_of, (service(), batch_job("MASTER"), batch_job("WORKER"))))), NOW)
+    found = plan(
+        TFJOB, job, Observed(tuple(map(decode_child, (service(), batch_job("MASTER"), batch_job("WORKER"))))), NOW
+    )
     assert condition(found, "Blocked")["status"] == "False"

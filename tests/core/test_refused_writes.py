@@ -11,7 +11,7 @@ import pytest
 
 from trainyard.core import Config, Plan, Ref, Refusal
 from trainyard.kinds import CHAINERJOB, ELASTICJOB
-from trainyard.objects import Json, condition, format_time
+from trainyard.objects import Json, find_condition, format_time
 from trainyard.testing.life import NOW, Life, begun
 from trainyard.testing.samples import chainerjob, elasticjob, worker_set
 
@@ -34,7 +34,7 @@ def role_patch(plan: Plan) -> Ref:
 
 
 def blocked(plan: Plan) -> Json:
-    return condition(plan.status["conditions"], "Blocked") or {}
+    return find_condition(plan.status["conditions"], "Blocked") or {}
 
 
 def test_a_refused_patch_is_said_and_the_others_are_sent() -> None:
@@ -110,7 +110,7 @@ def test_a_refused_delete_waits_its_pause_and_is_sent_again(start: Callable[[], 
 
 def going(seconds: float) -> Life:
     """A worker that should have ended so many seconds ago."""
-    life = begun(ELASTICJOB, elasticjob(2), Config(node_lost=30))
+    life = begun(ELASTICJOB, elasticjob(2), Config(node_lost_timeout=30))
     life.run()
     life.settle()
     pod = life.get("Pod", life.names("Pod")[0])
@@ -122,7 +122,7 @@ def test_a_pod_on_a_lost_node_is_deleted_without_it_when_its_time_is_up() -> Non
     waiting, due = going(29).look(), going(30).look()
     assert not waiting.deletes and waiting.requeue_at == NOW + 1
     (gone,) = due.deletes
-    assert gone.grace == 0 and "--node-lost-timeout" in gone.reason
+    assert gone.grace_period_seconds == 0 and "--node-lost-timeout" in gone.reason
     assert not due.creates and not due.status["restarts"]  # its name is not free yet, and nobody's fault is counted
 
 

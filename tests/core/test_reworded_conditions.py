@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainyard.core import Kind
 from trainyard.kinds import TFJOB
-from trainyard.objects import condition
+from trainyard.objects import find_condition
 from trainyard.objects.values import replace
 from trainyard.testing.builders import replicas, tfjob
 from trainyard.testing.life import begun
@@ -25,7 +25,7 @@ def test_what_still_runs_is_stopped_after_a_crash_although_the_reason_of_failed_
     life.settle()
     life.now += 60
     life.job = {**life.job, "status": life.look().status}  # the operator is killed before it sends the deletes
-    failed = condition(life.job["status"]["conditions"], "Failed")
+    failed = find_condition(life.job["status"]["conditions"], "Failed")
     assert failed and failed["reason"] == "TfJobFailed"
     assert {delete.name for delete in life.look().deletes} == {"master-76no-0", "worker-76no-0"}
 

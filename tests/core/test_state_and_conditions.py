@@ -11,7 +11,7 @@ import yaml
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.kinds.crds import crd, warnings
-from trainyard.objects import Json, is_true
+from trainyard.objects import Json, is_condition_true
 from trainyard.objects.labels import OWNER
 from trainyard.testing.life import Life, begun
 from trainyard.testing.samples import sample
@@ -40,7 +40,7 @@ def test_a_job_of_which_no_replica_runs_is_not_called_running(kind: Kind) -> Non
         life.drop(life.get("Pod", name)["metadata"]["uid"])
     status = life.settle()
     assert status["state"] == "Starting" and status["ready"].startswith("0/")
-    assert not is_true(status["conditions"], "Running")
+    assert not is_condition_true(status["conditions"], "Running")
 
 
 @every_kind
@@ -48,7 +48,7 @@ def test_a_suspended_job_says_so_in_its_state(kind: Kind) -> None:
     life = runs(kind)
     life.edit(suspend=True)
     status = life.settle()
-    assert status["state"] == "Suspended" and is_true(status["conditions"], "Suspended")
+    assert status["state"] == "Suspended" and is_condition_true(status["conditions"], "Suspended")
 
 
 @every_kind

@@ -7,7 +7,7 @@ import pytest
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.core.status import WARNING_CONDITIONS
-from trainyard.kinds.pages import CONDITIONS, POLICIES, page
+from trainyard.kinds.pages import CONDITIONS, POLICIES, kind_page
 from trainyard.kinds.policies import Policies
 from trainyard.testing.pages import FOLDER, write, written
 
@@ -18,9 +18,9 @@ def test_the_pages_are_those_of_the_kinds(request: pytest.FixtureRequest) -> Non
     assert {path: path.read_text() for path in FOLDER.glob("*.md")} == written()
 
 
-@pytest.mark.parametrize("kind", kinds.EACH, ids=lambda kind: kind.gvk.kind)
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
 def test_a_page_tells_all_that_the_value_says(kind: Kind) -> None:
-    text = page(kind)
+    text = kind_page(kind)
     for word in (kind.gvk.api_version, *kind.groups, *kind.short_names, kind.container, kind.messages.source):
         assert word in text
     assert all(rule.default_message.replace("|", "\\|") in text for rule in kind.rules)

@@ -35,7 +35,7 @@ from trainyard.client import Api, ApiError, NotFound
 from trainyard.client.request import create
 from trainyard.controller_runtime.controller import Controller, enqueue_object
 from trainyard.controller_runtime.reflector import WatchTarget
-from trainyard.objects import Json, Key, format_time, is_true, labels_of, name_of, uid_of
+from trainyard.objects import Json, NamespacedName, format_time, is_condition_true, labels_of, name_of, uid_of
 from trainyard.objects.labels import INDEX, OWNER
 from trainyard.objects.resources import CRD, NAMESPACE, NODE, POD
 from trainyard.server import Server
@@ -81,10 +81,10 @@ class Kubelet:
         self._api = api
         self._failed: dict[str, int] = {}  # uid of the job -> how many of its pods have failed
         self._due: dict[tuple[str, str], float] = {}  # (uid, step): when, on the loop's clock
-        self.loop: Controller[Key] = Controller(api, self._reconcile, workers=4)
+        self.loop: Controller[NamespacedName] = Controller(api, self._reconcile, workers=4)
         self.pods = self.loop.watch(WatchTarget(POD), enqueue_object)
 
-    async def _reconcile(self, key: Key) -> float | None:
+    async def _reconcile(self, key: NamespacedName) -> float | None:
         pod = self.pods.get(key)
         if pod is None or not pod["spec"].get("nodeName"):
             return None
@@ -92,7 +92,7 @@ class Kubelet:
             return await self._advance(pod, key)
         return None
 
-    async def _advance(self, pod: Json, key: Key) -> float | None:
+    async def _advance(self, pod: Json, key: NamespacedName) -> float | None:
         labels = labels_of(pod)
         script = self._script(pod)
         if pod["metadata"].get("deletionTimestamp"):
@@ -122,7 +122,7 @@ class Kubelet:
         now = asyncio.get_running_loop().time()
         return self._due.setdefault((uid, step), now + seconds) - now
 
-    async def _report(self, pod: Json, key: Key, phase: str, state: Json) -> None:
+    async def _report(self, pod: Json, key: NamespacedName, phase: str, state: Json) -> None:
         names = [container["name"] for container in pod["spec"]["containers"]]
         status = {
             "phase": phase,
@@ -341,7 +341,7 @@ class Cluster:
 
 def ended(job: Json) -> str:
     conditions = (job.get("status") or {}).get("conditions")
-    return next((name for name in ("Succeeded", "Complete", "Failed") if is_true(conditions, name)), "")
+    return next((name for name in ("Succeeded", "Complete", "Failed") if is_condition_true(conditions, name)), "")
 
 
 def _over(pod: Json) -> bool:
@@ -367,7 +367,7 @@ def _elastic_job(name: str) -> Json:
 
 
 BUILDERS = {"TfJob": _tf_job, "MxJob": _mx_job, "ChainerJob": _chainer_job, "ElasticJob": _elastic_job}
-GVKS = {kind.gvk.kind: kind.gvk for kind in kinds.EACH}
+GVKS = {kind.gvk.kind: kind.gvk for kind in kinds.KINDS}
 RESTARTS = ("MxJob", "ElasticJob")  # a retryable exit code begins a new attempt at once
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from proxy import Write
 
-from trainyard.objects import Json, decode, is_true, labels_of, uid_of
+from trainyard.objects import Json, decode, is_condition_true, labels_of, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 from trainyard.server.log import Entry
 
@@ -75,8 +75,8 @@ def check(entries: list[Entry], writes: list[Write], ends: Ends) -> list[str]:
 
 def _job(before: Json | None, job: Json, where: str) -> list[str]:
     problems = []
-    ends = {kind for kind in ENDS if is_true((job.get("status") or {}).get("conditions"), kind)}
-    had = {kind for kind in ENDS if is_true(((before or {}).get("status") or {}).get("conditions"), kind)}
+    ends = {kind for kind in ENDS if is_condition_true((job.get("status") or {}).get("conditions"), kind)}
+    had = {kind for kind in ENDS if is_condition_true(((before or {}).get("status") or {}).get("conditions"), kind)}
     if "Failed" in ends and len(ends) > 1:
         problems.append(f"final: {where} has the ends {sorted(ends)}")
     if had - ends:

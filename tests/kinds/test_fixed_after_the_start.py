@@ -17,7 +17,7 @@ BARE = replicas("PS", tfPort=2222, IsDefaultPS=False)
 def refused(before: Json, after: Json) -> list[str]:
     old = tfjob(replicas("MASTER"), before, status={"roles": {"MASTER": {}}})
     new = tfjob(replicas("MASTER"), after, status={"roles": {"MASTER": {}}})
-    return [problem.path for problem in kinds.check(TFJOB)(new, old)]
+    return [problem.path for problem in kinds.rules_check(TFJOB)(new, old)]
 
 
 @pytest.mark.parametrize(("before", "after"), [(DEFAULT, BARE), (BARE, DEFAULT), (OWN, OWN)])

@@ -36,7 +36,7 @@ JOBS = {
 @pytest.mark.parametrize(
     "meta", [{"labels": 5}, {"labels": ["a"]}, {"annotations": "x"}, {"labels": {"a": 5}}], ids=str
 )
-@pytest.mark.parametrize("kind", kinds.EACH, ids=lambda kind: kind.gvk.kind)
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
 def test_labels_that_are_none_fail_the_job_with_their_path(kind: Kind, meta: Json) -> None:
     job = JOBS[kind.gvk.kind](meta)
     assert any("template.metadata" in problem.path for problem in kinds.admit(kind, job)[1])
@@ -44,7 +44,7 @@ def test_labels_that_are_none_fail_the_job_with_their_path(kind: Kind, meta: Jso
     assert found.status["state"] == "Failed" and not made
 
 
-@pytest.mark.parametrize("kind", kinds.EACH, ids=lambda kind: kind.gvk.kind)
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
 def test_what_the_old_operators_left_in_a_template_is_taken(kind: Kind) -> None:
     job = JOBS[kind.gvk.kind]({"creationTimestamp": None, "labels": None, "annotations": None})
     assert not kinds.admit(kind, job)[1]

@@ -70,30 +70,30 @@ def test_a_slip_names_the_field_that_was_meant(job: Json, path: str, slip: str) 
     job = renamed(job, path, meant)  # it has the field
     slipped = renamed(job, path, slip)
     kept = copy.deepcopy(slipped)
-    (problem,), corrected = kinds.misspelt(kind, slipped)
+    (problem,), corrected = kinds.misspelling_problems(kind, slipped)
     assert problem.path.endswith(slip) and f"did you mean {meant}?" in problem.text
     assert slipped == kept and corrected == renamed(job, path, meant)
-    assert kinds.misspelt(kind, job) == ([], job)
+    assert kinds.misspelling_problems(kind, job) == ([], job)
 
 
 def test_a_status_is_not_looked_at() -> None:
     job = {**TF, "status": {"role": {}, "conditons": []}}
-    assert kinds.misspelt(kinds.TFJOB, job) == ([], job)
+    assert kinds.misspelling_problems(kinds.TFJOB, job) == ([], job)
 
 
 def test_slips_below_a_slip_are_found_as_well() -> None:
     job = renamed(renamed(TF, "spec.replicaSpecs.0.template", "templat"), "spec.replicaSpecs", "replicaSpec")
-    problems, corrected = kinds.misspelt(kinds.TFJOB, job)
+    problems, corrected = kinds.misspelling_problems(kinds.TFJOB, job)
     assert [problem.path for problem in problems] == ["spec.replicaSpec", "spec.replicaSpecs[0].templat"]
     assert corrected == TF
 
 
-@pytest.mark.parametrize("kind", kinds.EACH, ids=lambda kind: kind.gvk.kind)
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
 @pytest.mark.parametrize("name", ["shardCount", "evictionThreshold", "x", "owner"])
 def test_a_field_that_resembles_nothing_is_only_warned_about(kind: Kind, name: str) -> None:
     job = copy.deepcopy(sample(kind.gvk.kind))
     job["spec"][name] = 1
-    assert not kinds.misspelt(kind, job)[0]
+    assert not kinds.misspelling_problems(kind, job)[0]
     assert [warning.path for warning in kinds.warnings(kind, job)] == [f"spec.{name}"]
 
 
@@ -105,7 +105,7 @@ def test_no_field_of_kubernetes_is_taken_for_another_of_its_type(name: str) -> N
     assert not {field: other for field, other in taken.items() if other}
 
 
-@pytest.mark.parametrize("kind", kinds.EACH, ids=lambda kind: kind.gvk.kind)
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
 def test_every_field_of_a_kind_is_known_to_it(kind: Kind) -> None:
     def whole(node: Json) -> Any:
         """A value that has every field of the schema."""
@@ -119,7 +119,7 @@ def test_every_field_of_a_kind_is_known_to_it(kind: Kind) -> None:
                 return made(node[word])
         return None
 
-    assert not kinds.misspelt(kind, whole(schema(kind)))[0]
+    assert not kinds.misspelling_problems(kind, whole(schema(kind)))[0]
 
 
 FILES = sorted(
@@ -132,4 +132,4 @@ FILES = [path for path in FILES if "apiVersion:" in path.read_text()]
 def test_no_manifest_that_we_ship_has_a_slip(path: Path) -> None:
     for document in read(path.read_text(), path.name):
         if kind := kinds.kind_of(document.obj):
-            assert not kinds.misspelt(kind, document.obj)[0]
+            assert not kinds.misspelling_problems(kind, document.obj)[0]

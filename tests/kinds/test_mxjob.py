@@ -79,7 +79,7 @@ def test_a_job_is_one_attempt_and_carries_the_labels_of_the_old_operator() -> No
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
     wanted = {"mxnet.mlkube.io": "", "job_type": "WORKER", "runtime_id": "1kkf", "task_index": "2"}
     for meta in (job["metadata"], spec["template"]["metadata"]):
-        assert labels.matches({**wanted, "mx_job_name": "example-dist-job"}, meta["labels"])
+        assert labels.matches_labels({**wanted, "mx_job_name": "example-dist-job"}, meta["labels"])
 
 
 def test_one_headless_service_names_every_pod() -> None:
@@ -90,7 +90,7 @@ def test_one_headless_service_names_every_pod() -> None:
     life.run()
     for name in life.names("Pod"):
         pod = life.get("Pod", name)
-        assert labels.matches(service["selector"], pod["metadata"]["labels"])
+        assert labels.matches_labels(service["selector"], pod["metadata"]["labels"])
         assert pod["spec"]["subdomain"] == "mxjob-1kkf" and pod["spec"]["hostname"] == name.rpartition("-")[0]
         assert pod["spec"]["dnsConfig"]["searches"] == ["mxjob-1kkf.default.svc.cluster.local"]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainyard.core import Config, Observed, child_of, plan, render_object
+from trainyard.core import Config, Observed, decode_child, plan, render_object
 from trainyard.kinds import TFJOB
-from trainyard.objects import Json, condition
+from trainyard.objects import Json, find_condition
 from trainyard.objects.labels import OWNER
 from trainyard.testing.builders import NOW, UID, look, replicas, started, tfjob
 
@@ -87,17 +87,18 @@ LATE = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExc
 )
 def test_the_trouble_of_tensorboard_is_said_and_the_job_goes_on(children: list[Json], text: str) -> None:
     found = look(started(**BOARD), *children)
-    said = condition(found.status["conditions"], "Degraded") or {}
+    said = find_condition(found.status["conditions"], "Degraded") or {}
     assert said["status"] == "True" and said["reason"] == "DeploymentUnavailable" and text in said["message"]
     assert found.creates and not found.deletes  # its replicas are made
 
 
 @pytest.mark.parametrize("children", [[deployment()], [deployment(), board_pod("ContainerCreating")]])
 def test_a_tensorboard_that_starts_is_no_trouble(children: list[Json]) -> None:
-    assert condition(look(started(**BOARD), *children).status["conditions"], "Degraded") is None
+    assert find_condition(look(started(**BOARD), *children).status["conditions"], "Degraded") is None
 
 
 def test_the_record_of_a_deployment_that_is_well_is_empty() -> None:
     assert (
-        child_of(deployment({"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"})).reason == ""
+        decode_child(deployment({"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"})).reason
+        == ""
     )

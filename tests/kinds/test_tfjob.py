@@ -20,7 +20,7 @@ PROGRAM = {"grpc_tensorflow_server.py": "# the server\n"}
 
 def made(job: Json, config: Config | None = None) -> dict[str, Json]:
     """Everything that the first pass makes, by name."""
-    config = config or Config(files=PROGRAM)
+    config = config or Config(program_files=PROGRAM)
     first: Plan = plan(TFJOB, job, Observed(config=config), NOW)
     stored = {**job, "status": first.status}
     return {f"{one.gvk.kind}/{one.name}": render_object(TFJOB, stored, one, config) for one in first.creates}
@@ -132,10 +132,10 @@ def test_pods_resolve_each_other_through_one_headless_service() -> None:
     assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"] is True
     assert [port["port"] for port in service["ports"]] == [2222, 3333]
     pod = objects["Job/worker-76no-2"]["spec"]["template"]
-    assert labels.matches(service["selector"], pod["metadata"]["labels"])
+    assert labels.matches_labels(service["selector"], pod["metadata"]["labels"])
     assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == ("worker-76no-2", "tfjob-76no")
     assert pod["spec"]["dnsConfig"] == {"searches": ["tfjob-76no.default.svc.cluster.local"]}
-    hosts = labels.spread(pod["metadata"]["annotations"][labels.HOSTS])
+    hosts = labels.expand_hosts(pod["metadata"]["annotations"][labels.HOSTS])
     assert hosts == ["master-76no-0", "worker-76no-0", "worker-76no-1", "worker-76no-2"]
 
 
@@ -281,8 +281,8 @@ def test_tensorboard_is_a_deployment_and_a_service(spelling: str, given_type: st
     deployment = objects["Deployment/tensorboard-76no"]["spec"]
     pod = deployment["template"]
     assert deployment["replicas"] == 1
-    assert labels.matches(deployment["selector"]["matchLabels"], pod["metadata"]["labels"])
-    assert labels.matches(service["selector"], pod["metadata"]["labels"])
+    assert labels.matches_labels(deployment["selector"]["matchLabels"], pod["metadata"]["labels"])
+    assert labels.matches_labels(service["selector"], pod["metadata"]["labels"])
     board_container = pod["spec"]["containers"][0]
     assert board_container["name"] == "tensorboard-76no" and board_container["image"] == IMAGE
     assert board_container["command"] == ["tensorboard", "--logdir", "gs://x", "--host", "0.0.0.0"]

@@ -21,7 +21,7 @@ from trainyard.core import POD_CARRIER, Kind, ParsedSpec, Role, Rule, Slot, viol
 from trainyard.core.names import digest
 from trainyard.kinds.policies import Policies, policy_of
 from trainyard.kinds.templates import PRESERVE_UNKNOWN, PodTemplate, copy_template
-from trainyard.objects import GVK, Json, is_true
+from trainyard.objects import GVK, Json, is_condition_true
 from trainyard.objects.resources import POD
 from trainyard.objects.values import replace
 from trainyard.schema import Schema, from_struct
@@ -42,7 +42,7 @@ class SparkleSpec(Policies, kw_only=True):
 
 
 TEXT = "the workers have nothing to run: write a template with a container named sparkle"
-RULES = (Rule("spec", "has(self.template)", lambda spec, old: bool(spec.get("template")), TEXT, at="template"),)
+RULES = (Rule("spec", "has(self.template)", lambda spec, old: bool(spec.get("template")), TEXT, field="template"),)
 SCHEMA = Schema({**from_struct(SparkleSpec), **PRESERVE_UNKNOWN})
 
 
@@ -50,7 +50,7 @@ def read(spec: Json, name: str) -> ParsedSpec:
     full = SCHEMA.default(spec)
     problems = [*SCHEMA.validate(full, "spec"), *violations(RULES, {"spec": full}, None)]
     roles = () if problems else (Role("Worker", full["workers"], 0, full["template"], digest(full["template"])),)
-    return ParsedSpec(roles, policy_of(spec), spec, tuple(problems), tuple(SCHEMA.unknown(spec)))
+    return ParsedSpec(roles, policy_of(spec), spec, tuple(problems), tuple(SCHEMA.unknown_fields(spec)))
 
 
 SPARKLE = Kind(
@@ -103,7 +103,7 @@ def test_it_has_a_definition_with_schema_rules_and_columns() -> None:
 
 
 def test_it_has_a_page() -> None:
-    text = kinds.page(SPARKLE)
+    text = kinds.kind_page(SPARKLE)
     assert "# SparkleJob" in text and "How many workers." in text and TEXT in text and "Sparkling" in text
 
 
@@ -162,11 +162,11 @@ async def test_it_runs_for_real(tmp_path: Path) -> None:
         async with asyncio.timeout(30):
             async for _ in cluster.api.watch(SPARKLE.gvk, "default"):
                 status = (await cluster.api.get(SPARKLE.gvk, "default", "example")).get("status") or {}
-                if is_true(status.get("conditions") or [], "Succeeded"):
+                if is_condition_true(status.get("conditions") or [], "Succeeded"):
                     break
     assert status["state"] == "Succeeded"
 
 
 def test_another_group_is_one_word_more() -> None:
-    first, second = kinds.served([replace(SPARKLE, groups=("example.org",))])
+    first, second = kinds.per_api_group([replace(SPARKLE, groups=("example.org",))])
     assert (first.gvk.group, second.gvk.group) == ("example.com", "example.org")

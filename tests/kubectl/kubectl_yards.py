@@ -193,7 +193,7 @@ def real(plane: ControlPlane) -> Iterator[Yard]:
         words = {"network": "shared", "images": (STAND_INS,), "cache": folder / "cache", "say": _silent}
         words = {"python": sys.executable, **words}
         options = JoinOptions(access=read_kubeconfig([plane.kubeconfig]), name=name, state=folder / "node", **words)
-        node, operator = JoinedNode(options), Operator(api, kinds.ALL, Config(files=shipped_files()))
+        node, operator = JoinedNode(options), Operator(api, kinds.ALL, Config(program_files=shipped_files()))
         others = [one for one in plane.kubectl("get", "nodes", "-o", "name").split() if one]
         try:
             for one in others:

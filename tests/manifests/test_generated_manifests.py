@@ -63,11 +63,11 @@ def test_three_kinds_need_at_most_45_pairs_and_nothing_sensitive() -> None:
     words = {word for right in held for word in right}
     assert not any("*" in word for word in words)
     assert not words & {"secrets", "pods/exec", "roles", "rolebindings", "clusterroles", "serviceaccounts", "escalate"}
-    assert {kind.gvk.kind for kind in kinds.EACH if rights.is_opt_in(kind)} == {"ChainerJob"}
+    assert {kind.gvk.kind for kind in kinds.KINDS if rights.is_opt_in(kind)} == {"ChainerJob"}
 
 
 def test_rules_say_exactly_the_rights() -> None:
-    held = rights.plain_rights(kinds.EACH) | rights.opt_in_rights(kinds.EACH)
+    held = rights.plain_rights(kinds.KINDS) | rights.opt_in_rights(kinds.KINDS)
     said = [
         rights.Right(group, resource, verb)
         for rule in rights.rules(held)
@@ -197,7 +197,7 @@ def test_manifests_prints_the_part_that_an_uninstall_deletes() -> None:
 
 def test_names_clash_with_nothing() -> None:
     seen: set[str] = set()
-    for kind in kinds.EACH:
+    for kind in kinds.KINDS:
         words = {kind.gvk.plural, kind.singular, *kind.short_names}
         assert not words & (seen | OF_KUBERNETES)
         seen |= words
@@ -212,7 +212,7 @@ def test_the_files_name_no_place_of_this_machine() -> None:
 @pytest.mark.parametrize("install", [Install(), Install(namespaced=True), packages.DEPLOY, packages.CONFIG])
 def test_the_operator_takes_what_the_deployment_tells_it(install: Install) -> None:
     context = operator.make_context("operator", installation.arguments(install))
-    assert parse_kinds(context.params["served"]) == kinds.served(install.kinds)
+    assert parse_kinds(context.params["served"]) == kinds.per_api_group(install.kinds)
     assert context.params["namespace"] == (install.namespace if install.namespaced else "")
     assert parse_address(context.params["bind"]) == ("", installation.PORT)
     assert context.params["leader_elect"] and context.params["lease_namespace"] == installation.LEASE_NAMESPACE

@@ -119,7 +119,7 @@ def test_values_say_what_is_made(plane: ControlPlane, values: tuple[str, ...], k
 
 def test_chainer_job_is_opted_into(plane: ControlPlane) -> None:
     roles = {one["metadata"]["name"]: one["rules"] for one in of(chart(plane, "chainerjob=true"), "ClusterRole")}
-    assert roles["tf-job-operator-chainerjob"] == rights.rules(rights.opt_in_rights(kinds.EACH))
+    assert roles["tf-job-operator-chainerjob"] == rights.rules(rights.opt_in_rights(kinds.KINDS))
     assert set(roles) == {"tf-job-operator", "tf-job-operator-chainerjob"}
 
 
@@ -187,7 +187,7 @@ def test_short_names_and_plurals_clash_with_nothing_of_kubernetes(plane: Control
         if cells[-3].split("/")[0] not in ours:
             taken |= {cells[0], *(cells[1].split(",") if len(cells) == 5 else ())}
     assert {"pods", "po", "jobs", "deploy"} <= taken
-    for kind in kinds.EACH:
+    for kind in kinds.KINDS:
         assert not taken & {kind.gvk.plural, kind.singular, *kind.short_names}
 
 

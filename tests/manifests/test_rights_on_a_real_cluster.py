@@ -23,7 +23,7 @@ from trainyard.app.rights import Right
 from trainyard.cli.installing import written
 from trainyard.client import Api, NotFound
 from trainyard.core import Config, Kind
-from trainyard.objects import GVK, Json, is_true, name_of, uid_of
+from trainyard.objects import GVK, Json, is_condition_true, name_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import POD
 from trainyard.testing.control_plane import ControlPlane
@@ -32,7 +32,7 @@ from trainyard.testing.samples import sample
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-INSTALL = Install(kinds=kinds.EACH)
+INSTALL = Install(kinds=kinds.KINDS)
 USER = f"system:serviceaccount:{INSTALL.namespace}:{INSTALL.names.operator}"
 ACCOUNT = f"/api/v1/namespaces/{INSTALL.namespace}/serviceaccounts/{INSTALL.names.operator}/token"
 PATIENCE = 60.0
@@ -63,7 +63,7 @@ async def until(api: Api, gvk: GVK, true: Callable[[Json | None], object]) -> No
 
 
 def has(condition: str) -> Callable[[Json | None], object]:
-    return lambda job: job is not None and is_true((job.get("status") or {}).get("conditions"), condition)
+    return lambda job: job is not None and is_condition_true((job.get("status") or {}).get("conditions"), condition)
 
 
 async def end_pods(api: Api, uid: str) -> None:
@@ -107,16 +107,16 @@ async def life(api: Api, kind: Kind) -> None:
 async def operator(plane: ControlPlane) -> AsyncIterator[None]:
     plane.kubectl("apply", "-f", "-", stdin=written(definitions(INSTALL.kinds)))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
-    for kind in kinds.served(INSTALL.kinds):  # just after its definition a resource says 429 for a moment
+    for kind in kinds.per_api_group(INSTALL.kinds):  # just after its definition a resource says 429 for a moment
         plane.wait_for(f"/apis/{kind.gvk.api_version}/{kind.gvk.plural}")
     plane.kubectl("apply", "-f", "-", stdin=written([namespace(INSTALL), *access(INSTALL)]))
     plane.add_node("node-1")
     code, answer = plane.ask("POST", ACCOUNT, {"spec": {"expirationSeconds": 3600}})
     assert code == 201, answer
     who = ClusterAccess(plane.url, INSTALL.namespace, answer["status"]["token"], read_kubeconfig([plane.kubeconfig]).ca)
-    config = Config(files=shipped_files())
+    config = Config(program_files=shipped_files())
     stop = asyncio.Event()
-    served = kinds.served(INSTALL.kinds)
+    served = kinds.per_api_group(INSTALL.kinds)
     options = OperatorOptions(who, served, config, seat=lease_identity({}, served))
     task = asyncio.create_task(OperatorProcess(options).run(stop))
     try:
@@ -132,7 +132,7 @@ def right_of(one: Asked) -> Right:
 
 def never_asked() -> set[Right]:
     """Finalizers (see docs/rbac.md), and what is held to be granted."""
-    held = rights.plain_rights(kinds.EACH) | rights.opt_in_rights(kinds.EACH)
+    held = rights.plain_rights(kinds.KINDS) | rights.opt_in_rights(kinds.KINDS)
     granted = {Right(*one) for right in rights.JOB_GRANTS.values() for one in right}
     return granted | {one for one in held if one.resource.endswith("/finalizers")}
 
@@ -145,6 +145,6 @@ async def test_every_right_is_used_and_none_is_missed() -> None:
             while not any((one.resource, one.verb) == ("leases", "patch") for one in asked):  # a renewal, in its time
                 asked = of(USER, await asyncio.to_thread(plane.audit.since))
         assert [one for one in asked if not one.allowed or one.code == 403] == []
-        held = rights.plain_rights(kinds.EACH) | rights.opt_in_rights(kinds.EACH)
+        held = rights.plain_rights(kinds.KINDS) | rights.opt_in_rights(kinds.KINDS)
         held |= {Right(*rights.LEASES, verb) for verb, _ in rights.LEASE_SITES}
         assert {right_of(one) for one in asked} == held - never_asked()

@@ -17,7 +17,7 @@ from trainyard.node.lifecycle import At, Container, Ended, Pod, Start, Stop, Tic
 from trainyard.node.network import Outside
 from trainyard.node.registration import CORDONED, MADE, Member, marked, node_object, node_status
 from trainyard.node.returning import LOST, returned
-from trainyard.objects import Json, condition
+from trainyard.objects import Json, find_condition
 
 THEN, LATER = "2026-11-21T12:00:00Z", "2026-11-21T12:05:00Z"
 AT = 1795262400.0  # THEN
@@ -157,13 +157,15 @@ def test_a_status_keeps_the_conditions_of_others_and_the_times_of_its_own() -> N
     other = {"type": "NetworkUnavailable", "status": "False", "reason": "RouteCreated"}
     first = node_status(10250, Member(more={"nvidia.com/gpu": "2"}), [other], AT)
     second = node_status(10250, Member(), first["conditions"], AT + 300)
-    ready = condition(second["conditions"], "Ready")
+    ready = find_condition(second["conditions"], "Ready")
     assert ready is not None and (ready["lastTransitionTime"], ready["lastHeartbeatTime"]) == (THEN, LATER)
     assert (
         other in second["conditions"]
         and first["capacity"]["nvidia.com/gpu"] == "2" == first["allocatable"]["nvidia.com/gpu"]
     )
-    gone = condition(node_status(10250, Member(), second["conditions"], AT + 300, stopping=True)["conditions"], "Ready")
+    gone = find_condition(
+        node_status(10250, Member(), second["conditions"], AT + 300, stopping=True)["conditions"], "Ready"
+    )
     assert gone is not None and (gone["status"], gone["lastTransitionTime"]) == ("False", LATER)
     assert {one["type"] for one in first["addresses"]} == {"InternalIP"}  # a Hostname would be tried first
 

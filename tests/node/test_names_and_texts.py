@@ -14,7 +14,7 @@ from trainyard.node.namespaced import NamespaceNetwork, resolv_conf
 from trainyard.node.sandbox import Mount, Sandbox
 from trainyard.node.shared import Ports, own_address
 from trainyard.node.textual import Known, PortOf, declared_ports, rewriter
-from trainyard.objects import Json, Key
+from trainyard.objects import Json, NamespacedName
 
 
 def peer(name: str, address: str, ready: bool = True, subdomain: str = "job", **labels: str) -> Peer:
@@ -132,7 +132,7 @@ KNOWN = Known(
     "here",
     {"here": {"ps-0", "ps-1", "ps-10", "web", "etcd"}, "elastic-job": {"etcd-service", "ps-0"}},
     {"job", "etcd-service"},
-    {"10.96.0.10": Key("elastic-job", "etcd-service"), "10.96.0.1": Key("default", "kubernetes")},
+    {"10.96.0.10": NamespacedName("elastic-job", "etcd-service"), "10.96.0.1": NamespacedName("default", "kubernetes")},
     ("ps-0", frozenset({2379})),
 )
 HERE = "127.0.0.1"

@@ -12,7 +12,7 @@ import pytest
 from yards import TOKEN, Yard, terminated, waiting
 
 from trainyard.client import Api, ApiError
-from trainyard.objects import is_true
+from trainyard.objects import is_condition_true
 from trainyard.objects.resources import CONFIG_MAP, NODE, POD
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ async def test_an_exit_code_is_the_containers(yard: Yard) -> None:
     ended = terminated(seen["status"])
     assert ended is not None and (ended["exitCode"], ended["reason"]) == (3, "Error")
     assert ended["startedAt"] and ended["finishedAt"] and ended["containerID"]
-    assert not is_true(seen["status"]["conditions"], "Ready")
+    assert not is_condition_true(seen["status"]["conditions"], "Ready")
 
 
 async def test_a_finished_pod_says_completed(yard: Yard) -> None:
@@ -49,14 +49,14 @@ async def test_a_finished_pod_says_completed(yard: Yard) -> None:
     seen = await yard.phase("done", "Succeeded")
     ended = terminated(seen["status"])
     assert ended is not None and (ended["exitCode"], ended["reason"]) == (0, "Completed")
-    assert is_true(seen["status"]["conditions"], "Initialized")
+    assert is_condition_true(seen["status"]["conditions"], "Initialized")
 
 
 async def test_a_running_pod_is_ready_and_has_an_address_of_its_own_or_the_machines(yard: Yard) -> None:
     await yard.pod("up", POLITE)
     seen = await yard.phase("up", "Running")
-    assert is_true(seen["status"]["conditions"], "Ready")
-    assert is_true(seen["status"]["conditions"], "PodScheduled")
+    assert is_condition_true(seen["status"]["conditions"], "Ready")
+    assert is_condition_true(seen["status"]["conditions"], "PodScheduled")
     assert seen["status"]["podIP"] and not seen["status"]["podIP"].startswith("127.")
     assert seen["status"]["containerStatuses"][0]["ready"] is True
     assert seen["status"]["startTime"]
@@ -188,7 +188,7 @@ async def test_a_condition_that_somebody_else_wrote_stays(yard: Yard) -> None:
     ended = asyncio.create_task(yard.until("drained", lambda status: terminated(status)))
     await asyncio.sleep(0)
     await yard.api.delete(POD, "default", "drained", grace_period_seconds=20)
-    assert is_true((await ended)["status"]["conditions"], "DisruptionTarget")
+    assert is_condition_true((await ended)["status"]["conditions"], "DisruptionTarget")
 
 
 async def test_a_missing_config_map_is_waited_for(yard: Yard) -> None:
@@ -288,7 +288,7 @@ async def test_a_sidecar_is_refused_with_what_to_write(yard: Yard) -> None:
 
 async def test_the_node_says_what_it_is(yard: Yard) -> None:
     status = (await yard.api.get(NODE, "", "local"))["status"]
-    assert is_true(status["conditions"], "Ready")
+    assert is_condition_true(status["conditions"], "Ready")
     assert {"type": "InternalIP", "address": "127.0.0.1"} in status["addresses"]
     assert int(status["capacity"]["cpu"]) >= 1 and status["daemonEndpoints"]["kubeletEndpoint"]["Port"] > 0
 

@@ -13,7 +13,7 @@ from trainyard.client.errors import error_for
 from trainyard.node import Node
 from trainyard.node.doors import TokenDoor
 from trainyard.node.registration import Member
-from trainyard.objects import Json, condition, decode, revision_of
+from trainyard.objects import Json, decode, find_condition, resource_version_of
 from trainyard.objects.resources import NODE
 from trainyard.server import Server
 
@@ -24,11 +24,11 @@ async def _until_ready(api: Api, status: str) -> Json:
     """The Ready condition once it has that status."""
     async with asyncio.timeout(20):
         node = await api.get(NODE, "", "local")
-        ready = condition(node["status"]["conditions"], "Ready") or {}
+        ready = find_condition(node["status"]["conditions"], "Ready") or {}
         if ready.get("status") == status:
             return ready
-        async for line in api.watch(NODE, "", revision_of(node), "", "metadata.name=local"):
-            ready = condition(decode(line)["object"]["status"]["conditions"], "Ready") or {}
+        async for line in api.watch(NODE, "", resource_version_of(node), "", "metadata.name=local"):
+            ready = find_condition(decode(line)["object"]["status"]["conditions"], "Ready") or {}
             if ready.get("status") == status:
                 return ready
     raise AssertionError("the watch ended")

@@ -59,13 +59,13 @@ def only(text: str) -> Document:
 
 @pytest.mark.parametrize(("path", "line"), PLACES.items(), ids=lambda value: str(value))
 def test_a_path_is_found_at_the_line_of_its_field(path: str, line: int) -> None:
-    assert only(TEXT).place(path) == f"f.yaml:{line}"
+    assert only(TEXT).location(path) == f"f.yaml:{line}"
 
 
 def test_json_has_lines_as_well() -> None:
     text = json.dumps(only(TEXT).obj, indent=2)
     line = next(number for number, words in enumerate(text.splitlines(), 1) if '"image"' in words)
-    assert only(text).place("spec.containers[1].image") == f"f.yaml:{line}"
+    assert only(text).location("spec.containers[1].image") == f"f.yaml:{line}"
 
 
 @pytest.mark.parametrize("form", ["yaml", "json"])
@@ -84,13 +84,13 @@ items:
         items = '{"spec":\n\n{"a": 1}},\n{"spec": {\n"b": {\n"c": 2}}}'
         text = f'{{"apiVersion": "v1", "kind": "PodList", "items": [\n{items}]}}'
     first, second = read(text, "f")
-    assert first.place("spec.a") == {"yaml": "f:5", "json": "f:4"}[form]
-    assert second.place("spec.b.c") == {"yaml": "f:8", "json": "f:7"}[form]
+    assert first.location("spec.a") == {"yaml": "f:5", "json": "f:4"}[form]
+    assert second.location("spec.b.c") == {"yaml": "f:8", "json": "f:7"}[form]
 
 
 def test_the_second_document_of_a_file_has_lines_of_its_own() -> None:
     _, second = read("kind: A\napiVersion: v1\n---\nkind: B\napiVersion: v1\nspec:\n  x: 1\n", "f")
-    assert second.place("spec.x") == "f:7"
+    assert second.location("spec.x") == "f:7"
 
 
 def test_what_an_alias_or_a_merge_brings_stands_where_it_was_written() -> None:
@@ -107,4 +107,4 @@ merged:
 """
     document = only(text)
     paths = ("copy", "copy.name", "copy.env[0]", "merged.env", "merged.other")
-    assert [document.place(path) for path in paths] == ["f.yaml:6", "f.yaml:4", "f.yaml:5", "f.yaml:5", "f.yaml:9"]
+    assert [document.location(path) for path in paths] == ["f.yaml:6", "f.yaml:4", "f.yaml:5", "f.yaml:5", "f.yaml:9"]

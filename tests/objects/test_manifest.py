@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from trainyard.objects import Problem, encode
 from trainyard.objects.manifest import Document, ManifestError, read
 from trainyard.objects.strict import load
-from trainyard.objects.words import meaning
+from trainyard.objects.words import resolve_scalar
 from trainyard.objects.yaml_text import as_yaml
 
 HEAD = "apiVersion: v1\nkind: ConfigMap\n"
@@ -33,7 +33,7 @@ def refused(text: str | bytes) -> list[str]:
 def test_documents_come_in_order_with_their_lines_and_empty_ones_are_nothing() -> None:
     text = f"# a comment\n---\n{HEAD}metadata: {{name: a}}\n---\n---\n# nothing\n---\n{HEAD}metadata: {{name: b}}\n"
     assert [(d.obj["metadata"]["name"], d.line) for d in read(text, "f")] == [("a", 3), ("b", 10)]
-    assert read(text, "f")[0].where == "f:3"
+    assert read(text, "f")[0].object_location == "f:3"
 
 
 def test_lists_are_their_items_also_lists_of_lists_and_typed_lists() -> None:
@@ -76,7 +76,7 @@ def test_lists_are_their_items_also_lists_of_lists_and_typed_lists() -> None:
     ],
 )  # fmt: skip
 def test_a_plain_word_means_what_it_means_to_kubectl(word: str, value: Any) -> None:
-    assert meaning(word) == value and type(meaning(word)) is type(value)
+    assert resolve_scalar(word) == value and type(resolve_scalar(word)) is type(value)
     if word not in ("-",):
         obj = read(f"{HEAD}x: {word}\nq: '{word}'\n", "f")[0].obj
         assert (obj["x"], type(obj["x"]), obj["q"]) == (value, type(value), word)
@@ -293,7 +293,7 @@ def test_what_our_yaml_writer_writes_is_read_back(value: Any) -> None:
 @given(WORDS)
 def test_a_plain_word_is_a_json_value_or_a_sentence(word: str) -> None:
     try:
-        value = meaning(word)
+        value = resolve_scalar(word)
     except ValueError as error:
         value = None
         assert ";" in str(error)  # noqa: PT017 - any word may come in, so either outcome is right

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.objects.printable import printable, printable_but_colours, printable_output
+from trainyard.objects.printable import printable, printable_output, printable_with_our_colours
 
 STEERING = [*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0), 0x202E, 0x2066, 0x200F, 0x2028]
 
@@ -13,7 +13,7 @@ STEERING = [*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0), 0x202E, 0x2066
 def test_no_steering_character_is_left(code: int) -> None:
     text = f"a{chr(code)}b"
     assert chr(code) not in printable(text)
-    assert chr(code) not in printable_but_colours(text)
+    assert chr(code) not in printable_with_our_colours(text)
     assert chr(code) not in printable_output(text.encode()).decode()
 
 
@@ -24,8 +24,8 @@ def test_ordinary_text_stays_and_a_value_stays_one_line() -> None:
 
 
 def test_only_our_colours_are_colours() -> None:
-    assert printable_but_colours("\x1b[32mup\x1b[0m") == "\x1b[32mup\x1b[0m"
-    assert printable_but_colours("\x1b[2J\x1b[31mx") == "\\x1b[2J\x1b[31mx"
+    assert printable_with_our_colours("\x1b[32mup\x1b[0m") == "\x1b[32mup\x1b[0m"
+    assert printable_with_our_colours("\x1b[2J\x1b[31mx") == "\\x1b[2J\x1b[31mx"
 
 
 def test_a_program_s_colours_end_with_its_line() -> None:

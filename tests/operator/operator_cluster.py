@@ -17,7 +17,7 @@ from trainyard.client.request import create
 from trainyard.controller_runtime.controller import Controller, enqueue_object
 from trainyard.controller_runtime.reflector import WatchTarget
 from trainyard.core import Config
-from trainyard.objects import GVK, Json, Key, format_time, is_true, labels_of, name_of, uid_of
+from trainyard.objects import GVK, Json, NamespacedName, format_time, is_condition_true, labels_of, name_of, uid_of
 from trainyard.objects.resources import CRD, NODE, POD
 from trainyard.operator import Operator
 from trainyard.server import Server
@@ -51,14 +51,14 @@ class ScriptedNode:
         self.holds = False  # while true, no pod is started
         self._api = api
         self._now = now
-        self.controller: Controller[Key] = Controller(api, self._reconcile, workers=4)
+        self.controller: Controller[NamespacedName] = Controller(api, self._reconcile, workers=4)
         self.pods = self.controller.watch(WatchTarget(POD), enqueue_object)
 
     def enqueue_all(self) -> None:
         for pod in self.pods:
-            self.controller.queue.add(Key(pod["metadata"]["namespace"], name_of(pod)))
+            self.controller.queue.add(NamespacedName(pod["metadata"]["namespace"], name_of(pod)))
 
-    async def _reconcile(self, key: Key) -> float | None:
+    async def _reconcile(self, key: NamespacedName) -> float | None:
         pod = self.pods.get(key)
         if pod is None or not pod["spec"].get("nodeName"):
             return None
@@ -66,7 +66,7 @@ class ScriptedNode:
             await self._advance(pod, key)
         return None
 
-    async def _advance(self, pod: Json, key: Key) -> None:
+    async def _advance(self, pod: Json, key: NamespacedName) -> None:
         if pod["metadata"].get("deletionTimestamp"):
             await self._api.delete(POD, *key, uid=uid_of(pod), grace_period_seconds=0)
             return
@@ -82,7 +82,7 @@ class ScriptedNode:
             }
             await self._patch_status(pod, key, "Failed" if code else "Succeeded", {"terminated": terminated})
 
-    async def _patch_status(self, pod: Json, key: Key, phase: str, state: Json) -> None:
+    async def _patch_status(self, pod: Json, key: NamespacedName, phase: str, state: Json) -> None:
         names = [container["name"] for container in pod["spec"]["containers"]]
         status = {
             "phase": phase,
@@ -131,7 +131,9 @@ class Yard:
 
     async def condition(self, kind: str, name: str = "mnist", namespace: str = "default") -> Json:
         """Wait until this condition of the job is true, and return the job."""
-        return await self.until(lambda job: is_true(job.get("status", {}).get("conditions"), kind), name, namespace)
+        return await self.until(
+            lambda job: is_condition_true(job.get("status", {}).get("conditions"), kind), name, namespace
+        )
 
     def end(self, role: str, code: int = 0) -> None:
         """From now on the pods of this role end with this exit code."""

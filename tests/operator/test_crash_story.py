@@ -18,7 +18,7 @@ from operator_cluster import TFJOB, Troubled, Yard, replica, running_yard, tf_jo
 from trainyard import kinds
 from trainyard.client import Api, Request, Unavailable
 from trainyard.core import Config
-from trainyard.objects import Json, is_true, name_of
+from trainyard.objects import Json, is_condition_true, name_of
 from trainyard.objects.labels import OWNER
 from trainyard.operator import Operator
 
@@ -88,9 +88,9 @@ async def run_job(yard: Yard, clock: Clock, series: OperatorSeries) -> Json:
     await later(5, lambda job: job["status"]["roles"]["MASTER"]["failures"] == 1)
     yard.node.ends.clear()
     await later(60, lambda job: job["status"]["roles"]["MASTER"]["attempt"] == 1)
-    await later(1, lambda job: is_true(job["status"]["conditions"], "Running"))
+    await later(1, lambda job: is_condition_true(job["status"]["conditions"], "Running"))
     yard.end("MASTER", 0)
-    await later(5, lambda job: is_true(job["status"]["conditions"], "Succeeded"))
+    await later(5, lambda job: is_condition_true(job["status"]["conditions"], "Succeeded"))
     for gvk in kinds.TFJOB.child_resources:
         for obj in (await yard.api.list(gvk, "default", OWNER))["items"]:
             await yard.gone(gvk, name_of(obj))

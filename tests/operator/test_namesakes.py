@@ -7,7 +7,7 @@ import time
 
 from operator_cluster import running_yard, tf_job
 
-from trainyard.objects import Json, Key, condition
+from trainyard.objects import Json, NamespacedName, find_condition
 from trainyard.objects.resources import JOB, NAMESPACE, POD, SERVICE
 from trainyard.operator.plan_executor import JobState
 
@@ -21,7 +21,7 @@ async def test_a_namesake_that_is_being_deleted_is_waited_for_and_nobody_is_told
         async with yard.operator():
             await yard.submit(tf_job())
             job = await yard.condition("NameConflict")
-            message = (condition(job["status"]["conditions"], "NameConflict") or {})["message"]
+            message = (find_condition(job["status"]["conditions"], "NameConflict") or {})["message"]
             assert "it is being deleted: it is waited for" in message
             assert "delete or rename" not in message
 
@@ -45,7 +45,7 @@ async def test_what_bears_the_jobs_uid_in_another_namespace_is_nothing_of_the_jo
         await yard.api.patch(POD, "evil", "forged", {"status": status}, "status")
         store = operator._children[POD]
         async with asyncio.timeout(20):
-            while (forged := store.get(Key("evil", "forged"))) is None or forged.phase != "Failed":  # noqa: ASYNC110
+            while (forged := store.get(NamespacedName("evil", "forged"))) is None or forged.phase != "Failed":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         observed = operator._observed(job, JobState())  # the input of the next plan
         assert {child.namespace for child in observed.children} == {"default"}

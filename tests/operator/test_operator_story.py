@@ -15,7 +15,7 @@ from operator_cluster import TFJOB, Troubled, Yard, running_yard, tf_job
 from trainyard import kinds
 from trainyard.client import Api, NotFound, Request, Unavailable
 from trainyard.core import Config
-from trainyard.objects import Json, condition, decode, is_true, name_of, owner_reference, uid_of
+from trainyard.objects import Json, controller_reference, decode, find_condition, is_condition_true, name_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import CRD, EVENT, JOB, NAMESPACE, POD, SERVICE
 from trainyard.objects.values import replace
@@ -173,7 +173,7 @@ async def test_a_foreign_object_with_a_childs_name_is_left_alone_and_said(yard: 
     async with yard.operator(api) as operator:
         await yard.submit(tf_job())
         job = await yard.condition("NameConflict")
-        name_conflict = condition(job["status"]["conditions"], "NameConflict")
+        name_conflict = find_condition(job["status"]["conditions"], "NameConflict")
         assert name_conflict is not None and "tfjob-mnis" in name_conflict["message"]
         await yard.condition("Running")  # the other children are created
         await settle(api, 1.5)
@@ -184,7 +184,7 @@ async def test_a_foreign_object_with_a_childs_name_is_left_alone_and_said(yard: 
         await yard.api.delete(SERVICE, "default", "tfjob-mnis")
         clock.shift += 3600
         operator.resync()
-        await yard.until(lambda job: not is_true(job["status"]["conditions"], "NameConflict"))
+        await yard.until(lambda job: not is_condition_true(job["status"]["conditions"], "NameConflict"))
         assert await names(yard, SERVICE) == ["tfjob-mnis"]
 
 
@@ -205,18 +205,18 @@ async def test_a_child_that_has_lost_our_label_is_said_and_not_waited_for(yard: 
     """The watches select by the label, so they never show the object. An older operator created it, or a user has
     removed the label."""
     job = await yard.submit(tf_job())
-    owner = owner_reference("tensorflow.org/v1alpha1", "TfJob", "mnist", uid_of(job))
+    owner = controller_reference("tensorflow.org/v1alpha1", "TfJob", "mnist", uid_of(job))
     meta: Json = {"name": "tfjob-mnis", "ownerReferences": [owner]}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"port": 1}]}}
     await yard.api.create(SERVICE, "default", service)
     async with yard.operator() as operator:
-        name_conflict = condition((await yard.condition("NameConflict"))["status"]["conditions"], "NameConflict")
+        name_conflict = find_condition((await yard.condition("NameConflict"))["status"]["conditions"], "NameConflict")
         assert name_conflict is not None and "has no label trainyard.dev/owner" in name_conflict["message"]
         await yard.condition("Running")
         await yard.api.delete(SERVICE, "default", "tfjob-mnis")
         clock.shift += 3600
         operator.resync()
-        await yard.until(lambda job: not is_true(job["status"]["conditions"], "NameConflict"))
+        await yard.until(lambda job: not is_condition_true(job["status"]["conditions"], "NameConflict"))
 
 
 async def test_our_own_child_from_an_earlier_life_is_taken_as_made(yard: Yard) -> None:
@@ -233,7 +233,7 @@ async def test_our_own_child_from_an_earlier_life_is_taken_as_made(yard: Yard) -
     async with yard.operator(api) as operator:
         await yard.submit(tf_job())
         job = await yard.condition("Running")
-        assert not is_true(job["status"]["conditions"], "NameConflict")
+        assert not is_condition_true(job["status"]["conditions"], "NameConflict")
         assert operator.counts["unavailable"] >= 1
         await settle(api)
         assert await names(yard, JOB) == ["master-mnis-0", "ps-mnis-0", "worker-mnis-0"]
@@ -305,7 +305,7 @@ async def test_a_job_made_anew_under_the_same_name_gets_children_of_its_own(yard
         await yard.gone(TFJOB, "mnist")
         second = await yard.submit(tf_job())
         await yard.condition("Running")
-        await yard.until(lambda job: not is_true(job["status"]["conditions"], "NameConflict"))
+        await yard.until(lambda job: not is_condition_true(job["status"]["conditions"], "NameConflict"))
         listed = await yard.api.list(JOB, "default", OWNER)
         owners = {obj["metadata"]["labels"][OWNER] for obj in listed["items"]}
         assert uid_of(first) != uid_of(second) and owners <= {uid_of(first), uid_of(second)}

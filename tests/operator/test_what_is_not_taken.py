@@ -8,7 +8,7 @@ from operator_cluster import TFJOB, Troubled, running_yard, tf_job
 
 from trainyard.client import Forbidden, Request, Unavailable
 from trainyard.core import runtime_id_of
-from trainyard.objects import is_true
+from trainyard.objects import is_condition_true
 from trainyard.objects.resources import JOB
 
 
@@ -57,6 +57,9 @@ async def test_a_server_that_fails_at_one_child_again_and_again_is_heard_of() ->
             edit = {"spec": {"backoffLimit": 7}}  # after an edit a refused write is retried at once
             await yard.api.patch(TFJOB, "default", "mnist", edit)
             await yard.until(
-                lambda now: now["status"]["state"] == "Running" and not is_true(now["status"]["conditions"], "Blocked")
+                lambda now: (
+                    now["status"]["state"] == "Running"
+                    and not is_condition_true(now["status"]["conditions"], "Blocked")
+                )
             )
             assert (await yard.api.get(JOB, "default", "worker-mnis-0"))["status"]["active"] == 1

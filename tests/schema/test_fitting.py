@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import compile_check
-from trainyard.schema.fitting import compile_fit
+from trainyard.schema.fitting import compile_is_valid
 
 KEEP = "x-kubernetes-preserve-unknown-fields"
 ITEM: Json = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}, "n": {"type": "integer"}}}
@@ -64,7 +64,7 @@ def right(part: Json) -> st.SearchStrategy[Any]:
 def test_what_fits_has_no_problem_and_what_has_none_fits_but_for_whole_floats(value: Any) -> None:
     found: list[Problem] = []
     compile_check(SCHEMA)(value, "", found)
-    fits = compile_fit(SCHEMA)(value)
+    fits = compile_is_valid(SCHEMA)(value)
     assert not (fits and found), found
     assert fits or found or closer_look(value)
 

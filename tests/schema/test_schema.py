@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.objects import Problem
-from trainyard.schema import DEPTH, Schema
+from trainyard.schema import MAX_DEPTH, Schema
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 
@@ -165,7 +165,7 @@ def test_a_default_is_nobodys_to_edit() -> None:
 def test_unknown_fields_are_named_even_where_they_are_preserved() -> None:
     schema = of({**FREE, "properties": {**FREE["properties"], "free": {"type": "object", PRESERVE: True}}})
     obj = {"metadata": {"x": 1}, "spec": {"x": 1, "known": {"z": 1}, "free": {"q": 1}}, "junk": 1}
-    assert schema.unknown(obj) == ["spec.x", "spec.known.z", "junk"]
+    assert schema.unknown_fields(obj) == ["spec.x", "spec.known.z", "junk"]
 
 
 def nested(levels: int) -> Any:
@@ -175,14 +175,14 @@ def nested(levels: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize("levels", [DEPTH + 1, 100_000])
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 100_000])
 def test_a_deep_object_is_one_problem_and_no_crash(levels: int) -> None:
     deep = nested(levels)
     schema = of({"type": "object", PRESERVE: True})
     assert [problem.text for problem in schema.validate({"spec": deep})] == [
         "Invalid value: nested deeper than 100 levels; flatten it"
     ]
-    assert schema.unknown({"spec": deep}) == []
+    assert schema.unknown_fields({"spec": deep}) == []
     assert schema.default(schema.prune({"spec": deep}))["spec"] is deep
 
 
@@ -237,6 +237,6 @@ BIG = Schema({
 def test_no_json_value_raises_and_shaping_twice_is_shaping_once(value: Any) -> None:
     obj = {"spec": value} if not isinstance(value, dict) else value
     BIG.validate(value)
-    BIG.unknown(value)
+    BIG.unknown_fields(value)
     once = BIG.default(BIG.prune(obj))
     assert repr(BIG.default(BIG.prune(once))) == repr(once)

@@ -12,16 +12,16 @@ import signal
 import sys
 from pathlib import Path
 
-from trainyard.objects import Key
+from trainyard.objects import NamespacedName
 from trainyard.server import DiskLog, Server
 from trainyard.server.store import Record
 
 STEPS = ("begin", "insert", "commit", "committed", "answer")
 TIMES = (1, 2, 5, 9)
-KEYS = [Key("default", name) for name in "abc"]
+KEYS = [NamespacedName("default", name) for name in "abc"]
 
 
-def put(log: DiskLog, key: Key, size: int = 100) -> int:
+def put(log: DiskLog, key: NamespacedName, size: int = 100) -> int:
     before = log.get("maps", key)
     revision = log.revision + 1
     body = b"%d " % revision + b"x" * size

@@ -20,7 +20,7 @@ from disk_values import KEYS, put
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainyard.objects import Key
+from trainyard.objects import NamespacedName
 from trainyard.server import DiskError, DiskLog, Log, NotWritten, Server, disk
 from trainyard.server.disk import FORMAT, NAME
 from trainyard.server.log import Compacted, Entry
@@ -38,7 +38,7 @@ def seen(log: Log) -> object:
     return log.revision, log.floor, entries, lists, log.list("maps")
 
 
-def delete(log: Log, key: Key) -> Entry:
+def delete(log: Log, key: NamespacedName) -> Entry:
     record = log.get("maps", key)
     assert record is not None
     return log.append("maps", key, None, record.revision, b"last of %d" % record.revision)
@@ -55,7 +55,7 @@ def opened(folder: Path) -> Iterator[DiskLog]:
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_an_opened_log_is_the_one_that_was_closed(steps: list[tuple[str, Key]]) -> None:
+def test_an_opened_log_is_the_one_that_was_closed(steps: list[tuple[str, NamespacedName]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         log, model = DiskLog(Path(folder)), Log()
         for step, key in steps:
@@ -122,7 +122,7 @@ async def test_what_is_appended_at_once_is_one_commit(tmp_path: Path) -> None:
     heard: list[int] = []
     log.follow(lambda entry: heard.append(entry.revision), settled=True)
 
-    async def write(key: Key) -> None:
+    async def write(key: NamespacedName) -> None:
         revision = put(log, key)
         assert log.settled < revision and revision not in heard
         await log.durable(revision)
@@ -140,7 +140,7 @@ async def test_a_commit_waits_while_more_is_written_and_for_nobody_who_writes_al
     steps: list[str] = []
     log = DiskLog(tmp_path, step=steps.append)
 
-    async def write(key: Key, turns: int) -> None:
+    async def write(key: NamespacedName, turns: int) -> None:
         for _ in range(turns):
             await asyncio.sleep(0)
         await log.durable(put(log, key))
@@ -282,7 +282,7 @@ def limited(size: int) -> Iterator[None]:
 
 async def test_a_write_that_finds_no_room_is_taken_back_whole(tmp_path: Path) -> None:
     log = DiskLog(tmp_path)
-    followed: dict[Key, bytes] = {}
+    followed: dict[NamespacedName, bytes] = {}
 
     def keep_book(entry: Entry) -> None:
         if entry.now is None:
@@ -384,6 +384,6 @@ async def test_a_server_on_an_old_log_goes_on_where_it_was(tmp_path: Path) -> No
 def test_a_record_is_as_it_was(tmp_path: Path) -> None:
     odd = Record(1, "naïve ☃ \x00".encode(), {"ключ": "ü"}, {"a.b": ""})
     with opened(tmp_path) as log:
-        log.append("things.example.org", Key("", "x"), odd, 0)
+        log.append("things.example.org", NamespacedName("", "x"), odd, 0)
     with opened(tmp_path) as log:
-        assert log.get("things.example.org", Key("", "x")) == odd
+        assert log.get("things.example.org", NamespacedName("", "x")) == odd

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trainyard.objects import Key
+from trainyard.objects import NamespacedName
 from trainyard.server import Log
 from trainyard.server.disk import DiskLog
 from trainyard.testing import garbage
@@ -97,7 +97,7 @@ def test_a_length_that_lies_makes_no_request_of_what_follows(barrage: Barrage) -
 
 
 def test_a_log_on_disk_holds_after_a_barrage_what_it_was_answered(tmp_path: Path) -> None:
-    async def told(log: Log) -> dict[str, dict[Key, bytes]]:
+    async def told(log: Log) -> dict[str, dict[NamespacedName, bytes]]:
         objects = garbage.stored(log)
         if isinstance(log, DiskLog):
             log.close()

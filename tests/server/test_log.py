@@ -6,33 +6,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.objects import Key
+from trainyard.objects import NamespacedName
 from trainyard.server.log import Ahead, Compacted, Entry, Log, Stale
 from trainyard.server.store import Record
 
-KEYS = [Key("a", "x"), Key("a", "y"), Key("b", "x")]
+KEYS = [NamespacedName("a", "x"), NamespacedName("a", "y"), NamespacedName("b", "x")]
 STEPS = st.lists(
     st.tuples(st.sampled_from(["put", "delete", "stale", "compact"]), st.sampled_from("pq"), st.sampled_from(KEYS)),
     max_size=40,
 )
 
 
-def put(log: Log, store: str, key: Key, text: bytes = b"") -> Entry:
+def put(log: Log, store: str, key: NamespacedName, text: bytes = b"") -> Entry:
     before = log.get(store, key)
     record = Record(log.revision + 1, text or b"%d" % (log.revision + 1), {}, {})
     return log.append(store, key, record, before.revision if before else 0)
 
 
-def delete(log: Log, store: str, key: Key) -> Entry:
+def delete(log: Log, store: str, key: NamespacedName) -> Entry:
     before = log.get(store, key)
     assert before is not None
     return log.append(store, key, None, before.revision, b"last")
 
 
 @given(STEPS)
-def test_every_revision_can_be_read_as_it_was(steps: list[tuple[str, str, Key]]) -> None:
+def test_every_revision_can_be_read_as_it_was(steps: list[tuple[str, str, NamespacedName]]) -> None:
     log = Log()
-    now: dict[tuple[str, Key], bytes] = {}
+    now: dict[tuple[str, NamespacedName], bytes] = {}
     past = [dict(now)]
     for step, store, key in steps:
         if step == "put":
@@ -66,10 +66,10 @@ def test_every_revision_can_be_read_as_it_was(steps: list[tuple[str, str, Key]])
 
 
 @given(STEPS)
-def test_reading_on_from_any_revision_gives_the_present(steps: list[tuple[str, str, Key]]) -> None:
+def test_reading_on_from_any_revision_gives_the_present(steps: list[tuple[str, str, NamespacedName]]) -> None:
     log = Log()
     states = [{}]
-    now: dict[Key, bytes] = {}
+    now: dict[NamespacedName, bytes] = {}
     for step, _, key in steps:
         if step == "put":
             now[key] = b"%d" % put(log, "p", key).revision
@@ -91,10 +91,10 @@ def test_reading_on_from_any_revision_gives_the_present(steps: list[tuple[str, s
 
 @given(STEPS, st.sampled_from(["", "a", "b"]), st.none() | st.sampled_from(KEYS), st.booleans())
 def test_a_store_stays_in_order_and_a_namespace_is_a_part_of_it(
-    steps: list[tuple[str, str, Key]], namespace: str, start: Key | None, looked: bool
+    steps: list[tuple[str, str, NamespacedName]], namespace: str, start: NamespacedName | None, looked: bool
 ) -> None:
     log = Log()
-    now: set[Key] = set()
+    now: set[NamespacedName] = set()
     for step, _, key in steps:
         if looked:  # from then on the order is kept, not made anew
             log.view("p")
@@ -114,7 +114,7 @@ def test_a_store_stays_in_order_and_a_namespace_is_a_part_of_it(
 def test_the_past_is_bounded_and_the_present_is_not() -> None:
     log = Log(keep=10)
     for index in range(100):
-        put(log, "p", Key("a", str(index)))
+        put(log, "p", NamespacedName("a", str(index)))
     assert log.floor >= 80 and log.revision == 100
     assert len(log.list("p")) == 100
     with pytest.raises(Compacted):

@@ -9,7 +9,7 @@ import pytest
 from asking import CRDS, MAPS, PODS, THINGS, Cluster, config_map, crd, pod, thing
 
 from trainyard.objects import Problem
-from trainyard.server.patches import DEPTH
+from trainyard.server.patches import MAX_DEPTH
 from trainyard.server.requests import LARGEST
 
 
@@ -140,7 +140,7 @@ def test_a_name_is_needed(cluster: Cluster) -> None:
 
 def test_an_object_that_is_too_deep_is_refused(cluster: Cluster) -> None:
     deep: Any = 1
-    for _ in range(DEPTH):
+    for _ in range(MAX_DEPTH):
         deep = [deep]
     assert "nested deeper than" in cluster.refused("POST", MAPS, config_map("a", extra=deep)).message
     body = b'{"a":' * 100_000 + b"1" + b"}" * 100_000

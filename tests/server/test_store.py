@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.objects import Key
-from trainyard.objects.labels import demanded, selector
+from trainyard.objects import NamespacedName
+from trainyard.objects.labels import equality_requirement, parse_selector
 from trainyard.server.store import NAMES, Record, Store
 
-KEYS = [Key("a", "x"), Key("a", "y"), Key("b", "x")]
+KEYS = [NamespacedName("a", "x"), NamespacedName("a", "y"), NamespacedName("b", "x")]
 VALUES = ["", "1", "2"]
 WRITES = st.lists(
     st.tuples(st.sampled_from(KEYS), st.none() | st.dictionaries(st.sampled_from("pq"), st.sampled_from(VALUES))),
@@ -19,7 +19,7 @@ WRITES = st.lists(
 
 @given(WRITES, st.sampled_from(["first", "always", "last"]))
 def test_what_has_a_label_is_found_whenever_that_was_asked_for_first(
-    writes: list[tuple[Key, dict[str, str] | None]], asked: str
+    writes: list[tuple[NamespacedName, dict[str, str] | None]], asked: str
 ) -> None:
     store = Store()
     if asked == "first":
@@ -43,7 +43,7 @@ def test_a_label_that_others_have_pushed_out_is_found_all_the_same() -> None:
 @given(st.lists(st.sampled_from(["p=1", "p==2", "q=", "p!=1", "q in (1)", "p", "!q"]), max_size=3), st.booleans())
 def test_what_a_selector_demands_is_had_by_everything_it_selects(terms: list[str], spaced: bool) -> None:
     text = (" , " if spaced else ",").join(terms)
-    label, wanted = demanded(text), selector(text)
+    label, wanted = equality_requirement(text), parse_selector(text)
     assert (label is None) is not any("=" in term and "!" not in term for term in terms)
     for labels in ({}, *({"p": p, "q": q} for p in VALUES for q in VALUES), *({"p": p} for p in VALUES)):
         assert not (label and wanted(labels)) or labels.get(label[0]) == label[1], (text, labels)

@@ -11,7 +11,7 @@ from stage import ALL_RUN, Stage, tally, tf_job
 
 from trainyard import kinds
 from trainyard.core import Kind
-from trainyard.objects import Json, is_true
+from trainyard.objects import Json, is_condition_true
 
 
 def template(container: str, *others: Json, **pod: Any) -> Json:
@@ -98,7 +98,7 @@ class Play:
 
 
 def _runs(job: Json) -> bool:
-    return is_true(job["status"].get("conditions"), "Running")
+    return is_condition_true(job["status"].get("conditions"), "Running")
 
 
 def all_ready(job: Json) -> bool:

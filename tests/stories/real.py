@@ -176,7 +176,7 @@ class RealCluster:
 
     async def start_operator(self, api: Api | None = None) -> Operator:
         await self.stop_operator()
-        config = Config(files=shipped_files())
+        config = Config(program_files=shipped_files())
         self._operator = Operator(api or self.api, kinds.ALL, config, now=self._nodes.clock)
         await self._operator.start()
         return self._operator

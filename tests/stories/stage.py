@@ -28,7 +28,7 @@ from back_ends import Cluster
 
 from trainyard import kinds
 from trainyard.client import Api, ApiError, Request
-from trainyard.objects import GVK, Json, condition, is_true, labels_of, name_of, parse_time, uid_of
+from trainyard.objects import GVK, Json, find_condition, is_condition_true, labels_of, name_of, parse_time, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 from trainyard.objects.resources import CONFIG_MAP, CRD, DEPLOYMENT, JOB, POD, SERVICE, STATEFUL_SET
 from trainyard.operator import Operator
@@ -204,8 +204,8 @@ class Stage:
 
     async def condition(self, kind: str, name: str = "story") -> Json:
         """Wait until that condition of the job is true; the condition."""
-        job = await self.until(lambda job: is_true(_conditions(job), kind), name=name)
-        return condition(_conditions(job), kind) or {}
+        job = await self.until(lambda job: is_condition_true(_conditions(job), kind), name=name)
+        return find_condition(_conditions(job), kind) or {}
 
     async def gone(self, gvk: GVK, name: str, uid: str = "") -> None:
         """Wait until there is no such object; with a uid, until it is another one or none."""

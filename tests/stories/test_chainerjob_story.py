@@ -12,7 +12,7 @@ from plays import PLAYS, all_ready, chainer_alone, chainer_job, template, worker
 from stage import CONFIG_MAP, JOB, POD, STATEFUL_SET, Stage, looked, place_of, restarts
 
 from trainyard.client import Invalid
-from trainyard.objects import GVK, Json, is_true, name_of, uid_of
+from trainyard.objects import GVK, Json, is_condition_true, name_of, uid_of
 from trainyard.objects.resources import ROLE, SERVICE_ACCOUNT
 
 CHAINER = PLAYS["ChainerJob"]
@@ -28,7 +28,9 @@ async def test_a_killed_worker_is_started_again_by_its_node_and_counted(stage: S
     await (await stage.actor("ws", 1)).kill()
     await stage.happens(lambda: lives(stage) == {"master-0": 1, "ws-0": 1, "ws-1": 2})
     job = await stage.until(lambda job: restarts(job) == 1)
-    assert uid_of(await stage.pod("ws", 1)) == uid_of(pod) and not is_true(job["status"]["conditions"], "Failed")
+    assert uid_of(await stage.pod("ws", 1)) == uid_of(pod) and not is_condition_true(
+        job["status"]["conditions"], "Failed"
+    )
     await CHAINER.succeed(stage)
 
 
@@ -37,7 +39,7 @@ async def test_a_killed_master_is_tried_again_by_its_job_and_the_workers_stay(st
     job = (await stage.children(JOB))["story-master"]
     await (await stage.actor("master")).kill()
     status = (await stage.until(lambda job: restarts(job) == 1))["status"]
-    assert status["failed"] == 1 and not is_true(status["conditions"], "Failed")
+    assert status["failed"] == 1 and not is_condition_true(status["conditions"], "Failed")
     stage.later(10)
     await stage.happens(lambda: lives(stage) == {"master-0": 2, "ws-0": 1, "ws-1": 1})
     assert uid_of((await stage.children(JOB))["story-master"]) == uid_of(job)
@@ -56,7 +58,7 @@ async def test_under_on_failure_the_node_starts_the_master_again(stage: Stage) -
     await stage.until(lambda job: restarts(job) == 1)
     await (await stage.actor("master")).exit(0)
     await stage.condition("Succeeded")
-    assert is_true((await stage.job())["status"]["conditions"], "Complete")  # as the documents call it
+    assert is_condition_true((await stage.job())["status"]["conditions"], "Complete")  # as the documents call it
 
 
 @pytest.mark.slow
@@ -206,7 +208,7 @@ async def test_an_edit_that_no_set_can_be_made_from_is_said_and_the_master_runs_
     await stage.edit(sets(ws={"template": good}))
     stage.later(3600)
     await stage.everybody(master=1, ws=2)
-    await stage.until(lambda job: not is_true(job["status"]["conditions"], "Blocked"))
+    await stage.until(lambda job: not is_condition_true(job["status"]["conditions"], "Blocked"))
     assert lives(stage) == {"master-0": 1, "ws-0": 2, "ws-1": 2}
     await CHAINER.succeed(stage)
 
@@ -323,7 +325,7 @@ async def test_a_foreign_object_with_our_name_is_said_and_left_alone(
     await stage.gone(gvk, name)
     stage.later(3600)
     await CHAINER.runs(stage)
-    await stage.until(lambda job: not is_true(job["status"]["conditions"], "NameConflict"))
+    await stage.until(lambda job: not is_condition_true(job["status"]["conditions"], "NameConflict"))
     await CHAINER.succeed(stage)
 
 

@@ -8,7 +8,7 @@ import pytest
 from plays import elastic_job, mx_job, mx_local, mx_set, template
 from stage import POD, Stage, attempt_of, restarts
 
-from trainyard.objects import Json, is_true, name_of, uid_of
+from trainyard.objects import Json, is_condition_true, name_of, uid_of
 
 NOWHERE = {"nodeName": "of-the-story"}
 
@@ -62,7 +62,7 @@ async def test_a_disrupted_pod_is_replaced_and_not_counted(stage: Stage, name: s
     assert uid_of(second) != uid_of(first)
     assert attempt_of(second) == ("0" if name == "ElasticJob" else "1")
     job = await stage.job()
-    assert restarts(job) == 0 and not is_true(job["status"]["conditions"], "Failed")
+    assert restarts(job) == 0 and not is_condition_true(job["status"]["conditions"], "Failed")
 
 
 async def _other(stage: Stage, pod: Json) -> None:

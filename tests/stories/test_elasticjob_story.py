@@ -12,7 +12,7 @@ from plays import PLAYS, argument, elastic_job, workers
 from stage import POD, SERVICE, Stage, attempt_of, failures, looked, place_of, restarts
 
 from trainyard.client import Invalid
-from trainyard.objects import GVK, Json, is_true, name_of, uid_of
+from trainyard.objects import GVK, Json, is_condition_true, name_of, uid_of
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,7 @@ async def test_a_worker_that_may_be_tried_again_is_replaced_alone(stage: Stage, 
     assert name_of(second) == name_of(first) == "story-worker-1" and uid_of(second) != uid_of(first)
     assert uid_of(await stage.pod("worker", 0)) == uid_of(other)
     assert restarts(job) == 1
-    await stage.until(lambda job: not is_true(job["status"]["conditions"], "Restarting"))
+    await stage.until(lambda job: not is_condition_true(job["status"]["conditions"], "Restarting"))
     await ELASTIC.succeed(stage)
     assert restarts(await stage.job()) == 1
 
@@ -234,7 +234,7 @@ async def test_an_edit_that_no_pod_can_be_made_from_is_said_and_who_trains_train
     await stage.edit({"replicaSpecs": {"Worker": {"template": good}}})
     stage.later(3600)
     await stage.everybody(worker=3)
-    await stage.until(lambda job: not is_true(job["status"]["conditions"], "Blocked"))
+    await stage.until(lambda job: not is_condition_true(job["status"]["conditions"], "Blocked"))
     assert lives(stage) == [1, 1, 1]
 
 
@@ -355,5 +355,5 @@ async def test_a_foreign_object_with_our_name_is_said_and_left_alone(stage: Stag
     await stage.gone(gvk, name)
     stage.later(3600)
     await ELASTIC.runs(stage)
-    await stage.until(lambda job: not is_true(job["status"]["conditions"], "NameConflict"))
+    await stage.until(lambda job: not is_condition_true(job["status"]["conditions"], "NameConflict"))
     await ELASTIC.succeed(stage)

@@ -8,7 +8,7 @@ import pytest
 from plays import NEW, Play
 from stage import Stage, looked
 
-from trainyard.objects import is_true
+from trainyard.objects import is_condition_true
 
 each = pytest.mark.parametrize("play", NEW.values(), ids=NEW)
 
@@ -67,7 +67,7 @@ async def test_a_suspended_job_runs_nothing_and_goes_on_when_it_is_resumed(stage
     await stage.edit({"suspend": True})
     await stage.condition("Suspended")
     await stage.happens(lambda: not stage.running())
-    job = await stage.until(lambda job: not is_true(job["status"]["conditions"], "Running"))
+    job = await stage.until(lambda job: not is_condition_true(job["status"]["conditions"], "Running"))
     assert "startTime" not in job["status"]
     stage.later(3600)  # the deadline's clock stands still
     operator, _ = await stage.operator()
@@ -75,7 +75,7 @@ async def test_a_suspended_job_runs_nothing_and_goes_on_when_it_is_resumed(stage
     assert not stage.running()
     await stage.edit({"suspend": False})
     job = await play.runs(stage)
-    assert not is_true(job["status"]["conditions"], "Suspended") and "startTime" in job["status"]
+    assert not is_condition_true(job["status"]["conditions"], "Suspended") and "startTime" in job["status"]
     assert job["status"]["resumes"] == 1 and not job["status"]["restarts"]
     assert {place: count for place, count in Counter(one.place for one in stage.entered).items() if count != 2} == {}
     await play.succeed(stage)

@@ -8,7 +8,7 @@ import pytest
 from actors import actor
 from stage import JOB, POD, Stage, attempt_of, failures, looked, replicas, restarts, tf_job
 
-from trainyard.objects import Json, is_true, name_of, uid_of
+from trainyard.objects import Json, is_condition_true, name_of, uid_of
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ async def test_a_killed_master_is_counted_once_and_made_again_after_its_back_off
     await stage.everybody()
     second = await _master(stage)
     assert name_of(second) == name_of(first) and (attempt_of(first), attempt_of(second)) == ("0", "1")
-    job = await stage.until(lambda job: not is_true(job["status"]["conditions"], "Restarting"))
+    job = await stage.until(lambda job: not is_condition_true(job["status"]["conditions"], "Restarting"))
     assert restarts(job) == 1 and job["status"]["roles"]["MASTER"]["failures"] == 1
     assert len(stage.entrances("worker")) == len(stage.entrances("ps")) == 1
     await (await stage.actor("master")).exit(0)
@@ -116,7 +116,7 @@ async def test_1_to_127_are_permanent_and_128_to_255_are_tried_again(stage: Stag
     await stage.condition("Failed" if code < 128 else "Restarting")
     job = await stage.job()
     assert (failures(job), restarts(job)) == (1, 0)
-    assert is_true(job["status"]["conditions"], "Failed") == (code < 128)
+    assert is_condition_true(job["status"]["conditions"], "Failed") == (code < 128)
 
 
 class Scripted:

@@ -10,7 +10,7 @@ from plays import PLAYS, Play
 from stage import POD, Stage, looked, replicas, tf_job
 
 from trainyard.client import Invalid
-from trainyard.objects import Json, condition, is_true, labels_of, name_of
+from trainyard.objects import Json, find_condition, is_condition_true, labels_of, name_of
 
 pytestmark = pytest.mark.slow
 each = pytest.mark.parametrize("play", PLAYS.values(), ids=PLAYS)
@@ -86,11 +86,13 @@ async def test_a_queued_job_is_admitted_evicted_and_admitted_again_each_time_by_
     await kueue.evict()
     await stage.condition("Suspended")
     await stage.happens(lambda: not stage.running())
-    evicted = await stage.until(lambda job: not lives(job) and not is_true(job["status"]["conditions"], "Running"))
+    evicted = await stage.until(
+        lambda job: not lives(job) and not is_condition_true(job["status"]["conditions"], "Running")
+    )
     for pod in pods:
         await stage.gone(POD, name_of(pod), pod["metadata"]["uid"])
     assert pod_sets(evicted["spec"]) == kueue.original and labels_of(evicted).items() >= QUEUE.items()
-    assert condition(evicted["status"]["conditions"], "SpecChangeIgnored") is None
+    assert find_condition(evicted["status"]["conditions"], "SpecChangeIgnored") is None
     assert not evicted["status"]["restarts"]
 
     standard = Flavor("standard")
@@ -125,7 +127,7 @@ async def test_gated_pods_wait_until_the_gates_are_taken_away(stage: Stage, play
         for index in range(count):
             pod = await stage.pod(role, index)
             assert pod["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/topology"}]
-    assert not stage.running() and not is_true((await stage.job())["status"]["conditions"], "Running")
+    assert not stage.running() and not is_condition_true((await stage.job())["status"]["conditions"], "Running")
     await kueue.ungate()
     await play.runs(stage)
 
@@ -190,6 +192,6 @@ async def test_an_elastic_job_may_be_held_and_given_away_in_its_run_policy_too(s
 async def test_a_queue_sees_the_pods_of_standard_parameter_servers_before_it_admits_them(stage: Stage) -> None:
     """Their template is ours, and is stored while the job is still held back."""
     await stage.submit(tf_job(replicas("MASTER"), {"replicas": 2, "tfReplicaType": "PS"}, suspend=True))
-    job = await stage.until(lambda job: is_true(job.get("status", {}).get("conditions"), "Suspended"))
+    job = await stage.until(lambda job: is_condition_true(job.get("status", {}).get("conditions"), "Suspended"))
     servers = pod_sets(job["spec"])["ps"]
     assert servers["replicas"] == 2 and servers["template"]["spec"]["containers"][0]["name"] == "tensorflow"

@@ -10,7 +10,7 @@ from plays import PLAYS, mx_job, mx_local, mx_set, mx_tally
 from stage import JOB, POD, SERVICE, Stage, attempt_of, failures, looked, restarts
 
 from trainyard.client import Invalid
-from trainyard.objects import GVK, Json, is_true, name_of, uid_of
+from trainyard.objects import GVK, Json, is_condition_true, name_of, uid_of
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ async def test_whoever_is_killed_all_are_made_again_and_that_counts_once(stage: 
     assert after.keys() == before.keys()
     assert {attempt_of(one) for one in after.values()} == {"1"}
     assert not {uid_of(one) for one in after.values()} & {uid_of(one) for one in before.values()}
-    await stage.until(lambda job: not is_true(job["status"]["conditions"], "Restarting"))
+    await stage.until(lambda job: not is_condition_true(job["status"]["conditions"], "Restarting"))
     assert restarts(job) == 1
     await DIST.succeed(stage)
 
@@ -206,7 +206,7 @@ async def test_a_local_worker_is_tried_again_from_128_on(stage: Stage, code: int
     await stage.submit(mx_local())
     await (await stage.actor("worker")).exit(code)
     await stage.condition("Failed" if code < 128 else "Restarting")
-    assert is_true((await stage.job())["status"]["conditions"], "Failed") == (code < 128)
+    assert is_condition_true((await stage.job())["status"]["conditions"], "Failed") == (code < 128)
 
 
 async def test_under_the_other_group_it_is_the_same_job(stage: Stage) -> None:
@@ -236,7 +236,7 @@ async def test_a_foreign_object_with_our_name_is_said_and_left_alone(stage: Stag
     await stage.gone(gvk, name)
     stage.later(3600)
     await DIST.runs(stage)
-    await stage.until(lambda job: not is_true(job["status"]["conditions"], "NameConflict"))
+    await stage.until(lambda job: not is_condition_true(job["status"]["conditions"], "NameConflict"))
     await DIST.succeed(stage)
 
 

@@ -12,7 +12,7 @@ from plays import NEW, chainer_job, elastic_job, mx_job, mx_set, template, worke
 from stage import JOB, POD, STATEFUL_SET, Stage, looked
 
 from trainyard import kinds
-from trainyard.objects import Json, is_true, name_of
+from trainyard.objects import Json, is_condition_true, name_of
 from trainyard.objects.resources import CRD, ROLE
 
 
@@ -93,7 +93,7 @@ async def test_a_forbidden_edit_of_a_running_job_changes_nothing_and_is_said(
     assert api.writes == [] and stage.running() == play.cast
     assert {gvk: await stage.children(gvk) for gvk in children} == children
     await stage.api.replace(stage.kind.gvk, stage.namespace, "story", (await stage.job()) | {"spec": before["spec"]})
-    await stage.until(lambda job: not is_true(job["status"]["conditions"], "SpecChangeIgnored"))
+    await stage.until(lambda job: not is_condition_true(job["status"]["conditions"], "SpecChangeIgnored"))
     await play.succeed(stage)
     assert {one.place for one in stage.entered} == {f"{role}-{index}" for role, index in play.slots}
     assert len(stage.entered) == len(play.slots)

@@ -11,7 +11,7 @@ from plays import NEW, Play
 from stage import CONFIG_MAP, JOB, SERVICE, TFJOB, Noted, Stage, looked, replicas, tally, tf_job
 
 from trainyard.client import Request
-from trainyard.objects import Json, is_true
+from trainyard.objects import Json, is_condition_true
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ async def test_what_happened_while_there_was_no_operator_is_seen_by_the_next(sta
     await stage.everybody()  # the node restarts it without anybody's advice
     await (await stage.actor("master")).exit(0)
     await stage.until(lambda job: job["status"].get("succeeded"), JOB, next(iter(await masters(stage))))
-    assert not is_true((await stage.job())["status"]["conditions"], "Succeeded")
+    assert not is_condition_true((await stage.job())["status"]["conditions"], "Succeeded")
     await stage.operator()
     await stage.condition("Succeeded")
     assert (await stage.job())["status"]["restarts"] == 1

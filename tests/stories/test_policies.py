@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from stage import DEPLOYMENT, JOB, POD, SERVICE, TFJOB, Stage, attempt_of, looked, replicas, tf_job
 
-from trainyard.objects import Json, condition, is_true, name_of, uid_of
+from trainyard.objects import Json, find_condition, is_condition_true, name_of, uid_of
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +59,7 @@ async def test_a_suspended_job_runs_nothing_and_goes_on_one_attempt_later(stage:
     await stage.happens(lambda: not stage.running())
     job = await stage.job()
     assert phase_and_state(job) == ("Creating", "Suspended") and "startTime" not in job["status"]
-    await stage.until(lambda job: not is_true(job["status"]["conditions"], "Running"))
+    await stage.until(lambda job: not is_condition_true(job["status"]["conditions"], "Running"))
     assert uid_of(await stage.pod("worker", 0)) == uid_of(done)
     stage.later(3600)  # the deadline's clock stands still
     operator, api = await stage.operator()
@@ -69,7 +69,7 @@ async def test_a_suspended_job_runs_nothing_and_goes_on_one_attempt_later(stage:
     await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"suspend": False}})
     await stage.happens(lambda: stage.running() == {"master": 1, "worker": 1, "ps": 1})
     job = await stage.until(lambda job: job["status"]["state"] == "Running")
-    assert not is_true(job["status"]["conditions"], "Suspended") and "startTime" in job["status"]
+    assert not is_condition_true(job["status"]["conditions"], "Suspended") and "startTime" in job["status"]
     attempts = {name.partition("-")[0] + name[-1]: attempt_of(one) for name, one in (await stage.children(JOB)).items()}
     assert attempts == {"master0": "1", "ps0": "1", "worker0": "0", "worker1": "1"}
     assert len(stage.entrances("worker", 0)) == 1 and not job["status"]["restarts"]
@@ -213,7 +213,7 @@ async def test_a_job_that_is_held_by_somebodys_finalizer_gets_nothing_new(stage:
     await stage.gone(POD, name_of(pod))
     stage.later(60)
     await looked(operator)
-    assert api.writes == [] and condition((await stage.job())["status"]["conditions"], "Failed") is None
+    assert api.writes == [] and find_condition((await stage.job())["status"]["conditions"], "Failed") is None
     await stage.api.patch(TFJOB, stage.namespace, "story", {"metadata": {"finalizers": None}})
     await stage.gone(TFJOB, "story")
     await stage.nothing_left()

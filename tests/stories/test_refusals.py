@@ -9,7 +9,7 @@ from stage import JOB, SERVICE, TFJOB, Noted, Stage, actor, looked, replicas, tf
 
 from trainyard import kinds
 from trainyard.client import Forbidden, Invalid, Request
-from trainyard.objects import Json, condition, is_true, name_of, uid_of
+from trainyard.objects import Json, find_condition, is_condition_true, name_of, uid_of
 from trainyard.objects.resources import CRD
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ async def test_a_foreign_service_with_our_name_is_said_and_left_alone_and_the_jo
     assert await stage.api.get(SERVICE, stage.namespace, "tfjob-own1") == other
     await stage.api.delete(SERVICE, stage.namespace, "tfjob-own1")
     stage.later(3600)
-    await stage.until(lambda job: not is_true(job["status"]["conditions"], "NameConflict"))
+    await stage.until(lambda job: not is_condition_true(job["status"]["conditions"], "NameConflict"))
     ours = await stage.api.get(SERVICE, stage.namespace, "tfjob-own1")
     assert ours["metadata"]["ownerReferences"][0]["uid"] == uid_of(await stage.job())
     await (await stage.actor("master")).exit(0)
@@ -46,9 +46,9 @@ async def test_another_jobs_child_with_our_name_is_neither_taken_nor_swept(stage
     await stage.actor("master")
     await stage.submit(tf_job(replicas("MASTER"), name="second", cleanPodPolicy="All", **OWN))
     job = await stage.until(
-        lambda job: is_true(job.get("status", {}).get("conditions"), "NameConflict"), TFJOB, "second"
+        lambda job: is_condition_true(job.get("status", {}).get("conditions"), "NameConflict"), TFJOB, "second"
     )
-    assert "belongs to TfJob first" in (condition(job["status"]["conditions"], "NameConflict") or {})["message"]
+    assert "belongs to TfJob first" in (find_condition(job["status"]["conditions"], "NameConflict") or {})["message"]
     await stage.api.delete(TFJOB, stage.namespace, "second")
     await stage.gone(TFJOB, "second")
     (child,) = (await stage.children(JOB)).values()
@@ -140,7 +140,7 @@ class TestAnOlderServer:
         assert len(await stage.children(JOB)) == 4
         sets[1]["replicas"] = 2
         await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"replicaSpecs": sets}})
-        await stage.until(lambda job: not is_true(job["status"]["conditions"], "SpecChangeIgnored"))
+        await stage.until(lambda job: not is_condition_true(job["status"]["conditions"], "SpecChangeIgnored"))
 
     async def test_one_job_that_nobody_can_read_hurts_no_other(self, stage: Stage) -> None:
         for name, spec in (("a", "text"), ("b", []), ("c", {"replicaSpecs": {"MASTER": 1}}), ("d", None)):
@@ -189,6 +189,6 @@ async def test_a_quota_is_said_and_tried_again_until_there_is_room(stage: Stage)
     full = False
     stage.later(3600)
     await stage.everybody()
-    await stage.until(lambda job: not is_true(job["status"]["conditions"], "Blocked"))
+    await stage.until(lambda job: not is_condition_true(job["status"]["conditions"], "Blocked"))
     await (await stage.actor("master")).exit(0)
     await stage.condition("Succeeded")

@@ -78,7 +78,7 @@ async def operator(stage: Stage, one: Install) -> AsyncIterator[tuple[Operator, 
     await stage.cluster.stop_operator()
     api = Judged(stage.cluster, await install(stage, one))
     place = one.namespace if one.namespaced else ""
-    made = Operator(api, kinds.served(one.kinds), Config(files=shipped_files()), place, stage.clock)
+    made = Operator(api, kinds.per_api_group(one.kinds), Config(program_files=shipped_files()), place, stage.clock)
     try:
         await made.start()
         async with asyncio.timeout(stage.patience):
@@ -153,7 +153,7 @@ def never_sent(kind: Kind) -> set[Right]:
 
 
 @pytest.mark.parametrize("namespaced", [False, True], ids=["cluster", "namespaced"])
-@pytest.mark.parametrize("kind", kinds.EACH, ids=lambda kind: kind.gvk.kind)
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
 async def test_a_life_uses_every_right_of_its_kind_and_no_other(stage: Stage, kind: Kind, namespaced: bool) -> None:
     place = stage.namespace if namespaced else "trainyard"
     async with operator(stage, Install(namespace=place, kinds=(kind,), namespaced=namespaced)) as (made, api):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from stage import DEPLOYMENT, SERVICE, TFJOB, Stage, looked, replicas, tf_job
 
-from trainyard.objects import Json, is_true
+from trainyard.objects import Json, is_condition_true
 
 
 def board(folder: Path) -> Json:
@@ -23,7 +23,7 @@ def board(folder: Path) -> Json:
 
 async def available(stage: Stage, name: str) -> Json:
     return await stage.until(
-        lambda one: is_true(one.get("status", {}).get("conditions"), "Available"), DEPLOYMENT, name
+        lambda one: is_condition_true(one.get("status", {}).get("conditions"), "Available"), DEPLOYMENT, name
     )
 
 

@@ -19,7 +19,7 @@ from runs import EXAMPLES, LONGEST, Run, Said, process_of, ran, succeeded
 from stage import DEPLOYMENT, POD, SERVICE, Stage
 
 from trainyard.app.local import LocalClusterOptions
-from trainyard.objects import Json, is_true, labels_of, name_of, uid_of
+from trainyard.objects import Json, is_condition_true, labels_of, name_of, uid_of
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
@@ -117,7 +117,9 @@ class TestInOneProcess:
 
         board = f"tensorboard-{(await stage.job())['spec']['RuntimeId']}"
         service = await stage.until(lambda one: True, SERVICE, board)
-        await stage.until(lambda one: is_true(one.get("status", {}).get("conditions"), "Available"), DEPLOYMENT, board)
+        await stage.until(
+            lambda one: is_condition_true(one.get("status", {}).get("conditions"), "Available"), DEPLOYMENT, board
+        )
         address = f"http://{service['spec']['clusterIP']}"
         runs = await visitor.ask(f"fetch('{address}/data/runs', '\".\"', 100)", 120)
         assert json.loads(runs) == ["."]

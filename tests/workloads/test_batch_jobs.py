@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 from workload_values import NOW, deleted_in, ended, is_ready, job, made_in, pod_of, restarted, status_in
 
-from trainyard.objects import Json, condition, format_time, labels_of, name_of
+from trainyard.objects import Json, find_condition, format_time, labels_of, name_of
 from trainyard.workloads.jobs import decide
 from trainyard.workloads.writes import Delete, UpdateStatus
 
 
 def reason(status: Json, kind: str) -> str:
-    found = condition(status.get("conditions"), kind)
+    found = find_condition(status.get("conditions"), kind)
     return str(found["reason"]) if found and found["status"] == "True" else ""
 
 
@@ -183,7 +183,7 @@ def test_a_pod_that_is_being_deleted_counts_as_failed_and_is_replaced_after_the_
 @pytest.mark.parametrize("spec", [{"completions": 3}, {"parallelism": 2}, {"completionMode": "Indexed"}])
 def test_a_job_that_is_more_than_one_pod_is_refused_in_words(spec: Json) -> None:
     status = status_in(decide(job(**spec), [], NOW))
-    found = condition(status["conditions"], "Failed")
+    found = find_condition(status["conditions"], "Failed")
     assert found and found["reason"] == "NotSupported" and next(iter(spec)) in found["message"]
 
 

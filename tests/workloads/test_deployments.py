@@ -6,7 +6,7 @@ import re
 import pytest
 from workload_values import NOW, deleted_in, is_ready, made_in, owned, scaled_in, status_in
 
-from trainyard.objects import Json, condition, is_true, labels_of, name_of, uid_of
+from trainyard.objects import Json, find_condition, is_condition_true, labels_of, name_of, uid_of
 from trainyard.workloads import replicasets
 from trainyard.workloads.deployments import POD_TEMPLATE_HASH, REVISION, decide, pod_template_hash
 from trainyard.workloads.writes import Decision, Delete, Patch
@@ -52,7 +52,7 @@ def test_a_deployment_gets_one_replica_set_and_says_that_it_is_not_available_yet
     assert [event.message for event in decision.events] == [f"Scaled up replica set {name_of(made)} from 0 to 2"]
     status = status_in(decision)
     assert status["unavailableReplicas"] == 2 and status["observedGeneration"] == 3
-    available = condition(status["conditions"], "Available")
+    available = find_condition(status["conditions"], "Available")
     assert available and available["status"] == "False" and available["reason"] == "MinimumReplicasUnavailable"
 
 
@@ -60,7 +60,9 @@ def test_a_deployment_whose_pods_are_available_wants_nothing_more() -> None:
     ready = replica_set(deployment(), replicas=1, readyReplicas=1, availableReplicas=1)
     status = status_in(decide(deployment(), [ready], [], NOW))
     assert (status["replicas"], status["readyReplicas"], status["availableReplicas"]) == (1, 1, 1)
-    assert is_true(status["conditions"], "Available") and is_true(status["conditions"], "Progressing")
+    assert is_condition_true(status["conditions"], "Available") and is_condition_true(
+        status["conditions"], "Progressing"
+    )
     done = deployment(status=status)
     done["metadata"]["annotations"] = {REVISION: "1"}
     assert decide(done, [ready], [pod_of(ready)], NOW + 5) == Decision()

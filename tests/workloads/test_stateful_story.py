@@ -8,7 +8,7 @@ import pytest
 from workload_world import World, running, template
 
 from trainyard.client import Api, NotFound
-from trainyard.objects import GVK, Json, labels_of, name_of, owner_reference, uid_of
+from trainyard.objects import GVK, Json, controller_reference, labels_of, name_of, uid_of
 from trainyard.objects.resources import (
     CONFIG_MAP,
     EVENT,
@@ -162,7 +162,7 @@ OWNED = [
 @pytest.mark.parametrize(("version", "kind", "words"), OWNED, ids=[kind for _, kind, _ in OWNED])
 async def test_what_a_job_owns_goes_with_it(world: World, version: str, kind: str, words: Json) -> None:
     owner = await world.make(CONFIG_MAP, {"metadata": {"name": "owner"}})
-    ref = owner_reference("v1", "ConfigMap", "owner", uid_of(owner))
+    ref = controller_reference("v1", "ConfigMap", "owner", uid_of(owner))
     group, _, number = version.rpartition("/")
     gvk = GVK(group, number, kind, f"{kind.lower()}s")
     await world.make(gvk, {**words, "metadata": {"name": "child", "ownerReferences": [ref]}})

@@ -10,7 +10,7 @@ import pytest
 from workload_world import TOY, Clock, World, ready_node, running, template
 
 from trainyard.client import Api, NotFound, Request
-from trainyard.objects import GVK, Json, condition, is_true, name_of, owner_reference, uid_of
+from trainyard.objects import GVK, Json, controller_reference, find_condition, is_condition_true, name_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import (
     CONFIG_MAP,
@@ -38,7 +38,7 @@ def a_job(**spec: object) -> Json:
 
 
 def ended_as(end: str) -> Callable[[list[Json]], bool]:
-    return lambda jobs: any(is_true((job.get("status") or {}).get("conditions"), end) for job in jobs)
+    return lambda jobs: any(is_condition_true((job.get("status") or {}).get("conditions"), end) for job in jobs)
 
 
 class LaggingApi(Api):
@@ -85,8 +85,8 @@ async def test_a_job_runs_its_pod_on_the_node_to_the_end(world: World) -> None:
 
 async def test_a_pod_waits_for_a_node_and_says_so(world: World) -> None:
     await world.make(JOB, a_job())
-    pod = await world.pod(lambda pod: condition(pod["status"].get("conditions"), "PodScheduled") is not None)
-    said = condition(pod["status"]["conditions"], "PodScheduled")
+    pod = await world.pod(lambda pod: find_condition(pod["status"].get("conditions"), "PodScheduled") is not None)
+    said = find_condition(pod["status"]["conditions"], "PodScheduled")
     assert said and (said["status"], said["reason"]) == ("False", "Unschedulable")
     await ready_node(world.api)
     await world.pod(lambda pod: pod["spec"].get("nodeName") == "local")
@@ -104,7 +104,7 @@ async def test_a_failed_pod_is_counted_and_replaced_after_the_pause_also_across_
         await world.say(second, "Failed", world.clock.now)
         (job,) = await world.until(JOB, ended_as("Failed"))
     assert job["status"]["failed"] == 2
-    assert condition(job["status"]["conditions"], "Failed")["reason"] == "BackoffLimitExceeded"  # type: ignore[index]  # None would fail the test as well
+    assert find_condition(job["status"]["conditions"], "Failed")["reason"] == "BackoffLimitExceeded"  # type: ignore[index]  # None would fail the test as well
     assert len((await world.api.list(POD, "default"))["items"]) == 2
 
 
@@ -126,7 +126,7 @@ async def test_orphans_stay_and_lose_their_owner(world: World) -> None:
 
 async def test_a_foreground_deletion_waits_for_the_dependents(world: World) -> None:
     owner = await world.make(CONFIG_MAP, {"metadata": {"name": "owner"}})
-    ref = owner_reference("v1", "ConfigMap", "owner", uid_of(owner))
+    ref = controller_reference("v1", "ConfigMap", "owner", uid_of(owner))
     held = {"name": "child", "ownerReferences": [ref], "finalizers": ["example.com/held"]}
     await world.make(SERVICE, {"metadata": held, "spec": {"ports": [{"port": 80}]}})
     await world.api.delete(CONFIG_MAP, "default", "owner", propagation_policy="Foreground")
@@ -139,7 +139,7 @@ async def test_a_foreground_deletion_waits_for_the_dependents(world: World) -> N
 async def test_a_child_of_a_namesake_of_the_owner_goes(world: World) -> None:
     owner = await world.make(CONFIG_MAP, {"metadata": {"name": "owner"}})
     for name, uid in (("mine", uid_of(owner)), ("of-the-old-one", "00000000-0000-4000-8000-000000000000")):
-        ref = owner_reference("v1", "ConfigMap", "owner", uid)
+        ref = controller_reference("v1", "ConfigMap", "owner", uid)
         await world.make(CONFIG_MAP, {"metadata": {"name": name, "ownerReferences": [ref]}})
     await world.until(CONFIG_MAP, lambda all: not any(name_of(one) == "of-the-old-one" for one in all))
     assert await world.api.get(CONFIG_MAP, "default", "mine")
@@ -150,7 +150,7 @@ async def test_an_owner_that_goes_before_our_own_pod_arrives_takes_it_along(bare
     async with running(lagging, bare.clock) as workloads:
         await workloads.synced
         owner = await bare.make(CONFIG_MAP, {"metadata": {"name": "owner"}})
-        ref = owner_reference("v1", "ConfigMap", "owner", uid_of(owner))
+        ref = controller_reference("v1", "ConfigMap", "owner", uid_of(owner))
         labels = {"app": "a"}
         pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
         spec = {"selector": {"matchLabels": labels}, "template": pod}
@@ -176,7 +176,7 @@ async def test_custom_resources_that_come_later_are_collected_as_well(world: Wor
     spec = {"group": "example.com", "names": names, "scope": "Namespaced", "versions": [version]}
     await world.make(CRD, {"metadata": {"name": "toys.example.com"}, "spec": spec}, "")
     toy = await world.make(TOY, {"metadata": {"name": "box"}})
-    ref = owner_reference("example.com/v1", "Toy", "box", uid_of(toy))
+    ref = controller_reference("example.com/v1", "Toy", "box", uid_of(toy))
     await world.make(TOY, {"metadata": {"name": "car", "ownerReferences": [ref]}})
     await world.make(CONFIG_MAP, {"metadata": {"name": "wheel", "ownerReferences": [ref]}})
     await world.api.delete(TOY, "default", "box")
@@ -264,8 +264,8 @@ async def test_a_pod_waits_for_its_claim_and_is_placed_when_the_claim_appears(wo
     made = template()
     made["spec"]["volumes"] = [CLAIM_VOLUME]
     await world.make(POD, {"metadata": {"name": "p"}, "spec": made["spec"]})
-    pod = await world.pod(lambda pod: condition(pod["status"].get("conditions"), "PodScheduled") is not None)
-    scheduled = condition(pod["status"]["conditions"], "PodScheduled")
+    pod = await world.pod(lambda pod: find_condition(pod["status"].get("conditions"), "PodScheduled") is not None)
+    scheduled = find_condition(pod["status"]["conditions"], "PodScheduled")
     assert scheduled and (scheduled["status"], scheduled["reason"]) == ("False", "Unschedulable")
     assert scheduled["message"].startswith('0/1 nodes are available: persistentvolumeclaim "data" not found.')
     assert (await world.event("FailedScheduling", "p"))["message"] == scheduled["message"]

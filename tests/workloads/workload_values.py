@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from trainyard.objects import Json, format_time, owner_reference, uid_of
+from trainyard.objects import Json, controller_reference, format_time, uid_of
 from trainyard.workloads import jobs
 from trainyard.workloads.writes import Create, Decision, Delete, Patch, UpdateStatus
 
@@ -77,5 +77,5 @@ def deleted_in(decision: Decision) -> list[str]:
 
 
 def owned(obj: Json, owner: Json) -> Json:
-    ref = owner_reference(owner["apiVersion"], owner["kind"], owner["metadata"]["name"], uid_of(owner))
+    ref = controller_reference(owner["apiVersion"], owner["kind"], owner["metadata"]["name"], uid_of(owner))
     return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [ref]}}

@@ -47,7 +47,7 @@ def read_config(path: Path | None, warn: Callable[[str], None]) -> Config:
     ConfigError."""
     files = shipped_files()
     if path is None:
-        return Config(files=files)
+        return Config(program_files=files)
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -58,7 +58,7 @@ def read_config(path: Path | None, warn: Callable[[str], None]) -> Config:
         warn(str(warning))
     if parsed.server_path:
         _replace_server(files, parsed.server_path, warn)
-    return Config(accelerators=parsed.accelerators, files=files)
+    return Config(accelerators=parsed.accelerators, program_files=files)
 
 
 def shipped_files() -> dict[str, str]:

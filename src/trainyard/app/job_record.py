@@ -37,9 +37,9 @@ from trainyard.kinds import kind_of
 from trainyard.node.returning import LOST as LOST_PROCESS
 from trainyard.objects import (
     Json,
-    condition,
+    find_condition,
     format_time,
-    is_true,
+    is_condition_true,
     labels_of,
     name_of,
     namespace_of,
@@ -139,7 +139,7 @@ class JobRecord:
         result, reason, message = result_of(job)
         status = _dict(job.get("status"))
         ended = str(status.get("completionTime") or "") or self.data.get("ended") or format_time(now)
-        if is_true(status.get("conditions"), "Suspended"):
+        if is_condition_true(status.get("conditions"), "Suspended"):
             for entry in self.pods.values():
                 entry["suspended"] = True
         self.data |= {
@@ -241,8 +241,8 @@ def result_of(job: Json) -> tuple[str, str, str]:
     """(result, reason, message). The result is Succeeded, Failed, or "" while the job has not ended."""
     status = _dict(job.get("status"))
     for result in _ENDED:
-        if is_true(status.get("conditions"), result):
-            end = condition(status.get("conditions"), result) or {}
+        if is_condition_true(status.get("conditions"), result):
+            end = find_condition(status.get("conditions"), result) or {}
             return result, str(end.get("reason") or ""), str(end.get("message") or "")
     kind = kind_of(job)
     return (kind.legacy_outcome(status) if kind else ""), "", str(status.get("reason") or "")
@@ -293,7 +293,7 @@ def _restarts(container: Json) -> int:
 def _ended_with_node(status: Json, containers: list[Json]) -> bool:
     """True when the pod ended because its node did, not by itself: the pod that replaces it is no restart."""
     lost = any(container["runs"] and container["runs"][-1]["reason"] == LOST for container in containers)
-    return status.get("phase") == "Failed" and (lost or is_true(status.get("conditions"), "DisruptionTarget"))
+    return status.get("phase") == "Failed" and (lost or is_condition_true(status.get("conditions"), "DisruptionTarget"))
 
 
 _KEPT_RUNS = 10  # runs of a container that are kept: so many first and so many last ones

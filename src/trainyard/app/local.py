@@ -65,7 +65,7 @@ class LocalClusterOptions(msgspec.Struct, frozen=True):
     python: str = ""  # interpreter or environment for images without one; "" searches for one
     progress: Callable[[str, str | None], object] | None = None  # gets the progress of installations; default: `say`
     mounts: Mapping[str, Path] = msgspec.field(default_factory=dict)
-    config: Config = msgspec.field(default_factory=lambda: Config(files=shipped_files()))
+    config: Config = msgspec.field(default_factory=lambda: Config(program_files=shipped_files()))
     say: Callable[[str], None] = print
     operator: bool = True  # False: jobs are not reconciled, unless by `trainyard operator`
     parent: Path | None = None  # parent of the private folder; default: the system's temporary folder
@@ -356,4 +356,4 @@ def _address(url: str) -> tuple[str, int]:
 
 def _validators() -> dict[tuple[str, str], Callable[[Json, Json | None], list[Any]]]:
     """The validation function of each kind, by (API group, kind)."""
-    return {(kind.gvk.group, kind.gvk.kind): kinds.check(kind) for kind in kinds.ALL}
+    return {(kind.gvk.group, kind.gvk.kind): kinds.rules_check(kind) for kind in kinds.ALL}

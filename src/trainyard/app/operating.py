@@ -70,7 +70,7 @@ class OperatorOptions(msgspec.Struct, frozen=True):
 
     def configured(self, config: Config) -> Config:
         """The administrator's config with the values of the command line."""
-        return replace(config, node_lost=self.node_lost, cluster_domain=self.domain)
+        return replace(config, node_lost_timeout=self.node_lost, cluster_domain=self.domain)
 
 
 def find_cluster(
@@ -93,8 +93,8 @@ def find_cluster(
 
 def parse_kinds(words: str) -> tuple[Kind, ...]:
     """The kinds in a comma-separated list, each in every API group that serves it. Raises ManifestError."""
-    kind_by_name = {kind.singular: kind for kind in kinds.EACH}
-    aliases = {alias: kind.singular for kind in kinds.EACH for alias in (kind.gvk.plural, *kind.short_names)}
+    kind_by_name = {kind.singular: kind for kind in kinds.KINDS}
+    aliases = {alias: kind.singular for kind in kinds.KINDS for alias in (kind.gvk.plural, *kind.short_names)}
     names: list[str] = []
     for word in (part.strip().lower() for part in words.split(",") if part.strip()):
         name = aliases.get(word, word)
@@ -104,7 +104,7 @@ def parse_kinds(words: str) -> tuple[Kind, ...]:
         names += kind_by_name if word == "all" else [name]
     if not names:
         raise ManifestError([Problem("--kinds", f"names no kind; write some of: {', '.join(kind_by_name)}, all")])
-    return kinds.served(kind_by_name[name] for name in dict.fromkeys(names))
+    return kinds.per_api_group(kind_by_name[name] for name in dict.fromkeys(names))
 
 
 def lease_identity(

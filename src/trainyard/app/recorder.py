@@ -48,7 +48,7 @@ from trainyard.objects import (
     name_of,
     namespace_of,
     parse_time,
-    revision_of,
+    resource_version_of,
     uid_of,
 )
 from trainyard.objects.labels import OWNER
@@ -385,4 +385,4 @@ class HistoryRecorder:
 
 def _versions(objects: Iterable[Json]) -> set[tuple[str, str]]:
     """The (uid, resourceVersion) pairs of the objects."""
-    return {(uid_of(obj), revision_of(obj)) for obj in objects}
+    return {(uid_of(obj), resource_version_of(obj)) for obj in objects}

@@ -179,5 +179,5 @@ def resource_verb_pairs(chosen: Iterable[Kind]) -> frozenset[tuple[str, str]]:
     return frozenset((right.name, right.verb) for right in granted if not right.resource.endswith("/finalizers"))
 
 
-DEFAULT: tuple[Kind, ...] = tuple(kind for kind in kinds.EACH if not is_opt_in(kind))
+DEFAULT: tuple[Kind, ...] = tuple(kind for kind in kinds.KINDS if not is_opt_in(kind))
 """The kinds that are not opt-in."""

@@ -76,9 +76,9 @@ def _head(info: Found, now: float) -> list[tuple[str, str]]:
     policy = parsed_job.policy
     policies = {
         "suspend": policy.suspend or None,
-        "cleanPodPolicy": policy.clean or None,
-        "ttlSecondsAfterFinished": policy.ttl,
-        "activeDeadlineSeconds": policy.deadline,
+        "cleanPodPolicy": policy.clean_pod_policy or None,
+        "ttlSecondsAfterFinished": policy.ttl_seconds_after_finished,
+        "activeDeadlineSeconds": policy.active_deadline_seconds,
         "backoffLimit": policy.backoff_limit,
         "managedBy": policy.managed_by or None,
     }

@@ -22,8 +22,8 @@ from trainyard.cli.listeners import listeners
 from trainyard.cli.speaking import Here
 from trainyard.cli.view import ended, replica
 from trainyard.client import Api, ApiError, NotFound
-from trainyard.objects import Json, condition, name_of, namespace_of, uid_of
-from trainyard.objects.labels import matches
+from trainyard.objects import Json, find_condition, name_of, namespace_of, uid_of
+from trainyard.objects.labels import matches_labels
 from trainyard.objects.resources import NODE, POD, SERVICE
 from trainyard.objects.values import replace
 
@@ -149,7 +149,7 @@ async def _read_tail(api: Api, pod: Json, container: str, previous: bool) -> tup
 
 async def _list_nodes_if_unscheduled(api: Api, pods: Iterable[Json]) -> tuple[Json, ...] | None:
     """All nodes, if a pod has PodScheduled=False; None if no pod has, or if the list is refused."""
-    conditions = [condition((pod.get("status") or {}).get("conditions"), "PodScheduled") for pod in pods]
+    conditions = [find_condition((pod.get("status") or {}).get("conditions"), "PodScheduled") for pod in pods]
     if not any(scheduled is not None and scheduled.get("status") == "False" for scheduled in conditions):
         return None
     try:
@@ -175,7 +175,7 @@ async def _rendezvous_endpoint(here: Here, job: Json) -> Endpoint | None:
         pods = (await here.api.list(POD, namespace_of(job))).get("items") or []
     except ApiError:
         return endpoint
-    selected = [pod for pod in pods if matches(selector, pod["metadata"].get("labels") or {})]
+    selected = [pod for pod in pods if matches_labels(selector, pod["metadata"].get("labels") or {})]
     return replace(endpoint, ready=sum(_is_ready(pod) for pod in selected))
 
 
@@ -191,5 +191,5 @@ async def _find_service(api: Api, namespace: str, host: str) -> Json | None:
 
 
 def _is_ready(pod: Json) -> bool:
-    ready = condition((pod.get("status") or {}).get("conditions"), "Ready")
+    ready = find_condition((pod.get("status") or {}).get("conditions"), "Ready")
     return ready is not None and ready.get("status") == "True"

@@ -21,12 +21,12 @@ class KindsType(click.ParamType[tuple[Kind, ...]]):
         if isinstance(value, tuple):
             return value
         names = [name.strip().lower() for name in str(value).split(",") if name.strip()]
-        kinds_by_name = {kind.gvk.kind.lower(): kind for kind in kinds.EACH}
+        kinds_by_name = {kind.gvk.kind.lower(): kind for kind in kinds.KINDS}
         if names == ["all"]:
-            return kinds.EACH
+            return kinds.KINDS
         for name in names:
             if name not in kinds_by_name:
-                known_names = ", ".join(kind.gvk.kind for kind in kinds.EACH)
+                known_names = ", ".join(kind.gvk.kind for kind in kinds.KINDS)
                 self.fail(f"{name!r} is not a kind of job; write some of {known_names}, or all", param, ctx)
         if not names:
             self.fail("names no kind; leave the option out for those that need nothing sensitive", param, ctx)

@@ -25,7 +25,7 @@ from trainyard.core import Config, Kind, parse_job
 from trainyard.kinds import kind_of, notes
 from trainyard.objects import Json, parse_time
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
-from trainyard.objects.log_files import read_piece, tail_begin
+from trainyard.objects.log_files import read_piece, tail_offset
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.manifest import read as read_manifest
 
@@ -107,7 +107,7 @@ def kept_logs(record: Record | None, pods: Iterable[Json]) -> dict[tuple[str, st
 def _last_lines(path: Path) -> tuple[str, ...]:
     try:
         with path.open("rb", buffering=0) as log:
-            text, offset = b"", tail_begin(log, LINES)
+            text, offset = b"", tail_offset(log, LINES)
             piece, offset = read_piece(log, offset)
             while piece:
                 text = (text + piece)[-LONGEST:]

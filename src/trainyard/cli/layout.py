@@ -23,7 +23,7 @@ from typing import Any, TextIO, cast
 
 import click
 
-from trainyard.objects.printable import printable, printable_but_colours
+from trainyard.objects.printable import printable, printable_with_our_colours
 
 UNKNOWN_WIDTH = 80
 LEAST_WIDTH = 40
@@ -178,7 +178,7 @@ class PrintableStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        self._stream.write(printable_but_colours(text) if isinstance(text, str) else text)
+        self._stream.write(printable_with_our_colours(text) if isinstance(text, str) else text)
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:

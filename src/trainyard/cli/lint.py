@@ -35,10 +35,10 @@ def lint(files: tuple[str, ...]) -> None:
         job_problems += [manifests.placed(document, problem) for problem in local_image.problems(document.obj)]
         problems += job_problems
         for warning in () if job_problems else kinds.warnings(kind, document.obj):
-            say(f"{document.place(warning.path)}: warning: {warning}")
+            say(f"{document.location(warning.path)}: warning: {warning}")
             warnings += 1
         for note in () if job_problems else kinds.notes(kind, document.obj):
-            say(f"{document.place(note.path)}: note: {note}")
+            say(f"{document.location(note.path)}: note: {note}")
             notes += 1
     for problem in problems:
         say(str(problem))

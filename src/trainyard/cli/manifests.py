@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainyard import kinds
 from trainyard.core import Kind
-from trainyard.core.names import LABEL_MAX, is_dns_label
+from trainyard.core.names import MAX_LABEL_LENGTH, is_dns_label
 from trainyard.kinds.unknown_kinds import describe_kind, kinds_that_run, unknown_kind_message
 from trainyard.objects import Json, Problem, name_of
 from trainyard.objects.manifest import Document, ManifestError, read
@@ -48,7 +48,7 @@ def jobs_of(documents: list[Document], needed: bool = True) -> list[tuple[Docume
         if kind:
             jobs.append((document, kind))
         elif text := unknown_kind_message(*_type_meta(document), kinds.ALL):
-            problems.append(Problem(document.place("kind"), text))
+            problems.append(Problem(document.location("kind"), text))
     if not jobs and not problems and (needed or not documents):
         source = ", ".join(dict.fromkeys(document.source for document in documents)) or "the input"
         present = "; ".join(dict.fromkeys(describe_kind(*_type_meta(document)) for document in documents))
@@ -65,7 +65,7 @@ def _type_meta(document: Document) -> tuple[str, str]:
 
 def admitted(document: Document, kind: Kind) -> tuple[Json, list[Problem]]:
     """The job with its defaults, and its problems with file and line, as the API server's admission finds them."""
-    misspelt, corrected = kinds.misspelt(kind, document.obj)
+    misspelt, corrected = kinds.misspelling_problems(kind, document.obj)
     # `corrected`, so that a misspelt field is not reported as a missing one, too.
     defaulted, problems = kinds.admit(kind, corrected)
     problems = [*_name_problems(corrected), *misspelt, *problems]
@@ -74,7 +74,7 @@ def admitted(document: Document, kind: Kind) -> tuple[Json, list[Problem]]:
 
 def placed(document: Document, problem: Problem) -> Problem:
     """The problem with the file and line of its field."""
-    return replace(problem, path=f"{document.place(problem.path)}: {problem.path}".rstrip(": "))
+    return replace(problem, path=f"{document.location(problem.path)}: {problem.path}".rstrip(": "))
 
 
 def _name_problems(obj: Json) -> list[Problem]:
@@ -82,7 +82,9 @@ def _name_problems(obj: Json) -> list[Problem]:
     name = name_of(obj)
     if not isinstance(meta, dict) or not (name or meta.get("generateName")):
         return [Problem("metadata.name", "the job has no name; write one")]
-    if name and not all(is_dns_label(part[:LABEL_MAX]) for part in name.split(".")):  # the length has a rule of its own
+    if name and not all(
+        is_dns_label(part[:MAX_LABEL_LENGTH]) for part in name.split(".")
+    ):  # the length has a rule of its own
         text = f"{name!r} is not a legal name: write lower case letters, digits and '-', and begin and end with no '-'"
         return [Problem("metadata.name", text)]
     namespace = meta.get("namespace")

@@ -22,7 +22,7 @@ from trainyard.objects import (
     key_of,
     name_of,
     namespace_of,
-    revision_of,
+    resource_version_of,
     uid_of,
 )
 
@@ -96,7 +96,7 @@ class World:
 
 def observed(obj: Json) -> Child:
     """The record of one object of the input. Raises ValueError when it does not have an object's shape."""
-    return core.child_of(obj, str(obj.get("kind")))
+    return core.decode_child(obj, str(obj.get("kind")))
 
 
 def _with_uid(job: Json, uid: str) -> Json:
@@ -117,7 +117,7 @@ def _conflict_text(obj: Json) -> str:
 
 def is_stored(job: Json) -> bool:
     """True for a job from an API server (with a resourceVersion or a status): the plan then reports its problems."""
-    return bool(revision_of(job)) or isinstance(job.get("status"), dict)
+    return bool(resource_version_of(job)) or isinstance(job.get("status"), dict)
 
 
 def shown(world: World, job: Json, kind: Kind) -> Json:

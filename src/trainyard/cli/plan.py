@@ -76,5 +76,5 @@ def _shape_problems(documents: list[Document]) -> list[Problem]:
         try:
             offline.observed(document.obj)
         except ValueError as error:
-            problems.append(Problem(document.where, str(error)))
+            problems.append(Problem(document.object_location, str(error)))
     return problems

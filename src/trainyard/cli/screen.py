@@ -22,7 +22,7 @@ from functools import partial
 from typing import NamedTuple
 
 from trainyard.cli.layout import cannot_write, colour_on, prose, shortened, terminal_width, wants_colour
-from trainyard.objects.printable import printable, printable_but_colours, printable_output
+from trainyard.objects.printable import printable, printable_output, printable_with_our_colours
 
 FULL = 1 << 20
 _CLEAR = b"\r\x1b[K"
@@ -91,11 +91,11 @@ class Screen:
         self._enqueue(self._places.logs, text.encode() + line + b"\n")
 
     def result(self, text: str) -> None:
-        self._enqueue(self._places.result, printable_but_colours(text).encode("utf-8", "replace") + b"\n")
+        self._enqueue(self._places.result, printable_with_our_colours(text).encode("utf-8", "replace") + b"\n")
 
     def note(self, text: str) -> None:
         text = prose(text, terminal_width())
-        self._enqueue(self._places.notes, printable_but_colours(text).encode("utf-8", "replace") + b"\n")
+        self._enqueue(self._places.notes, printable_with_our_colours(text).encode("utf-8", "replace") + b"\n")
 
     def progress(self, live: str, plain: str) -> None:
         """Sets the progress line: `live`, with the elapsed time, for a terminal, else `plain`."""

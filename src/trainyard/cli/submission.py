@@ -80,12 +80,12 @@ def read(
         if kind is not None:
             submission.jobs.append((kind, document.obj))
             warnings = kinds.warnings(kind, document.obj)
-            submission.warnings += [f"{document.place(problem.path)}: {problem}" for problem in warnings]
+            submission.warnings += [f"{document.location(problem.path)}: {problem}" for problem in warnings]
             if not local:
                 texts = local_image.warnings(document.obj)
-                submission.warnings += [f"{document.where}: {text}" for text in texts]
+                submission.warnings += [f"{document.object_location}: {text}" for text in texts]
             notes = kinds.notes(kind, document.obj) if local else ()
-            submission.notes += [f"{document.place(problem.path)}: {problem}" for problem in notes]
+            submission.notes += [f"{document.location(problem.path)}: {problem}" for problem in notes]
             job_problems = manifests.admitted(document, kind)[1]
             problems += job_problems or (_managed_by_problems(document) if private else [])
         else:
@@ -114,13 +114,19 @@ def _add_other(document: Document, submission: Submission) -> list[Problem]:
         if gvk.kind == obj["kind"]:
             if gvk.api_version != obj["apiVersion"]:
                 text = f"{gvk.kind}: apiVersion {obj['apiVersion']} is not known; write {gvk.api_version}"
-                return [Problem(document.place("apiVersion"), text)]
+                return [Problem(document.location("apiVersion"), text)]
             submission.others.append((gvk, obj))
             has_name = isinstance(obj.get("metadata"), dict) and name_of(obj)
-            return [] if has_name else [Problem(document.where, f"{gvk.kind}: metadata.name is missing; write one")]
+            return (
+                []
+                if has_name
+                else [Problem(document.object_location, f"{gvk.kind}: metadata.name is missing; write one")]
+            )
     known_kinds = ", ".join(gvk.kind for gvk in OTHERS)
     type_text = describe_kind(str(obj["apiVersion"]), str(obj["kind"]))
-    return [Problem(document.place("kind"), f"{type_text} is not taken here; beside jobs there may be: {known_kinds}")]
+    return [
+        Problem(document.location("kind"), f"{type_text} is not taken here; beside jobs there may be: {known_kinds}")
+    ]
 
 
 def _set_namespace(document: Document, namespace: str, otherwise: str) -> list[Problem]:
@@ -145,8 +151,8 @@ def _duplicates(documents: Sequence[Document]) -> list[Problem]:
             continue
         object_key = (document.obj["apiVersion"], document.obj["kind"], str(meta.get("namespace")), str(meta["name"]))
         if object_key in first_documents:
-            first = first_documents[object_key].where
+            first = first_documents[object_key].object_location
             text = f"{object_key[1]} {object_key[3]} is written twice (first in {first}); keep one of them"
-            problems.append(Problem(document.where, text))
+            problems.append(Problem(document.object_location, text))
         first_documents.setdefault(object_key, document)
     return problems

@@ -21,9 +21,9 @@ from trainyard.core.children import DISRUPTIONS
 from trainyard.kinds import kind_of
 from trainyard.objects import (
     Json,
-    condition,
     controller_of,
-    is_true,
+    find_condition,
+    is_condition_true,
     labels_of,
     name_of,
     namespace_of,
@@ -104,7 +104,7 @@ def replica(pod: Json) -> Replica:
 
 
 def _disrupted(status: Json) -> bool:
-    return is_true(status.get("conditions"), "DisruptionTarget") or status.get("reason") in DISRUPTIONS
+    return is_condition_true(status.get("conditions"), "DisruptionTarget") or status.get("reason") in DISRUPTIONS
 
 
 def role_of(pod: Json) -> str:
@@ -172,7 +172,7 @@ def _blocked(containers: list[Json]) -> str:
 
 def _missing_claim(status: Json) -> str:
     """The reason why the pod is unschedulable, if that is a missing PersistentVolumeClaim; else ""."""
-    scheduled = condition(status.get("conditions"), "PodScheduled") or {}
+    scheduled = find_condition(status.get("conditions"), "PodScheduled") or {}
     missing = re.search(rf'{CLAIM} "([^"]+)" not found', str(scheduled.get("message") or ""))
     if scheduled.get("status") != "False" or not missing:
         return ""
@@ -187,7 +187,7 @@ def _as_dict(value: Any) -> Json:
 def result(job: Json) -> str:
     """Succeeded, Failed, or "" while the job has not ended."""
     conditions = _as_dict(job.get("status")).get("conditions")
-    return next((end for end in ("Succeeded", "Failed") if is_true(conditions, end)), "")
+    return next((end for end in ("Succeeded", "Failed") if is_condition_true(conditions, end)), "")
 
 
 def ended(kind: Kind, job: Json) -> str:
@@ -203,7 +203,7 @@ def word(job: Json) -> str:
     true_conditions = (
         condition_type
         for condition_type in ("Suspended", "Restarting", "Running", "Created")
-        if is_true(conditions, condition_type)
+        if is_condition_true(conditions, condition_type)
     )
     return next(true_conditions, "Pending")
 
@@ -212,7 +212,7 @@ def why(job: Json) -> str:
     """The message of the True condition about the job's end, or about what blocks the job; "" for none."""
     conditions = _as_dict(job.get("status")).get("conditions")
     for condition_type in ("Succeeded", "Failed", "NameConflict", "Blocked", "Degraded"):
-        job_condition = condition(conditions, condition_type)
+        job_condition = find_condition(conditions, condition_type)
         if job_condition and job_condition.get("status") == "True":
             return str(job_condition.get("message") or job_condition.get("reason") or "")
     return ""
@@ -230,7 +230,7 @@ class Board:
 
     def see_job(self, job: Json, now: float = 0.0) -> None:
         self.jobs[uid_of(job)] = job
-        blocked_condition = condition(_as_dict(job.get("status")).get("conditions"), "Blocked") or {}
+        blocked_condition = find_condition(_as_dict(job.get("status")).get("conditions"), "Blocked") or {}
         if blocked_condition.get("status") == "True":
             self.see_refusal(uid_of(job), name_of(job), str(blocked_condition.get("message")), now)
         elif uid_of(job) in self.refused:

@@ -34,7 +34,7 @@ from trainyard.controller_runtime.object_adapter import ObjectAdapter, dict_adap
 from trainyard.controller_runtime.reflector import StoreEvent
 from trainyard.controller_runtime.store import Store
 from trainyard.controller_runtime.work_queue import WorkQueue
-from trainyard.objects import Json, Key, controller_of, key_of, namespace_of
+from trainyard.objects import Json, NamespacedName, controller_of, key_of, namespace_of
 
 log = logging.getLogger(__name__)
 
@@ -54,21 +54,21 @@ ERROR_INITIAL_DELAY, ERROR_MAX_DELAY = 1.0, 300.0
 MAX_REQUEUE_DELAY = 300.0  # seconds
 
 
-def enqueue_object(before: Json | None, after: Json | None) -> Iterable[Key]:
+def enqueue_object(before: Json | None, after: Json | None) -> Iterable[NamespacedName]:
     """Enqueue the key of the object itself (controller-runtime: EnqueueRequestForObject)."""
     return {key_of(obj) for obj in (before, after) if obj is not None}
 
 
-def enqueue_owner(kind: str) -> EventMapper[Json, Key]:
+def enqueue_owner(kind: str) -> EventMapper[Json, NamespacedName]:
     """Enqueue the key of the object's controller owner, if that is of this kind (controller-runtime:
     EnqueueRequestForOwner)."""
 
-    def owner_keys(before: Json | None, after: Json | None) -> Iterable[Key]:
+    def owner_keys(before: Json | None, after: Json | None) -> Iterable[NamespacedName]:
         keys = set()
         for obj in (before, after):
             owner = controller_of(obj) if obj is not None else None
             if obj is not None and owner is not None and owner.get("kind") == kind:
-                keys.add(Key(namespace_of(obj), str(owner.get("name"))))
+                keys.add(NamespacedName(namespace_of(obj), str(owner.get("name"))))
         return keys
 
     return owner_keys

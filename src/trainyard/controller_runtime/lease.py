@@ -35,7 +35,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from trainyard.objects import Json, revision_of
+from trainyard.objects import Json, resource_version_of
 from trainyard.objects.labels import PREFIX
 from trainyard.objects.values import replace
 
@@ -243,7 +243,7 @@ def parse_lease(lease: Json) -> LeaseRecord:
         holder=str(spec.get("holderIdentity") or ""),
         duration=_number(spec.get("leaseDurationSeconds"), UNSTATED_SECONDS),
         transitions=int(_number(spec.get("leaseTransitions"), 0)),
-        revision=revision_of(lease),
+        revision=resource_version_of(lease),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from trainyard.client import Unavailable
-from trainyard.objects import Json, Key, controller_of, decode, key_of, revision_of, uid_of
+from trainyard.objects import Json, NamespacedName, controller_of, decode, key_of, resource_version_of, uid_of
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class ObjectAdapter(msgspec.Struct, Generic[T], frozen=True):
     key, uid, resourceVersion (`revision`) and index value, and whether it has a deletionTimestamp."""
 
     decode: Callable[[bytes], T]
-    key: Callable[[T], Key]
+    key: Callable[[T], NamespacedName]
     uid: Callable[[T], str]
     revision: Callable[[T], str]
     index: Callable[[T], str]
@@ -60,7 +60,7 @@ def dict_adapter(
             obj.setdefault("kind", kind)
         return obj
 
-    return ObjectAdapter(decode_dict, key_of, uid_of, revision_of, index, is_deleting)
+    return ObjectAdapter(decode_dict, key_of, uid_of, resource_version_of, index, is_deleting)
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):

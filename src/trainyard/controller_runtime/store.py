@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from trainyard.controller_runtime.object_adapter import ObjectAdapter
 from trainyard.controller_runtime.reflector import ListReplaced, ObjectChanged, RevisionAdvanced, StoreEvent, is_newer
-from trainyard.objects import Key
+from trainyard.objects import NamespacedName
 
 T = TypeVar("T")
 
@@ -36,9 +36,9 @@ class Store(Generic[T]):
         self.synced = False  # true once a complete list has been applied
         self.revision = ""
         self.list_count = 0  # number of complete lists applied
-        self._objs: dict[Key, T] = {}
+        self._objs: dict[NamespacedName, T] = {}
         self._by_uid: dict[str, T] = {}
-        self._by_index: dict[str, dict[Key, T]] = {}
+        self._by_index: dict[str, dict[NamespacedName, T]] = {}
 
     def __len__(self) -> int:
         return len(self._objs)
@@ -46,7 +46,7 @@ class Store(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return iter(tuple(self._objs.values()))
 
-    def get(self, key: Key) -> T | None:
+    def get(self, key: NamespacedName) -> T | None:
         return self._objs.get(key)
 
     def by_uid(self, uid: str) -> T | None:
@@ -89,7 +89,7 @@ class Store(Generic[T]):
         revision = adapter.revision(before)
         return bool(revision) and revision == adapter.revision(after) and adapter.uid(before) == adapter.uid(after)
 
-    def _set(self, key: Key, after: T | None) -> Change[T]:
+    def _set(self, key: NamespacedName, after: T | None) -> Change[T]:
         before = self._objs.pop(key, None)
         if before is not None:
             self._by_uid.pop(self.adapter.uid(before), None)

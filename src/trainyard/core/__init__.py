@@ -6,12 +6,11 @@ Rules for this package:
 - No code here depends on a framework or a kind of job: kinds (`kinds/`) are values, and so are carriers.
 """
 
-from trainyard.core.carriers import JOB_CARRIER, POD_CARRIER, RETRYING_JOB_CARRIER, SET_CARRIER
-from trainyard.core.children import child_of
+from trainyard.core.carriers import JOB_CARRIER, POD_CARRIER, RETRYING_JOB_CARRIER, STATEFUL_SET_CARRIER
+from trainyard.core.children import decode_child
 from trainyard.core.decide import decide, plan
 from trainyard.core.job import (
     AuxiliaryObject,
-    Carrier,
     ConditionUpdate,
     Job,
     Kind,
@@ -21,6 +20,7 @@ from trainyard.core.job import (
     Policy,
     Replica,
     Role,
+    WorkloadAdapter,
 )
 from trainyard.core.model import Child, Config, Create, Delete, Event, Observed, Patch, Plan, Ref, Refusal, Slot
 from trainyard.core.read import parse_job, parse_job_with, runtime_id_of
@@ -32,9 +32,8 @@ __all__ = [
     "JOB_CARRIER",
     "POD_CARRIER",
     "RETRYING_JOB_CARRIER",
-    "SET_CARRIER",
+    "STATEFUL_SET_CARRIER",
     "AuxiliaryObject",
-    "Carrier",
     "Child",
     "ConditionUpdate",
     "Config",
@@ -56,8 +55,9 @@ __all__ = [
     "Role",
     "Rule",
     "Slot",
-    "child_of",
+    "WorkloadAdapter",
     "decide",
+    "decode_child",
     "default_condition_event",
     "parse_job",
     "parse_job_with",

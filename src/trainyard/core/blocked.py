@@ -15,7 +15,7 @@ from trainyard.core.policies.failure_policy import invalid_child
 from trainyard.core.writes import plan_writes
 from trainyard.objects import format_time
 
-PODLESS_SECONDS = 30.0
+NO_POD_SECONDS = 30.0
 """Seconds that a missing pod, or a pod past its grace period, may take before condition Blocked reports it."""
 
 
@@ -54,8 +54,8 @@ def find_blocks(
     refused = {ref: refusal for ref, refusal in refused_creates.items() if ref in needed}
     for ref, refusal in refused.items():
         slot = needed[ref].slot
-        if refusal.invalid and not (job.status.ran and slot and job.kind.on_template_change(slot.role)):
-            return Blocks(invalid_child(refusal, f"{ref.kind} {ref.name}", job.status.ran), [], ())
+        if refusal.invalid and not (job.status.has_run and slot and job.kind.on_template_change(slot.role)):
+            return Blocks(invalid_child(refusal, f"{ref.kind} {ref.name}", job.status.has_run), [], ())
     conflicts = {ref: refusal for ref, refusal in refused.items() if refusal.code == 409}
     blocks = {ref: refusal for ref, refusal in refused.items() if refusal.code != 409}
     wakeups: list[float] = []
@@ -91,7 +91,7 @@ def _podless(job: Job, replicas: list[Replica], owned: OwnedObjects, now: float)
     if not podless or job.status.start_time is None:
         return _Wait()
     created = [pod.created for pods in owned.pods_by_owner.values() for pod in pods]
-    due = max(job.status.start_time, *(child.created for _, child in podless), *created) + PODLESS_SECONDS
+    due = max(job.status.start_time, *(child.created for _, child in podless), *created) + NO_POD_SECONDS
     if now < due:
         return _Wait(due=due)
     replica, child = podless[0]
@@ -100,14 +100,14 @@ def _podless(job: Job, replicas: list[Replica], owned: OwnedObjects, now: float)
 
 def _overdue(job: Job, owned: OwnedObjects, creates: list[Create], now: float) -> _Wait:
     """The wait of a new attempt for an older pod that is in Terminating PODLESS_SECONDS past its grace period."""
-    older = {child.uid for child in changes.older_pods(job, owned)} if creates else set()
+    older = {child.uid for child in changes.blocking_pods(job, owned)} if creates else set()
     pods = [*owned.pods_without_owner, *(pod for pods in owned.pods_by_owner.values() for pod in pods)] if older else []
-    late = [pod for pod in pods if pod.delete_deadline and {pod.uid, pod.owner} & older]
+    late = [pod for pod in pods if pod.delete_deadline and {pod.uid, pod.owner_uid} & older]
     if not late:
         return _Wait()
     pod = min(late, key=lambda pod: (pod.delete_deadline, pod.name))
-    if now < pod.delete_deadline + PODLESS_SECONDS:
-        return _Wait(due=pod.delete_deadline + PODLESS_SECONDS)
+    if now < pod.delete_deadline + NO_POD_SECONDS:
+        return _Wait(due=pod.delete_deadline + NO_POD_SECONDS)
     return _Wait(
         f"a new attempt waits for Pod {pod.name} of attempt {pod.attempt}, which should have ended at "
         f"{format_time(pod.delete_deadline)}: see whether its node answers, set --node-lost-timeout or delete it "

@@ -53,14 +53,17 @@ def _in_dependency_order(creates: list[Create]) -> list[Create]:
     return ordered
 
 
-def startable(job: Job, owned: OwnedObjects, creates: list[Create], observed: Observed) -> list[Create]:
+def sendable_creates(job: Job, owned: OwnedObjects, creates: list[Create], observed: Observed) -> list[Create]:
     """The creates that may be sent now: none that depends on a refused object, none while an older pod of its slot may
     run.
 
     Two pods of one slot would write the same checkpoint. In a gang, an older pod of any slot delays the creates of all
     slots (S33). A pod on a lost node is deleted only with --node-lost-timeout.
     """
-    older, held = older_pods(job, owned), {ref for ref, refusal in observed.refused.items() if refusal.verb == "create"}
+    older, held = (
+        blocking_pods(job, owned),
+        {ref for ref, refusal in observed.refused.items() if refusal.verb == "create"},
+    )
     if not (older or held):
         return creates
     slots = {Slot(child.role, child.index) for child in older}
@@ -74,7 +77,7 @@ def startable(job: Job, owned: OwnedObjects, creates: list[Create], observed: Ob
     return allowed
 
 
-def older_pods(job: Job, owned: OwnedObjects) -> list[Child]:
+def blocking_pods(job: Job, owned: OwnedObjects) -> list[Child]:
     """Pods that may still run: unfinished pods whose Job is gone and, in a gang, the children of older attempts."""
     older = [pod for pod in owned.pods_without_owner if pod.index >= 0 and pod.phase not in ("Succeeded", "Failed")]
     if job.restarts_gang():

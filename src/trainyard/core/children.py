@@ -24,15 +24,15 @@ DISRUPTIONS = frozenset({"Evicted", "Preempted", "Preempting", "Shutdown", "Node
 _MAX_MESSAGE = 512  # characters of a message in the pod's, Job's or Deployment's status
 
 
-class Container(NamedTuple):
+class ContainerState(NamedTuple):
     """The status of one container of a pod. `state` is waiting, running or terminated. `code` is the exit code of its
     termination; while it waits or runs, that of its last termination, after which the kubelet restarted it."""
 
     name: str
     state: str
-    code: int
+    exit_code: int
     reason: str
-    restarts: int
+    restart_count: int
     init: bool
 
 
@@ -113,7 +113,7 @@ class _Object(msgspec.Struct, gc=False):
 _decoder = msgspec.json.Decoder(_Object)
 
 
-def child_of(obj: bytes | dict[str, Any], kind: str = "") -> Child:
+def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
     """The record of one object, from JSON or decoded JSON. `kind` is for list items, which have no field `kind`.
 
     Raises ValueError when a field has a type that the API does not allow.
@@ -147,9 +147,9 @@ def child_of(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
-        revision=meta.resourceVersion,
-        job=labels.get(OWNER, ""),
-        owner=owner.uid if owner else "",
+        resource_version=meta.resourceVersion,
+        job_uid=labels.get(OWNER, ""),
+        owner_uid=owner.uid if owner else "",
         role=labels.get(ROLE, ""),
         index=_parse_number(labels.get(INDEX), -1),
         attempt=_parse_number(labels.get(ATTEMPT), 0),
@@ -157,25 +157,26 @@ def child_of(obj: bytes | dict[str, Any], kind: str = "") -> Child:
         deleting=meta.deletionTimestamp is not None,
         delete_deadline=parse_time(meta.deletionTimestamp) or 0.0,
         created=parse_time(meta.creationTimestamp) or 0.0,
-        started=parse_time(status.startTime) or 0.0,
+        start_time=parse_time(status.startTime) or 0.0,
         **fields,
     )
 
 
-def containers(pod: Child) -> list[Container]:
+def decode_containers(pod: Child) -> list[ContainerState]:
     """The containers of a pod record, init containers first."""
     records = []
     for line in filter(None, pod.containers.split("\n")):
         name, state, code, reason, restarts, init = line.split("|")
-        records.append(Container(name, state, int(code), reason, int(restarts), init == "i"))
+        records.append(ContainerState(name, state, int(code), reason, int(restarts), init == "i"))
     return records
 
 
-def encode_containers(*records: Container) -> str:
+def encode_containers(*records: ContainerState) -> str:
     """The text of `Child.containers`, which `containers` decodes."""
     clean = _without_separators
     return "\n".join(
-        f"{clean(c.name)}|{c.state}|{c.code}|{clean(c.reason)}|{c.restarts}|{'i' if c.init else ''}" for c in records
+        f"{clean(c.name)}|{c.state}|{c.exit_code}|{clean(c.reason)}|{c.restart_count}|{'i' if c.init else ''}"
+        for c in records
     )
 
 
@@ -192,7 +193,7 @@ def _pod_fields(status: _Status) -> dict[str, Any]:
     disruption = conditions.get("DisruptionTarget")
     scheduled = conditions.get("PodScheduled")
     unscheduled = scheduled if scheduled and scheduled.status == "False" else None
-    records: list[Container] = []
+    records: list[ContainerState] = []
     ended = 0.0
     message = status.message or (unscheduled.message if unscheduled else "") or ""
     for init, statuses in ((True, status.initContainerStatuses), (False, status.containerStatuses)):
@@ -233,17 +234,19 @@ def _failure_line(terminated: _Terminated) -> str:
     return (exceptions or lines or [""])[-1][:_MAX_MESSAGE]
 
 
-def _container(status: _ContainerStatus, init: bool) -> Container:
+def _container(status: _ContainerStatus, init: bool) -> ContainerState:
     state = status.state or _State()
     if state.terminated is not None:
         terminated = state.terminated
-        return Container(status.name, "terminated", terminated.exitCode, terminated.reason, status.restartCount, init)
+        return ContainerState(
+            status.name, "terminated", terminated.exitCode, terminated.reason, status.restartCount, init
+        )
     last = status.lastState.terminated if status.lastState else None
     code = last.exitCode if last else 0
     if state.running is not None:
-        return Container(status.name, "running", code, "", status.restartCount, init)
+        return ContainerState(status.name, "running", code, "", status.restartCount, init)
     reason = state.waiting.reason if state.waiting else ""
-    return Container(status.name, "waiting", code, reason, status.restartCount, init)
+    return ContainerState(status.name, "waiting", code, reason, status.restartCount, init)
 
 
 def _job_fields(status: _Status) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trainyard.core.children import containers
+from trainyard.core.children import decode_containers
 from trainyard.core.job import ConditionUpdate, Job, JobStatus, Outcome, OwnedObjects, Replica
 from trainyard.core.read import ignored_edits, ignores_edits
-from trainyard.objects import Json, condition, format_time, with_condition
+from trainyard.objects import Json, find_condition, format_time, set_condition
 from trainyard.objects.resources import DEPLOYMENT
 
-STUCK = frozenset(
+STUCK_REASONS = frozenset(
     {
         "Unschedulable",
         "ErrImagePull",
@@ -35,20 +35,20 @@ class Condition(NamedTuple):
     message: str
 
 
-class Written(NamedTuple):
+class WrittenConditions(NamedTuple):
     """The conditions of the status, and the updates that events report: what became True or changed its reason."""
 
     conditions: tuple[Json, ...]
     updates: tuple[ConditionUpdate, ...]
 
 
-def write_conditions(job: Job, replicas: list[Replica], conditions: list[Condition], now: float) -> Written:
+def write_conditions(job: Job, replicas: list[Replica], conditions: list[Condition], now: float) -> WrittenConditions:
     """The conditions of the job's stored status, updated in the order of `conditions`, with its kind's messages."""
     written: list[Json] = list(job.status.conditions)
     updates: list[ConditionUpdate] = []
     messages = job.kind.messages
     for condition_type, holds, reason, message in conditions:
-        old = condition(written, condition_type)
+        old = find_condition(written, condition_type)
         if old is None and not holds:
             continue
         update = ConditionUpdate(condition_type, reason, message)
@@ -57,13 +57,13 @@ def write_conditions(job: Job, replicas: list[Replica], conditions: list[Conditi
             written = _write(job, written, name, holds, update, now)
         if holds and (old is None or old.get("status") != "True" or old.get("reason") != update.reason):
             updates.append(update)
-    return Written(tuple(written), tuple(updates))
+    return WrittenConditions(tuple(written), tuple(updates))
 
 
 def _write(job: Job, conditions: list[Json], name: str, holds: bool, update: ConditionUpdate, now: float) -> list[Json]:
-    old = condition(conditions, name)
-    conditions = with_condition(conditions, name, holds, update.reason, update.message, now)
-    new = condition(conditions, name)
+    old = find_condition(conditions, name)
+    conditions = set_condition(conditions, name, holds, update.reason, update.message, now)
+    new = find_condition(conditions, name)
     for field in job.kind.messages.extra_timestamps:
         if new is not None:
             same = old is not None and all(old.get(key) == value for key, value in new.items())
@@ -100,7 +100,7 @@ def phase_conditions(
 
 def _stuck(replicas: list[Replica]) -> list[str]:
     """One text for each stuck replica, at most three, for the message of condition Running."""
-    stuck = [replica for replica in replicas if replica.message in STUCK and replica.termination is None]
+    stuck = [replica for replica in replicas if replica.message in STUCK_REASONS and replica.termination is None]
     return [f"{replica.name} waits: {replica.message}" for replica in stuck[:3]]
 
 
@@ -124,11 +124,11 @@ def _unavailable_deployment(job: Job, owned: OwnedObjects) -> list[str]:
         f"Deployment {name}: {child.reason}: {child.message}" for name, child in deployments.items() if child.reason
     ]
     for pod in owned.pods_without_owner if deployments and not texts else ():
-        reasons = [pod.reason, *(status.reason for status in containers(pod) if status.state == "waiting")]
+        reasons = [pod.reason, *(status.reason for status in decode_containers(pod) if status.state == "waiting")]
         if (
             pod.index < 0
             and not pod.deleting
-            and (stuck := next((reason for reason in reasons if reason in STUCK), ""))
+            and (stuck := next((reason for reason in reasons if reason in STUCK_REASONS), ""))
         ):
             texts.append(": ".join(filter(None, (f"Pod {pod.name}", stuck, pod.message))))
     return texts[:1]

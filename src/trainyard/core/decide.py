@@ -34,8 +34,8 @@ def plan(kind: Kind, wire: Json, observed: Observed, now: float) -> Plan:
 
 def decide(job: Job, observed: Observed, now: float) -> Plan:
     """As plan, for a parsed job."""
-    if not managed_by.is_managed_here(job) or job.wire.get("metadata", {}).get("deletionTimestamp"):
-        return Plan(job.status.wire)
+    if not managed_by.is_managed_here(job) or job.obj.get("metadata", {}).get("deletionTimestamp"):
+        return Plan(job.status.stored)
     owned = OwnedObjects.of(job.uid, observed.children)
     return _finished(job, owned, observed, now) if job.status.outcome else _unfinished(job, owned, observed, now)
 
@@ -91,25 +91,27 @@ def _plan(
     next_status = replace(after.status, conditions=written.conditions)
     if outcome.finished:
         cause = outcome.reason if outcome.phase != "Succeeded" else ""
-        next_status = replace(next_status, completion_time=now, counted_failures=(), cause=cause)
+        next_status = replace(next_status, completion_time=now, counted_failures=(), failure_cause=cause)
     sent = writes.due_writes(writes.plan_writes(after, replicas, owned, observed, outcome, alone, now), observed, now)
     deleted = frozenset(delete.uid for delete in sent.deletes) if outcome.finished else frozenset()
     counts = status.replica_counts(job, replicas, outcome, deleted)
-    rendered = status.render_status(job, next_status, outcome, counts, restarts.count(after, replicas, owned), replicas)
+    rendered = status.render_status(
+        job, next_status, outcome, counts, restarts.restart_count(after, replicas, owned), replicas
+    )
     if outcome.finished:
         due = [ttl.expires_at(job, now)]
     else:
         due = [*wakeups, *sent.wakeups, deadline.expires_at(job, next_status.start_time)]
     return Plan(
         status=rendered,
-        status_changed=rendered != job.status.wire,
+        status_changed=rendered != job.status.stored,
         spec_patch=None if outcome.finished else _spec_patch(job),
         deletes=sent.deletes,
         patches=sent.patches,
         creates=sent.creates,
         events=_events(job, written.updates, failed, (*sent.creates, *sent.deletes)),
         requeue_at=_earliest(due),
-        urgent=status.is_urgent(job.status.wire, rendered),
+        urgent=status.is_urgent(job.status.stored, rendered),
     )
 
 
@@ -119,13 +121,13 @@ def _finished(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
     if expired := ttl.expired_job(job, now):
         sent = writes.due_writes(writes.Writes((expired,), (), (), ()), observed, now)
         events = job.kind.messages.write_events(job, expired) if sent.deletes else ()
-        return Plan(stored.wire, deletes=sent.deletes, events=events, requeue_at=_earliest(sent.wakeups))
+        return Plan(stored.stored, deletes=sent.deletes, events=events, requeue_at=_earliest(sent.wakeups))
     lost, lost_due = node_lost.force_deletes(job, owned, now)
-    clean = clean_pod_policy.effective_policy(job, stored.cause)
-    deletes, patches = clean_pod_policy.clean_pods(job, owned, clean, stored.cause or stored.outcome)
+    clean = clean_pod_policy.effective_policy(job, stored.failure_cause)
+    deletes, patches = clean_pod_policy.clean_pods(job, owned, clean, stored.failure_cause or stored.outcome)
     sent = writes.due_writes(writes.Writes((*lost, *deletes), tuple(patches), (), ()), observed, now)
     due = _earliest((ttl.expires_at(job, stored.completion_time), lost_due, *sent.wakeups))
-    return Plan(stored.wire, deletes=sent.deletes, patches=sent.patches, requeue_at=due)
+    return Plan(stored.stored, deletes=sent.deletes, patches=sent.patches, requeue_at=due)
 
 
 def _events(
@@ -144,9 +146,9 @@ def _events(
 
 def _spec_patch(job: Job) -> Json | None:
     """The merge patch with the defaults that a schema cannot set; sent once, before the first status (S29)."""
-    if job.status.wire.get("conditions"):
+    if job.status.stored.get("conditions"):
         return None
-    spec = job.wire.get("spec")
+    spec = job.obj.get("spec")
     stored = spec if isinstance(spec, dict) else {}
     return {key: value for key, value in job.parsed.spec.items() if stored.get(key) != value} or None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trainyard.core.job import Job, JobStatus, Replica
-from trainyard.core.status import KEPT_UIDS
+from trainyard.core.status import MAX_DELETED_UIDS
 from trainyard.objects.values import replace
 
 
@@ -34,7 +34,7 @@ def count_failures(job: Job, replicas: list[Replica], status: JobStatus) -> Coun
                 counted.append(key)
                 failed.append(replica)
                 roles[replica.slot.role] = role = replace(role, failures=role.failures + 1)
-    deleted = [key for key in counted if key not in visible][-KEPT_UIDS:]
+    deleted = [key for key in counted if key not in visible][-MAX_DELETED_UIDS:]
     keys = tuple(key for key in counted if key in visible or key in deleted)
     return CountedFailures(replace(status, roles=roles, counted_failures=keys), tuple(failed))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from trainyard.core.model import Child, Config, Create, Delete, Event, Patch, Ref, Slot
-from trainyard.objects import GVK, Json, Key, Problem
+from trainyard.objects import GVK, Json, NamespacedName, Problem
 from trainyard.objects.resources import SERVICE
 from trainyard.objects.values import replace
 
@@ -39,9 +39,9 @@ class Role(msgspec.Struct, frozen=True):
 class Policy(msgspec.Struct, frozen=True):
     """The optional policies of a job. None and "" mean unset: the behaviour that the old operators document."""
 
-    clean: str = ""  # cleanPodPolicy: None, Running, All
-    ttl: int | None = None  # ttlSecondsAfterFinished
-    deadline: int | None = None  # activeDeadlineSeconds
+    clean_pod_policy: str = ""  # cleanPodPolicy: None, Running, All
+    ttl_seconds_after_finished: int | None = None  # ttlSecondsAfterFinished
+    active_deadline_seconds: int | None = None  # activeDeadlineSeconds
     backoff_limit: int | None = None
     suspend: bool = False
     managed_by: str = ""
@@ -70,16 +70,18 @@ class RoleStatus(msgspec.Struct, frozen=True):
 class JobStatus(msgspec.Struct, frozen=True):
     """The parsed status. It and the children are the operator's only durable state of a job."""
 
-    wire: Json
+    stored: Json
     conditions: tuple[Json, ...] = ()
     outcome: str = ""  # Succeeded or Failed once the job has ended; never reset
     started: bool = False  # children may exist
     suspended: bool = False
-    ran: bool = False  # a replica has run since the job was started or resumed
-    cause: str = ""  # the reason of a failure before Messages.condition_message changes it, e.g. BackoffLimitExceeded
+    has_run: bool = False  # a replica has run since the job was started or resumed
+    failure_cause: str = (
+        ""  # the reason of a failure before Messages.condition_message changes it, e.g. BackoffLimitExceeded
+    )
     start_time: float | None = None
     completion_time: float | None = None
-    resumes: int = 0
+    resume_count: int = 0
     counted_failures: tuple[str, ...] = ()
     runtime_id: str = ""
     roles: Mapping[str, RoleStatus] = msgspec.field(default_factory=dict)
@@ -93,8 +95,8 @@ class Job:
     """One parsed job: the API object (`wire`), its spec (`parsed`) and its status (`status`)."""
 
     kind: Kind
-    wire: Json
-    key: Key
+    obj: Json
+    key: NamespacedName
     uid: str
     runtime_id: str
     parsed: ParsedSpec
@@ -104,10 +106,10 @@ class Job:
     owned: frozenset[Ref] | None = None  # the observed children that this job owns; None: unknown, assume all
     cache: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
-    def cached(self, name: str, work: Callable[[], Any]) -> Any:
+    def cached(self, name: str, compute: Callable[[], Any]) -> Any:
         """The result of `work()`, computed once and cached as `name`: a Job is immutable and may have 10000 slots."""
         if name not in self.cache:
-            self.cache[name] = work()
+            self.cache[name] = compute()
         return self.cache[name]
 
     @property
@@ -140,7 +142,7 @@ class Job:
     def role(self, name: str) -> Role | None:
         return next((role for role in self.roles if role.name == name), None)
 
-    def carrier(self, role: str) -> Carrier:
+    def carrier(self, role: str) -> WorkloadAdapter:
         return self.kind.carrier(role)
 
     def slots(self) -> list[Slot]:
@@ -160,14 +162,14 @@ class Termination(msgspec.Struct, frozen=True):
     """How an attempt of a slot ended without success."""
 
     uid: str  # under which the failure is counted: the pod's, or the batch Job's if one Job is one attempt
-    ended: float  # seconds since 1970
-    started: float
-    code: int  # the exit code; -1: unknown
+    finished_at: float  # seconds since 1970
+    started_at: float
+    exit_code: int  # the exit code; -1: unknown
     reason: str
     container: str
     disrupted: bool  # by the node or the scheduler: the pod is replaced, and no failure is counted (S27)
     fails_job: bool  # not retryable
-    not_before: float = 0.0  # ignored before this time: the watch event of its pod may still arrive
+    ignored_until: float = 0.0  # ignored before this time: the watch event of its pod may still arrive
     job_reason: str = "PermanentFailure"  # the reason of the job's failure, if `fails_job`
     message: str = ""  # the container's termination message, or that of the pod or batch Job
     pod_is_gone: bool = False  # deleted: its container and exit code are unknown, its logs are lost
@@ -185,11 +187,11 @@ class Replica(NamedTuple):
     state: str  # Unknown, Starting, Running, Succeeded, Failed
     termination: Termination | None = None
     failed_attempts: tuple[str, ...] = ()  # uids of failed attempts that are visible
-    restarts: int = 0  # of containers, in place by the kubelet
+    restart_count: int = 0  # of containers, in place by the kubelet
     message: str = ""  # why it does not run
     pods_ended: bool = False  # none of its pods runs or will run, even if its controller's status lags
-    last_crash: str = ""  # why its container was last restarted in place
-    running: int = 1  # running pods; more than 1 only if one object runs the whole role
+    last_restart_reason: str = ""  # why its container was last restarted in place
+    running_pods: int = 1  # running pods; more than 1 only if one object runs the whole role
     failed_pods: int = 0  # status.failed of a batch Job that retries by itself
 
     @property
@@ -213,7 +215,7 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.phase in ("Succeeded", "Failed", "Invalid")
 
 
-class Carrier(msgspec.Struct, frozen=True):
+class WorkloadAdapter(msgspec.Struct, frozen=True):
     """The type of object that runs a slot (batch Job, Pod or StatefulSet), as functions. No other code depends on it.
 
     observe(job, slot, owned): the observed state of the slot. render(job, slot, attempt): the object to create, without
@@ -244,14 +246,14 @@ class OwnedObjects(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, uid: str, children: tuple[Child, ...]) -> OwnedObjects:
-        by_ref = {child.ref: child for child in children if child.owner == uid}
+        by_ref = {child.ref: child for child in children if child.owner_uid == uid}
         uids = {child.uid for child in by_ref.values()} | {uid}
         pods_by_owner: dict[str, list[Child]] = {}
         orphans = []
         for child in children:
-            if child.kind == "Pod" and child.owner in uids:
-                pods_by_owner.setdefault(child.owner, []).append(child)
-            elif child.kind == "Pod" and child.job == uid:
+            if child.kind == "Pod" and child.owner_uid in uids:
+                pods_by_owner.setdefault(child.owner_uid, []).append(child)
+            elif child.kind == "Pod" and child.job_uid == uid:
                 orphans.append(child)
         return cls(by_ref, {owner: tuple(pods) for owner, pods in pods_by_owner.items()}, tuple(orphans))
 
@@ -330,7 +332,7 @@ class Kind(msgspec.Struct, frozen=True):
     short_names: tuple[str, ...]
     spec_type: type
     container: str
-    carrier: Callable[[str], Carrier]
+    carrier: Callable[[str], WorkloadAdapter]
     child_resources: tuple[GVK, ...]
     read: Callable[[Json, str], ParsedSpec]
     child_name: Callable[[Job, Slot], str]
@@ -342,7 +344,9 @@ class Kind(msgspec.Struct, frozen=True):
     supervised_slots: Callable[[Job], frozenset[Slot]] | None = None
     subdomain: Callable[[Job], str] = lambda job: ""  # the headless Service for the DNS names of the pods; "": none
     child_metadata: Callable[[Job, Slot], Json] = lambda job, slot: {}  # further metadata of a slot's object
-    job_limits: Callable[[Job, Slot], Json] = lambda job, slot: {}  # spec fields of a batch Job that retries by itself
+    job_spec_fields: Callable[[Job, Slot], Json] = (
+        lambda job, slot: {}
+    )  # spec fields of a batch Job that retries by itself
     auxiliary_objects: Callable[[Job], tuple[AuxiliaryObject, ...]] = lambda job: ()
     dependencies: Callable[[Job, Slot], tuple[Ref, ...]] = lambda job, slot: job.blocking_objects()
     on_template_change: Callable[[str], str] = lambda role: ""

@@ -43,9 +43,9 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     namespace: str
     name: str
     uid: str
-    revision: str = ""
-    job: str = ""
-    owner: str = ""
+    resource_version: str = ""
+    job_uid: str = ""
+    owner_uid: str = ""
     role: str = ""
     index: int = -1
     attempt: int = 0
@@ -56,8 +56,8 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     phase: str = ""  # Pod: status.phase. Job: "", "Complete", "Failed"
     reason: str = ""
     message: str = ""
-    started: float = 0.0
-    ended: float = 0.0  # when the last container ended, or the pod's or Job's last transition
+    start_time: float = 0.0
+    finished_at: float = 0.0  # when the last container ended, or the pod's or Job's last transition
     # Pod
     restarts_containers: bool = False  # restartPolicy: the kubelet restarts a container that failed
     always_restarts: bool = False  # restartPolicy: and a container that exited with 0
@@ -86,7 +86,7 @@ class Refusal(msgspec.Struct, frozen=True):
     reason: str
     message: str
     at: float
-    tries: int = 1
+    attempts: int = 1
     verb: str = "create"
     policy: str = ""  # the cluster policy that refused it: AdmissionPolicy, LimitRange, QuotaExceeded and so on
 
@@ -100,11 +100,13 @@ class Config(msgspec.Struct, frozen=True):
     """The administrator's configuration and the files of the distribution, read by `app`."""
 
     accelerators: Mapping[str, Json] = msgspec.field(default_factory=dict)
-    files: Mapping[str, str] = msgspec.field(
+    program_files: Mapping[str, str] = msgspec.field(
         default_factory=dict
     )  # texts of the programs that run in pods, by file name
     cluster_domain: str = "cluster.local"
-    node_lost: float | None = None  # seconds a pod may stay in Terminating past its grace period; None: no limit
+    node_lost_timeout: float | None = (
+        None  # seconds a pod may stay in Terminating past its grace period; None: no limit
+    )
 
 
 class Observed(msgspec.Struct, frozen=True):
@@ -126,7 +128,7 @@ class Delete(NamedTuple):
     name: str
     uid: str
     reason: str
-    grace: int | None = None  # gracePeriodSeconds; 0: force deletion of a pod on a lost node
+    grace_period_seconds: int | None = None  # gracePeriodSeconds; 0: force deletion of a pod on a lost node
     foreground: bool = False
 
     @property
@@ -170,7 +172,7 @@ class Event(NamedTuple):
     type: str
     reason: str
     message: str
-    about: Ref | None = None  # the event is not recorded if a write of this child is refused
+    regarding: Ref | None = None  # the event is not recorded if a write of this child is refused
 
 
 class Plan(msgspec.Struct, frozen=True):

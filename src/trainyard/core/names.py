@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection
 
 RUNTIME_ID = r"^[a-z0-9]([a-z0-9-]{0,14}[a-z0-9])?$"
-LABEL_MAX = 63
+MAX_LABEL_LENGTH = 63
 ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -16,7 +16,7 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 def is_dns_label(name: str) -> bool:
     """True for a legal object, host or label name of at most 63 characters."""
-    return len(name) <= LABEL_MAX and _DNS_LABEL.fullmatch(name) is not None
+    return len(name) <= MAX_LABEL_LENGTH and _DNS_LABEL.fullmatch(name) is not None
 
 
 def runtime_id(uid: str, in_use: Collection[str]) -> str:
@@ -51,9 +51,9 @@ def digest(*parts: object) -> str:
     return _LETTER + hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
-def same_digest(stored: str, today: str) -> bool:
+def same_digest(stored: str, current: str) -> bool:
     """True when both are digests of the same values: earlier versions stored a digest without the letter."""
-    return stored == today or (f"{_LETTER}{stored}" == today and _WITHOUT_LETTER.fullmatch(stored) is not None)
+    return stored == current or (f"{_LETTER}{stored}" == current and _WITHOUT_LETTER.fullmatch(stored) is not None)
 
 
 _LETTER = "h"  # not a hexadecimal digit, so that the two forms are distinct

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from trainyard.core.failures import is_counted
 from trainyard.core.job import Job, OwnedObjects, Replica
-from trainyard.core.policies.restart import FIRST_BACKOFF
+from trainyard.core.policies.restart import BASE_DELAY
 
 
 class Observation(NamedTuple):
@@ -27,8 +27,8 @@ def observe(job: Job, owned: OwnedObjects, now: float) -> Observation:
     for slot in job.slots():
         replica = job.carrier(slot.role).observe(job, slot, owned)
         termination = replica.termination
-        if termination and now < termination.not_before <= now + FIRST_BACKOFF and not is_counted(job, replica):
-            wakeups.append(termination.not_before)
+        if termination and now < termination.ignored_until <= now + BASE_DELAY and not is_counted(job, replica):
+            wakeups.append(termination.ignored_until)
             replica = replica._replace(termination=None, failed_attempts=(), state="Starting")
         replicas.append(replica)
     return Observation(replicas, tuple(wakeups))

@@ -20,6 +20,6 @@ def compute_phase(job: Job, replicas: list[Replica], now: float) -> Outcome:
         return Outcome("Suspended", "JobSuspended", "no replica runs while spec.suspend is true")
     if any(replica.state == "Running" for replica in replicas):
         return Outcome("Running", "JobRunning", "at least one replica runs")
-    if job.status.ran:
+    if job.status.has_run:
         return Outcome("Starting", "NoReplicaRunning", "no replica runs at the moment")
     return Outcome("Created", "JobCreated", "waiting for the first replica to run")

@@ -36,7 +36,7 @@ def parse_job_with(kind: Kind, wire: Json, parsed: ParsedSpec, config: Config, i
     """As parse_job, with the spec already parsed: for callers that parse many objects with the same spec."""
     status = parse_status(kind, wire)
     if not status.conditions:
-        status = replace(status, outcome=kind.legacy_outcome(status.wire))
+        status = replace(status, outcome=kind.legacy_outcome(status.stored))
     runtime_id = ""
     if kind.has_runtime_id:
         # Never changed: the RuntimeId in the status takes precedence over an edited or removed one in the spec (S29).
@@ -44,7 +44,7 @@ def parse_job_with(kind: Kind, wire: Json, parsed: ParsedSpec, config: Config, i
         parsed = replace(parsed, spec={**parsed.spec, "RuntimeId": _text(wire, "spec", "RuntimeId") or runtime_id})
     return Job(
         kind=kind,
-        wire=wire,
+        obj=wire,
         key=key_of(wire),
         uid=uid_of(wire),
         runtime_id=runtime_id,

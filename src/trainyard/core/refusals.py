@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from trainyard.core.model import Refusal
 from trainyard.objects import Json
 
-WORDS = (
+POLICY_MESSAGES = (
     ("ValidatingAdmissionPolicy", "AdmissionPolicy"),
     ("admission webhook", "AdmissionWebhook"),
     ("exceeded quota", "QuotaExceeded"),
@@ -29,12 +29,12 @@ _EXCEEDED_LIMIT = re.compile(r"must be less than or equal to (?P<name>\S+) limit
 _PATH_STEP = re.compile(r"\[(?P<key>[^\]]*)\]|(?P<name>[^.\[]+)")
 
 
-def policy_of(code: int, message: str, causes: object, sent: Json | None) -> str:
+def refusing_policy(code: int, message: str, causes: object, sent: Json | None) -> str:
     """The policy that refused a write, "" if none did. `causes` are the Status' `details.causes`, `sent` is the body of
     the write."""
     if code not in (400, 403, 422):
         return ""
-    for words, reason in WORDS:
+    for words, reason in POLICY_MESSAGES:
         if words in message:
             return reason
     if code != 422:
@@ -83,7 +83,7 @@ def _value_at(value: object, steps: list[str | int]) -> object:
     return value
 
 
-FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0  # seconds from a refused write to its retry, doubling
+BASE_DELAY, MAX_DELAY = 10.0, 300.0  # seconds from a refused write to its retry, doubling
 
 
 def write_due_at(refusal: Refusal | None, verb: str, now: float) -> float:
@@ -91,4 +91,4 @@ def write_due_at(refusal: Refusal | None, verb: str, now: float) -> float:
     clock and is ignored."""
     if refusal is None or refusal.verb != verb or refusal.at > now:
         return now
-    return refusal.at + min(FIRST_PAUSE * 2 ** float(max(0, min(refusal.tries, 10) - 1)), LONGEST_PAUSE)
+    return refusal.at + min(BASE_DELAY * 2 ** float(max(0, min(refusal.attempts, 10) - 1)), MAX_DELAY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainyard.core.job import AuxiliaryObject, Job, Kind
 from trainyard.core.model import Config, Create, Patch, Slot
 from trainyard.core.read import parse_job
-from trainyard.objects import Json, owner_reference
+from trainyard.objects import Json, controller_reference
 from trainyard.objects.labels import ATTEMPT, DIGEST, HOSTS, INDEX, OWNER, ROLE, WORKING_DIRECTORY
 from trainyard.objects.resources import POD
 
@@ -43,7 +43,7 @@ def _with_metadata(job: Job, create: Create, body: Json, labels: dict[str, str])
         "name": create.name,
         "namespace": job.key.namespace,
         "labels": {**meta.get("labels", {}), **own_labels},
-        "ownerReferences": [owner_reference(job.kind.gvk.api_version, job.kind.gvk.kind, job.key.name, job.uid)],
+        "ownerReferences": [controller_reference(job.kind.gvk.api_version, job.kind.gvk.kind, job.key.name, job.uid)],
     }
     template = body if create.gvk == POD else body.get("spec", {}).get("template")
     if isinstance(template, dict):
@@ -60,7 +60,7 @@ def _with_metadata(job: Job, create: Create, body: Json, labels: dict[str, str])
 
 def _set_working_directory(job: Job, meta: Json) -> None:
     """Copy the job's annotation WORKING_DIRECTORY to the pods, unless the pod template has its own."""
-    annotations = job.wire["metadata"].get("annotations")
+    annotations = job.obj["metadata"].get("annotations")
     directory = annotations.get(WORKING_DIRECTORY) if isinstance(annotations, dict) else None
     pod_annotations = meta.get("annotations") or {}
     if isinstance(directory, str) and directory and WORKING_DIRECTORY not in pod_annotations:

@@ -19,11 +19,11 @@ from trainyard.core.job import Job, OwnedObjects, Replica
 from trainyard.core.policies.backoff_limit import restarts_in_place
 
 
-def count(job: Job, replicas: list[Replica], owned: OwnedObjects) -> int:
+def restart_count(job: Job, replicas: list[Replica], owned: OwnedObjects) -> int:
     """The restarts of the job, whose status has counted every failure of these replicas."""
     failures = sum(role.failures for role in job.status.roles.values())
     restarts = failures - len(set(_not_restarted(job, replicas, owned))) + restarts_in_place(replicas)
-    before = job.status.wire.get("restarts")
+    before = job.status.stored.get("restarts")
     return max(restarts, before if isinstance(before, int) else 0, 0)
 
 

@@ -34,7 +34,7 @@ class Rule(msgspec.Struct, frozen=True):
     default_message: str
     detail: Callable[[Any], str] | None = None
     transition: bool = False
-    at: str = ""
+    field: str = ""
     early: bool = False
 
     def message(self, value: Any) -> str:
@@ -51,14 +51,14 @@ def violations(rules: tuple[Rule, ...], new: Json, old: Json | None) -> list[Pro
         for path, value, before in _values(rule_path.split(".") if rule_path else [], "", new, old):
             for rule in rules_of_path:
                 if not _holds(rule, value, before):
-                    problems.append(Problem(".".join(filter(None, (path, rule.at))), rule.message(value)))
+                    problems.append(Problem(".".join(filter(None, (path, rule.field))), rule.message(value)))
     return problems
 
 
-def with_aliases(rules: tuple[Rule, ...], spellings: Mapping[str, str]) -> tuple[Rule, ...]:
+def with_aliases(rules: tuple[Rule, ...], aliases: Mapping[str, str]) -> tuple[Rule, ...]:
     """The rules, and copies of them for the aliases of fields of the spec. `spellings`: {alias: name}."""
     copies = []
-    for alias, name in spellings.items():
+    for alias, name in aliases.items():
         for rule in rules:
             parts = rule.path.split(".")
             if parts[:1] == ["spec"] and len(parts) > 1 and parts[1].removesuffix("[]") == name:

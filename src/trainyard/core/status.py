@@ -13,18 +13,18 @@ from typing import Any
 
 from trainyard.core.job import ConditionUpdate, Job, JobStatus, Kind, Outcome, Replica, RoleStatus
 from trainyard.core.model import Event
-from trainyard.objects import Json, condition, format_time, is_true, parse_time
+from trainyard.objects import Json, find_condition, format_time, is_condition_true, parse_time
 from trainyard.objects.values import replace
 
-KEPT_UIDS = 20
+MAX_DELETED_UIDS = 20
 """How many uids of deleted objects stay in `status.counted`: a stale cache must not count a failure twice."""
 
-MOST_REPLICAS = 10000
+MAX_REPLICAS = 10000
 """The most replicas of a role. The schemas have the same maximum, so the operator never wrote a status with more."""
 
 OUTCOMES = ("Succeeded", "Failed")
 
-LATEST = 2.0e11
+MAX_TIME = 2.0e11
 """A time in the year 8307, in seconds since 1970: later times count as never written."""
 
 WARNING_CONDITIONS = frozenset(
@@ -46,22 +46,28 @@ def parse_status(kind: Kind, wire: Json) -> JobStatus:
     )
     aliases = kind.messages.condition_aliases
     outcome = next(
-        (name for name in OUTCOMES if any(is_true(conditions, alias) for alias in (name, aliases.get(name, name)))), ""
+        (
+            name
+            for name in OUTCOMES
+            if any(is_condition_true(conditions, alias) for alias in (name, aliases.get(name, name)))
+        ),
+        "",
     )
     counted = status.get("counted")
     stored_roles = status.get("roles")
     roles = {name: _parse_role(role) for name, role in stored_roles.items()} if isinstance(stored_roles, dict) else {}
     return JobStatus(
-        wire=status,
+        stored=status,
         conditions=tuple(conditions),
         outcome=outcome,
         started=bool(roles),
-        suspended=is_true(conditions, "Suspended"),
-        ran=status.get("hasRun") is True or _has_run(condition(conditions, "Running")),
-        cause=_text(status.get("cause")) or str((condition(conditions, outcome) or {}).get("reason") or ""),
+        suspended=is_condition_true(conditions, "Suspended"),
+        has_run=status.get("hasRun") is True or _has_run(find_condition(conditions, "Running")),
+        failure_cause=_text(status.get("cause"))
+        or str((find_condition(conditions, outcome) or {}).get("reason") or ""),
         start_time=_time(status.get("startTime")),
         completion_time=_time(status.get("completionTime")),
-        resumes=_count(status.get("resumes")),
+        resume_count=_count(status.get("resumes")),
         counted_failures=tuple(str(uid) for uid in counted) if isinstance(counted, list) else (),
         runtime_id=_text(status.get("runtimeId")),
         roles=roles,
@@ -79,7 +85,7 @@ def _parse_role(stored: object) -> RoleStatus:
     return RoleStatus(
         attempt=_count(role.get("attempt")),
         failures=_count(role.get("failures")),
-        replicas=min(_count(role.get("replicas")), MOST_REPLICAS),
+        replicas=min(_count(role.get("replicas")), MAX_REPLICAS),
         port=_count(role.get("port")),
         digest=digest if isinstance(digest, str) else "",
     )
@@ -88,7 +94,7 @@ def _parse_role(stored: object) -> RoleStatus:
 def _time(value: object) -> float | None:
     """Seconds since 1970, None for a malformed or too late time: a time plus any deadline or TTL must have a date."""
     seconds = parse_time(value)
-    return seconds if seconds is not None and 0 <= seconds < LATEST else None
+    return seconds if seconds is not None and 0 <= seconds < MAX_TIME else None
 
 
 def _text(value: object) -> str:
@@ -115,7 +121,7 @@ def render_status(
     """The whole status as it is stored. `status` is the job's next one, `counts` is {role: {replica state: count}}."""
     kind_fields = job.kind.render_status(replace(job, status=_with_failed_pods(status, replicas)), outcome, counts)
     rendered: Json = {**kind_fields, **_ready_field(job, counts), "conditions": list(status.conditions)}
-    meta = job.wire.get("metadata", {})
+    meta = job.obj.get("metadata", {})
     if isinstance(meta.get("generation"), int):
         rendered["observedGeneration"] = meta["generation"]
     if status.start_time is not None:
@@ -125,12 +131,12 @@ def render_status(
     if status.runtime_id:
         rendered["runtimeId"] = status.runtime_id
     rendered["restarts"] = restarts
-    if status.resumes:
-        rendered["resumes"] = status.resumes
-    if status.ran or outcome.phase == "Running":
+    if status.resume_count:
+        rendered["resumes"] = status.resume_count
+    if status.has_run or outcome.phase == "Running":
         rendered["hasRun"] = True
-    if status.cause:
-        rendered["cause"] = status.cause
+    if status.failure_cause:
+        rendered["cause"] = status.failure_cause
     if status.counted_failures:
         rendered["counted"] = list(status.counted_failures)
     if status.roles:
@@ -151,7 +157,7 @@ def replica_counts(
             state = "Failed"  # there is no further retry
         elif state in ("Starting", "Running") and replica.child and replica.child.uid in deleted:
             state = "Unknown"
-        states[state] = states.get(state, 0) + (replica.running if state == "Running" else 1)
+        states[state] = states.get(state, 0) + (replica.running_pods if state == "Running" else 1)
     return counts
 
 

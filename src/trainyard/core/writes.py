@@ -38,7 +38,7 @@ def plan_writes(
         deletes, patches = clean_pod_policy.clean_pods(job, owned, "Running", outcome.reason, resumes=True)
         deletes += changes.suspended_deletes(job, owned, outcome.reason)
     else:
-        creates = changes.startable(job, owned, changes.missing_creates(job, owned), observed)
+        creates = changes.sendable_creates(job, owned, changes.missing_creates(job, owned), observed)
         deletes, patches = changes.auxiliary_changes(job, owned, observed)
         deletes = [*changes.stale_deletes(job, owned), *changes.slot_restarts(job, alone), *deletes]
         resumes = (job.carrier(replica.slot.role).resume(job, replica) for replica in replicas)

@@ -8,17 +8,17 @@ Rules for this package:
 
 from trainyard.core import Kind
 from trainyard.kinds.chainerjob import CHAINERJOB
-from trainyard.kinds.crds import admit, check, crd, misspelt, notes, served, warnings
+from trainyard.kinds.crds import admit, crd, misspelling_problems, notes, per_api_group, rules_check, warnings
 from trainyard.kinds.elasticjob import ELASTICJOB
 from trainyard.kinds.mxjob import MXJOB
-from trainyard.kinds.pages import page
+from trainyard.kinds.pages import kind_page
 from trainyard.kinds.tfjob import TFJOB
 from trainyard.objects import Json
 
-EACH: tuple[Kind, ...] = (TFJOB, MXJOB, CHAINERJOB, ELASTICJOB)
+KINDS: tuple[Kind, ...] = (TFJOB, MXJOB, CHAINERJOB, ELASTICJOB)
 """One value for each kind of job."""
 
-ALL: tuple[Kind, ...] = served(EACH)
+ALL: tuple[Kind, ...] = per_api_group(KINDS)
 """One value for each kind and API group under which the kind is served."""
 
 
@@ -31,17 +31,17 @@ def kind_of(obj: Json) -> Kind | None:
 __all__ = [
     "ALL",
     "CHAINERJOB",
-    "EACH",
     "ELASTICJOB",
+    "KINDS",
     "MXJOB",
     "TFJOB",
     "admit",
-    "check",
     "crd",
     "kind_of",
-    "misspelt",
+    "kind_page",
+    "misspelling_problems",
     "notes",
-    "page",
-    "served",
+    "per_api_group",
+    "rules_check",
     "warnings",
 ]

@@ -11,9 +11,8 @@ from functools import cache
 
 from trainyard.core import (
     RETRYING_JOB_CARRIER,
-    SET_CARRIER,
+    STATEFUL_SET_CARRIER,
     AuxiliaryObject,
-    Carrier,
     ConditionUpdate,
     Event,
     Job,
@@ -25,12 +24,13 @@ from trainyard.core import (
     Replica,
     Role,
     Slot,
+    WorkloadAdapter,
     default_condition_event,
     violations,
 )
 from trainyard.core.model import Ref
 from trainyard.core.names import digest
-from trainyard.core.status import MOST_REPLICAS
+from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds import columns, mpi
 from trainyard.kinds.chainerjob_spec import (
     CONTAINER,
@@ -54,7 +54,7 @@ LABEL = "chainerjob.kubeflow.org/"
 
 @cache
 def _schema() -> Schema:
-    return Schema.ours({**from_struct(ChainerJobSpec), "x-kubernetes-preserve-unknown-fields": True})
+    return Schema.trusted({**from_struct(ChainerJobSpec), "x-kubernetes-preserve-unknown-fields": True})
 
 
 def read(spec: Json, name: str) -> ParsedSpec:
@@ -68,14 +68,16 @@ def read(spec: Json, name: str) -> ParsedSpec:
         policy=_policy(spec),
         spec=spec,
         problems=tuple(problems),
-        unknown=tuple(f"spec.{path}" for path in _schema().unknown(spec, but="template")),
+        unknown=tuple(f"spec.{path}" for path in _schema().unknown_fields(spec, except_below="template")),
     )
 
 
 def _policy(spec: Json) -> Policy:
     policy = policy_of(spec)
     # As documented: once the master has finished, the worker sets are scaled to 0 (S3).
-    return replace(policy, clean=policy.clean or "Running", deadline=None, backoff_limit=None)
+    return replace(
+        policy, clean_pod_policy=policy.clean_pod_policy or "Running", active_deadline_seconds=None, backoff_limit=None
+    )
 
 
 def _roles(spec: Json) -> tuple[Role, ...]:
@@ -86,7 +88,7 @@ def _roles(spec: Json) -> tuple[Role, ...]:
         roles.append(Role(MASTER, 1, 0, template, digest(template, slots_of(master), job_limits(spec))))
     for name, worker_set in worker_sets_of(spec).items():
         replicas = whole_number(worker_set.get("replicas"))
-        count = 1 if replicas is None else min(max(replicas, 0), MOST_REPLICAS)
+        count = 1 if replicas is None else min(max(replicas, 0), MAX_REPLICAS)
         template = _template(worker_set)
         roles.append(Role(name, count, 0, template, digest(template, slots_of(worker_set))))
     return tuple(roles)
@@ -129,8 +131,8 @@ def is_distributed(job: Job) -> bool:
     return any(role.name != MASTER for role in job.roles)
 
 
-def carrier(role: str) -> Carrier:
-    return RETRYING_JOB_CARRIER if role == MASTER else SET_CARRIER
+def carrier(role: str) -> WorkloadAdapter:
+    return RETRYING_JOB_CARRIER if role == MASTER else STATEFUL_SET_CARRIER
 
 
 def child_name(job: Job, slot: Slot) -> str:
@@ -261,7 +263,7 @@ CHAINERJOB = Kind(
     child_name=child_name,
     child_labels=child_labels,
     child_metadata=child_metadata,
-    job_limits=lambda job, slot: job_limits(job.parsed.spec),
+    job_spec_fields=lambda job, slot: job_limits(job.parsed.spec),
     mutate_pod_template=mutate_pod_template,
     success_slots=lambda job: frozenset({Slot(MASTER, 0)}),
     exit_fails_job=lambda job, code, reason: True,

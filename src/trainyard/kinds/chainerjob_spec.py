@@ -9,10 +9,11 @@ from msgspec import Meta
 
 from trainyard.core import Rule
 from trainyard.core.names import is_dns_label
+from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds.pod_templates import pod_template_schema
 from trainyard.kinds.policies import Policies, Seconds
 from trainyard.kinds.replica_list import IS_FIXED_CEL, is_immutable
-from trainyard.kinds.templates import MAX_REPLICAS, NULLABLE, PRESERVE_UNKNOWN, containers_of, restart_policy_rule
+from trainyard.kinds.templates import NULLABLE, PRESERVE_UNKNOWN, containers_of, restart_policy_rule
 from trainyard.objects import Json
 
 MASTER = "master"
@@ -136,21 +137,21 @@ RULES = (
         _names_are_short,
         "the name is part of every child's name: write lower-case letters, digits and '-', "
         f"at most {_MAX_NAMES_LENGTH} characters together with the name of a worker set",
-        at="metadata.name",
+        field="metadata.name",
     ),
     Rule(
         "spec",
         "has(self.master) && self.master != null",
         lambda spec, old: isinstance(spec.get("master"), dict),
         "a ChainerJob has one master: write master with a template whose container is named chainer",
-        at="master",
+        field="master",
     ),
     Rule(
         "spec.master",
         _has_chainer_cel("self"),
         lambda master, old: has_chainer(master.get("template")),
         "the pod must contain a container named chainer: name the one that runs the program chainer",
-        at="template.spec.containers",
+        field="template.spec.containers",
     ),
     Rule(
         "spec.workerSets",
@@ -170,7 +171,7 @@ RULES = (
         _has_chainer_cel("self"),
         lambda worker_set, old: has_chainer(worker_set.get("template")),
         "the pods of every worker set must contain a container named chainer: name the one that runs the program so",
-        at="template.spec.containers",
+        field="template.spec.containers",
     ),
     Rule(
         "spec",
@@ -178,7 +179,7 @@ RULES = (
         lambda spec, old: spec.get("backend") in (None, "", MPI),
         "the backend is not supported; write backend: mpi, or leave it out",
         detail=lambda spec: f'backend:"{spec.get("backend")}" not supported; write backend: mpi, or leave it out',
-        at="backend",
+        field="backend",
     ),
     restart_policy_rule("spec.master"),
     restart_policy_rule("spec.workerSets{}"),
@@ -193,6 +194,6 @@ RULES = (
         ),
         "master is fixed once the job has started: suspend it and edit it then, or make a new job",
         transition=True,
-        at="spec.master",
+        field="spec.master",
     ),
 )

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from trainyard.core import Config, Job, Kind, Rule, parse_job, violations, with_aliases
-from trainyard.core.policies.managed_by import OTHERS, OURS, is_managed_here
+from trainyard.core.policies.managed_by import KNOWN_CONTROLLERS, TRAINYARD_OPERATOR, is_managed_here
 from trainyard.kinds.misspelt import misspelt_fields
 from trainyard.kinds.templates import templates_of
 from trainyard.objects import GVK, Json, Problem
 from trainyard.objects.ineffective import ineffective_fields
 from trainyard.objects.values import replace
-from trainyard.objects.words import short
+from trainyard.objects.words import shorten
 from trainyard.schema import Schema, from_struct
 
 KEEP = "x-kubernetes-preserve-unknown-fields"
 
 
-def served(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
+def per_api_group(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
     """Each kind once for each API group under which it is served."""
     return tuple(
         replace(kind, gvk=replace(kind.gvk, group=group), groups=())
@@ -82,7 +82,7 @@ def _subschema(root: Json, path: str) -> Json:
 
 def _validation_rule(rule: Rule) -> Json:
     validation = {"rule": rule.cel, "message": rule.default_message}
-    return {**validation, "fieldPath": f".{rule.at}"} if rule.at else validation
+    return {**validation, "fieldPath": f".{rule.field}"} if rule.field else validation
 
 
 _compiled_schemas: dict[GVK, tuple[Json, Schema]] = {}
@@ -93,18 +93,18 @@ def _schemas_of(kind: Kind) -> tuple[Json, Schema]:
     cached = _compiled_schemas.get(kind.gvk)
     if cached is None:
         document = schema(kind)
-        cached = _compiled_schemas[kind.gvk] = document, Schema.ours(document)
+        cached = _compiled_schemas[kind.gvk] = document, Schema.trusted(document)
     return cached
 
 
-def admit(kind: Kind, wire: Json) -> tuple[Json, list[Problem]]:
+def admit(kind: Kind, obj: Json) -> tuple[Json, list[Problem]]:
     """Admission of a new object as in an API server: the object with defaults, and every problem."""
     compiled = _schemas_of(kind)[1]
-    defaulted = compiled.default(wire)
-    return defaulted, [*compiled.validate(defaulted), *check(kind)(defaulted, None)]
+    defaulted = compiled.default(obj)
+    return defaulted, [*compiled.validate(defaulted), *rules_check(kind)(defaulted, None)]
 
 
-def misspelt(kind: Kind, wire: Json) -> tuple[list[Problem], Json]:
+def misspelling_problems(kind: Kind, wire: Json) -> tuple[list[Problem], Json]:
     """A problem for each misspelt field name, and the job with the corrected names.
 
     An API server preserves such fields (S30); `lint`, `plan`, `run` and `submit` reject files with them.
@@ -122,11 +122,11 @@ def warnings(kind: Kind, wire: Json) -> list[Problem]:
 def _managed_by_warnings(job: Job) -> list[Problem]:
     """A warning when `managedBy` is a controller unknown to Trainyard: perhaps no controller runs the job."""
     managed_by = job.policy.managed_by
-    if is_managed_here(job) or managed_by in OTHERS:
+    if is_managed_here(job) or managed_by in KNOWN_CONTROLLERS:
         return []
-    known = ", ".join((OURS, *sorted(OTHERS)))
+    known = ", ".join((TRAINYARD_OPERATOR, *sorted(KNOWN_CONTROLLERS)))
     text = (
-        f"names {short(managed_by)}, so that Trainyard makes no request for the job;"
+        f"names {shorten(managed_by)}, so that Trainyard makes no request for the job;"
         f" known are {known}, and nothing at all"
     )
     return [Problem("spec.managedBy", text)]
@@ -154,7 +154,7 @@ def _note_text(reason: str, roles: list[str]) -> str:
     return f"no effect on one machine{role_names}: {reason}"
 
 
-def check(kind: Kind) -> Callable[[Json, Json | None], list[Problem]]:
+def rules_check(kind: Kind) -> Callable[[Json, Json | None], list[Problem]]:
     """The kind's CEL rules as a Python function (new, old or None) -> problems, for admission without CEL."""
     rules = with_aliases(kind.rules, kind.field_aliases)
     return lambda new, old: violations(rules, new, old)

@@ -42,7 +42,7 @@ def config_map(job: Job, labels: Json) -> tuple[AuxiliaryObject, ...]:
     role = job.role(PS)
     if role is None or not role.replicas or not runs_default_ps(job, role):
         return ()
-    text = job.config.files.get(PROGRAM, "")
+    text = job.config.program_files.get(PROGRAM, "")
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"labels": labels}, "data": {PROGRAM: text}}
     return (AuxiliaryObject(CONFIG_MAP, config_map_name(job), lambda: body),)
 

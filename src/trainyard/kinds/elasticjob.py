@@ -30,7 +30,7 @@ from trainyard.core import (
 )
 from trainyard.core.model import Ref
 from trainyard.core.names import digest
-from trainyard.core.status import MOST_REPLICAS
+from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds import columns
 from trainyard.kinds.elasticjob_spec import (
     C10D_BACKEND,
@@ -62,7 +62,7 @@ STORE_TIMEOUT = 900
 
 @cache
 def _schema() -> Schema:
-    return Schema.ours({**from_struct(ElasticJobSpec), "x-kubernetes-preserve-unknown-fields": True})
+    return Schema.trusted({**from_struct(ElasticJobSpec), "x-kubernetes-preserve-unknown-fields": True})
 
 
 def read(spec: Json, name: str) -> ParsedSpec:
@@ -83,7 +83,7 @@ def read(spec: Json, name: str) -> ParsedSpec:
         policy=policy_of(policies),
         spec=spec,
         problems=tuple(problems),
-        unknown=tuple(f"spec.{path}" for path in _schema().unknown(spec, but="template")),
+        unknown=tuple(f"spec.{path}" for path in _schema().unknown_fields(spec, except_below="template")),
     )
 
 
@@ -98,7 +98,7 @@ def _roles(spec: Json) -> tuple[Role, ...]:
     return (
         Role(
             WORKER,
-            min(max(replicas, 0), MOST_REPLICAS),
+            min(max(replicas, 0), MAX_REPLICAS),
             0,
             template,
             digest(template, policy),
@@ -137,7 +137,7 @@ def mutate_pod_template(template: Json, job: Job, slot: Slot) -> Json:
 
 def rendezvous_arguments(job: Job, slot: Slot) -> list[str]:
     """The rendezvous arguments of a launcher; [] with rdzvBackend: none."""
-    spec, resumes = job.parsed.spec, job.status.resumes
+    spec, resumes = job.parsed.spec, job.status.resume_count
     backend = spec.get("rdzvBackend") or "etcd"
     if backend == NO_RENDEZVOUS:
         return []
@@ -269,7 +269,7 @@ def write_events(job: Job, write_or_replica: Create | Delete | Replica) -> tuple
     """An event for each Pod and Service created or deleted, and for each Pod that failed (docs/rules.md 2.9)."""
     if isinstance(write_or_replica, Replica):
         termination, pod = write_or_replica.termination, write_or_replica.child
-        exit_code = termination.code if termination else -1
+        exit_code = termination.exit_code if termination else -1
         text = f"Pod: {job.key.namespace}.{pod.name if pod else '?'} exited with code {exit_code}"
         return (Event("Normal", "ExitedWithCode", text),) if exit_code >= 0 else ()
     kind, verb = write_or_replica.gvk.kind, ("Created" if isinstance(write_or_replica, Create) else "Deleted")

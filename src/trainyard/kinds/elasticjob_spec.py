@@ -9,10 +9,10 @@ import msgspec
 from msgspec import Meta
 
 from trainyard.core import Rule
-from trainyard.core.names import LABEL_MAX, is_dns_label
+from trainyard.core.names import MAX_LABEL_LENGTH, is_dns_label
+from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds.policies import Policies
 from trainyard.kinds.templates import (
-    MAX_REPLICAS,
     NULLABLE,
     PRESERVE_UNKNOWN,
     PodTemplate,
@@ -29,7 +29,7 @@ IN_PLACE = ("OnFailure", "Always")
 RUN_POLICIES = ("runPolicy", "RunPolicy")
 """Fields that may also hold the policies: the old operator read the Go field name, too (docs/rules.md 2.2)."""
 C10D_BACKEND, NO_RENDEZVOUS = "c10d", "none"
-LONGEST_NAME = LABEL_MAX - len("-worker-") - len(str(MAX_REPLICAS - 1))
+LONGEST_NAME = MAX_LABEL_LENGTH - len("-worker-") - len(str(MAX_REPLICAS - 1))
 
 Count = Annotated[int, Meta(ge=1, le=MAX_REPLICAS)]
 
@@ -134,14 +134,14 @@ RULES = (
         _is_valid_name,
         "the name is part of every Pod's and Service's name: write a letter, then lower-case letters, digits and '-', "
         f"at most {LONGEST_NAME} characters",
-        at="metadata.name",
+        field="metadata.name",
     ),
     Rule(
         "",
         f"!(self.metadata.name + '-').contains('{CHAINER_SET_SEPARATOR}')",
         lambda job, old: CHAINER_SET_SEPARATOR not in f"{job['metadata']['name']}-",
         "the word workerset stands in the names of a ChainerJob's pods, to which it has rights: leave it out",
-        at="metadata.name",
+        field="metadata.name",
     ),
     Rule(
         "spec",
@@ -149,21 +149,21 @@ RULES = (
         " || has(self.rdzvEndpoint) && self.rdzvEndpoint.size() > 0",
         lambda spec, old: spec.get("rdzvBackend") in (C10D_BACKEND, NO_RENDEZVOUS) or bool(spec.get("rdzvEndpoint")),
         "the nodes have nowhere to meet: write rdzvEndpoint, host:port of an etcd server; or rdzvBackend: c10d",
-        at="rdzvEndpoint",
+        field="rdzvEndpoint",
     ),
     Rule(
         "spec",
         f"!has(self.rdzvEndpoint) || self.rdzvEndpoint.size() == 0 || self.rdzvEndpoint.matches({f'^{_ENDPOINT}$'!r})",
         lambda spec, old: not spec.get("rdzvEndpoint") or is_endpoint(spec["rdzvEndpoint"]),
         "is not an address: write host:port, for example etcd-service:2379",
-        at="rdzvEndpoint",
+        field="rdzvEndpoint",
     ),
     Rule(
         "spec",
         "has(self.replicaSpecs) && self.replicaSpecs.size() > 0",
         lambda spec, old: bool(spec.get("replicaSpecs")),
         f"a job has replicas: write replicaSpecs.{WORKER} with a template",
-        at="replicaSpecs",
+        field="replicaSpecs",
     ),
     Rule(
         "spec.replicaSpecs",
@@ -178,28 +178,28 @@ RULES = (
         f" && has({_TEMPLATE}.spec.containers) && {_TEMPLATE}.spec.containers.size() > 0)",
         lambda spec, old: not has_worker(spec) or bool(containers_of(worker_of(spec).get("template"))),
         f"the nodes have nothing to run: write a template with a container named {CONTAINER}",
-        at="replicaSpecs.Worker.template",
+        field="replicaSpecs.Worker.template",
     ),
     Rule(
         "spec",
         "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
         lambda spec, old: _is_ordered(spec, "minReplicas", "maxReplicas"),
         "minReplicas must not be above maxReplicas: raise maxReplicas or lower minReplicas",
-        at="minReplicas",
+        field="minReplicas",
     ),
     Rule(
         "spec",
         f"!({_SETS}) || !has(self.minReplicas) || self.minReplicas <= self.replicaSpecs['Worker'].replicas",
         lambda spec, old: _is_ordered(spec, "minReplicas", "replicas"),
         "replicas must not be below minReplicas: raise replicas or lower minReplicas",
-        at="replicaSpecs.Worker.replicas",
+        field="replicaSpecs.Worker.replicas",
     ),
     Rule(
         "spec",
         f"!({_SETS}) || !has(self.maxReplicas) || self.replicaSpecs['Worker'].replicas <= self.maxReplicas",
         lambda spec, old: _is_ordered(spec, "replicas", "maxReplicas"),
         "replicas must not be above maxReplicas: lower replicas or raise maxReplicas",
-        at="replicaSpecs.Worker.replicas",
+        field="replicaSpecs.Worker.replicas",
     ),
     restart_policy_rule("spec.replicaSpecs{}"),
 )

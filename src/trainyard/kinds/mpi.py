@@ -139,7 +139,7 @@ def auxiliary_objects(
         ),
     ]
     if files:
-        texts = {key: job.config.files.get(key, "") for key in (RSH_AGENT, EXEC_PROGRAM)}
+        texts = {key: job.config.program_files.get(key, "") for key in (RSH_AGENT, EXEC_PROGRAM)}
         texts[SLOTS_FILE] = "".join(
             f"{worker_set.name} slots={worker_set.slots} replicas={worker_set.replicas}\n" for worker_set in sets
         )

@@ -36,7 +36,7 @@ from trainyard.schema import Schema, from_struct
 
 @cache
 def _schema() -> Schema:
-    return Schema.ours({**from_struct(MxJobSpec), "x-kubernetes-preserve-unknown-fields": True})
+    return Schema.trusted({**from_struct(MxJobSpec), "x-kubernetes-preserve-unknown-fields": True})
 
 
 _rules = with_aliases(RULES, FIELD_ALIASES)
@@ -57,7 +57,7 @@ def read(spec: Json, name: str) -> ParsedSpec:
         policy=policy_of(spec),
         spec=defaulted,
         problems=tuple(problems),
-        unknown=tuple(f"spec.{path}" for path in _schema().unknown(spec, but="template")),
+        unknown=tuple(f"spec.{path}" for path in _schema().unknown_fields(spec, except_below="template")),
     )
 
 
@@ -151,7 +151,7 @@ def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, i
     return {
         "phase": phase,
         **({"reason": outcome.message} if state == "Failed" else {}),
-        "controlPaused": job.status.wire.get("controlPaused") is True,
+        "controlPaused": job.status.stored.get("controlPaused") is True,
         **({"state": state} if state else {}),
         "replicaStatuses": replica_list.replica_statuses(tally, "Mx_replica_type"),
     }

@@ -11,12 +11,12 @@ import msgspec
 from msgspec import Meta
 
 from trainyard.core import Rule
-from trainyard.core.names import LABEL_MAX, RUNTIME_ID, is_dns_label
+from trainyard.core.names import MAX_LABEL_LENGTH, RUNTIME_ID, is_dns_label
+from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds import replica_list
 from trainyard.kinds.policies import Policies
 from trainyard.kinds.replica_list import has_template_cel
 from trainyard.kinds.templates import (
-    MAX_REPLICAS,
     NULLABLE,
     PRESERVE_UNKNOWN,
     PodTemplate,
@@ -31,7 +31,7 @@ LOCAL, DIST = "local", "dist"
 CONTAINER = "mxnet"
 PORT = 9091
 FIELD_ALIASES = {"replica_specs": "replicaSpecs"}
-LONGEST_NAME = LABEL_MAX - len("-scheduler-") - len("-0")
+LONGEST_NAME = MAX_LABEL_LENGTH - len("-scheduler-") - len("-0")
 """Longest name and RuntimeId together: then `<job>-scheduler-<RuntimeId>-0` and `<job>-worker-<RuntimeId>-9999` fit."""
 
 _PRINTED_FIELDS = ("replicas", "template", "PsRootPort", "mxReplicaType")
@@ -135,7 +135,7 @@ RULES = (
         _is_valid_name,
         "the name is part of every child's name, which has at most 63 characters: write one of at most "
         f"{LONGEST_NAME - 4} lower-case letters, digits and '-' (fewer with a longer RuntimeId)",
-        at="metadata.name",
+        field="metadata.name",
     ),
     replica_list.not_empty_rule("one WORKER (local), or SCHEDULER, SERVER and WORKER (dist)"),
     replica_list.one_name_rule("replicaSpecs", "replica_specs"),
@@ -146,7 +146,7 @@ RULES = (
         lambda item, old: item.get("template") is not None,
         "there was a problem setting defaults for job spec: Replica is missing Template; write a template",
         detail=_missing_template_message,
-        at="template",
+        field="template",
         early=True,
     ),
     Rule(
@@ -155,7 +155,7 @@ RULES = (
         lambda item, old: _TYPED.of_item(item) in TYPES,
         "invalid job spec: MxReplicaSpec.MxReplicaType must be one of [SCHEDULER SERVER WORKER]",
         detail=_wrong_type_message,
-        at="mxReplicaType",
+        field="mxReplicaType",
     ),
     Rule(
         _ITEM,
@@ -164,7 +164,7 @@ RULES = (
         lambda item, old: item.get("template") is None or has_container(item["template"], CONTAINER),
         "invalid job spec: Replica type is missing a container for mxnet; name the container of the program mxnet",
         detail=_no_container_message,
-        at="template.spec.containers",
+        field="template.spec.containers",
     ),
     Rule(
         "spec",
@@ -172,14 +172,14 @@ RULES = (
         lambda spec, old: spec.get("jobMode") != LOCAL or all(_TYPED.of_item(item) == WORKER for item in _items(spec)),
         "invalid job spec: job mode is local, but its replicas set have replicas type other than worker; "
         "write jobMode: dist, or leave only the WORKER",
-        at="jobMode",
+        field="jobMode",
     ),
     Rule(
         "spec",
         f"self.jobMode != 'local' || ({_for_each_list_cel('list.all(r, r.replicas <= 1)')})",
         lambda spec, old: spec.get("jobMode") != LOCAL or all(item.get("replicas", 1) <= 1 for item in _items(spec)),
         "invalid job spec: job mode is local, but it has more than 1 worker; write replicas: 1, or jobMode: dist",
-        at="jobMode",
+        field="jobMode",
     ),
     Rule(
         "spec",
@@ -187,7 +187,7 @@ RULES = (
         lambda spec, old: not _missing_types(spec),
         "invalid job spec: dist job mode without replica type SCHEDULER, SERVER or WORKER; add the set that is missing",
         detail=_missing_type_message,
-        at="replicaSpecs",
+        field="replicaSpecs",
     ),
     Rule(
         "spec",
@@ -197,14 +197,14 @@ RULES = (
         detail=lambda spec: (
             f"invalid job spec: unkonw job mode {spec.get('jobMode', '')}; write jobMode: local or jobMode: dist"
         ),
-        at="jobMode",
+        field="jobMode",
     ),
     Rule(
         _ITEM,
         "self.mxReplicaType != 'SCHEDULER' || self.replicas == 1",
         lambda item, old: item.get("mxReplicaType") != SCHEDULER or item.get("replicas", 1) == 1,
         "The SCHEDULER must have Replicas = 1; write replicas: 1 or leave it out",
-        at="replicas",
+        field="replicas",
     ),
     replica_list.unique_types_rule(_TYPED),
     restart_policy_rule(_ITEM),

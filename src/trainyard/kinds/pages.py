@@ -52,7 +52,7 @@ RESTARTS = {
 }
 
 
-def page(kind: Kind) -> str:
+def kind_page(kind: Kind) -> str:
     """The page of the kind as Markdown."""
     sections = (_head(kind), _fields(kind), _rules(kind), _columns(kind), _policies(kind), _conditions(kind))
     return "\n".join(line for section in sections for line in section)
@@ -134,7 +134,7 @@ def _rules(kind: Kind) -> Iterator[str]:
     yield "| where | rule |"
     yield "|---|---|"
     for rule in with_aliases(kind.rules, {}):
-        path = ".".join(filter(None, (rule.path, rule.at)))
+        path = ".".join(filter(None, (rule.path, rule.field)))
         operation = " (an edit)" if rule.transition else ""
         yield f"| `{path}`{operation} | {_table_cell(rule.default_message)} |"
     yield ""

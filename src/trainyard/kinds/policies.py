@@ -43,9 +43,9 @@ def policy_of(spec: Json) -> Policy:
     clean = spec.get("cleanPodPolicy")
     managed_by = spec.get("managedBy")
     return Policy(
-        clean=clean if clean in ("None", "Running", "All") else "",
-        ttl=_non_negative_integer(spec.get("ttlSecondsAfterFinished")),
-        deadline=_non_negative_integer(spec.get("activeDeadlineSeconds")),
+        clean_pod_policy=clean if clean in ("None", "Running", "All") else "",
+        ttl_seconds_after_finished=_non_negative_integer(spec.get("ttlSecondsAfterFinished")),
+        active_deadline_seconds=_non_negative_integer(spec.get("activeDeadlineSeconds")),
         backoff_limit=_non_negative_integer(spec.get("backoffLimit")),
         suspend=spec.get("suspend") is True,
         managed_by=managed_by if isinstance(managed_by, str) else "",

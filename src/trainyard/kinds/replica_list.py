@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from trainyard.core import Job, Role, Rule
 from trainyard.core.names import digest
-from trainyard.core.status import MOST_REPLICAS
+from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds import columns
 from trainyard.kinds.templates import templates_of, whole_number
 from trainyard.objects import Json, Problem
@@ -85,7 +85,7 @@ def roles_of(spec: Json, type_field: str, port_field: str) -> tuple[Role, ...]:
         if not isinstance(name, str) or port is None or replicas is None:
             continue
         pod_template = template if isinstance(template, dict) else {}
-        count = min(max(0, replicas), MOST_REPLICAS)
+        count = min(max(0, replicas), MAX_REPLICAS)
         default_ps = ["IsDefaultPS"] if item.get("IsDefaultPS") is True else []
         roles.setdefault(name, Role(name, count, port, pod_template, digest(pod_template, port, *default_ps)))
     return tuple(roles.values())
@@ -186,7 +186,7 @@ def one_name_rule(name: str, other: str, nullable: bool = False) -> Rule:
         f"!({both})",
         lambda spec, old: spec.get(name) is None or spec.get(other) is None,
         f"{name} and {other} are the same field: write one of the two",
-        at=other,
+        field=other,
     )
 
 
@@ -217,7 +217,7 @@ def not_empty_rule(write: str) -> Rule:
         " || (has(self.replica_specs) && self.replica_specs.size() > 0)",
         lambda spec, old: bool(spec.get(REPLICA_SPECS) or spec.get(REPLICA_SPECS_ALIAS)),
         f"a job has replicas: write replicaSpecs, a list with {write}",
-        at=REPLICA_SPECS,
+        field=REPLICA_SPECS,
     )
 
 
@@ -270,7 +270,7 @@ def immutable_rule(typed: ReplicaType, immutable_fields: ImmutableFields, text: 
         is_unchanged,
         f"{text} once the job has started: suspend it and edit it then, or make a new job",
         transition=True,
-        at=f"spec.{REPLICA_SPECS}",
+        field=f"spec.{REPLICA_SPECS}",
     )
 
 
@@ -317,5 +317,5 @@ RUNTIME_ID_IMMUTABLE_RULE = Rule(
     ),
     "RuntimeId names the children and cannot change: leave it as it is",
     transition=True,
-    at="spec.RuntimeId",
+    field="spec.RuntimeId",
 )

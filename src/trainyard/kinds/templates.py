@@ -8,14 +8,12 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from trainyard.core import Job, Rule
-from trainyard.core.status import MOST_REPLICAS
 from trainyard.kinds.pod_templates import pod_template_schema
 from trainyard.objects import Json, decode, encode
-from trainyard.objects.words import short
+from trainyard.objects.words import shorten
 
 PRESERVE_UNKNOWN = {"x-kubernetes-preserve-unknown-fields": True}
 NULLABLE = {"nullable": True}
-MAX_REPLICAS = MOST_REPLICAS
 
 PodTemplate = Annotated[
     dict[str, Any],
@@ -70,10 +68,10 @@ def restart_policy_rule(path: str) -> Rule:
         lambda value, old: _is_known(spec_of(value.get("template")).get("restartPolicy")),
         f"is no restartPolicy of a pod: write {values}, or leave it out",
         detail=lambda value: (
-            f"{short(str(spec_of(value['template'])['restartPolicy']))} is no restartPolicy of a pod: "
+            f"{shorten(str(spec_of(value['template'])['restartPolicy']))} is no restartPolicy of a pod: "
             f"write {values}, or leave it out"
         ),
-        at="template.spec.restartPolicy",
+        field="template.spec.restartPolicy",
     )
 
 
@@ -152,7 +150,7 @@ def labels_metadata_of(job: Job) -> Json:
 
     Labels of Kueue are left out: Kueue queues the job as a whole and would queue a labelled child a second time.
     """
-    labels = job.wire.get("metadata", {}).get("labels")
+    labels = job.obj.get("metadata", {}).get("labels")
     if not isinstance(labels, dict):
         return {}
     return {"labels": {name: value for name, value in labels.items() if not name.startswith(KUEUE_PREFIX)}}

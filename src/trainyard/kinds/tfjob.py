@@ -27,7 +27,7 @@ from trainyard.schema import Schema, from_struct
 
 @cache
 def _schema() -> Schema:
-    return Schema.ours({**from_struct(TfJobSpec), "x-kubernetes-preserve-unknown-fields": True})
+    return Schema.trusted({**from_struct(TfJobSpec), "x-kubernetes-preserve-unknown-fields": True})
 
 
 _rules = with_aliases(RULES, FIELD_ALIASES)
@@ -47,7 +47,7 @@ def read(spec: Json, name: str) -> ParsedSpec:
         policy=policy_of(spec),
         spec=defaulted,
         problems=tuple(problems),
-        unknown=tuple(f"spec.{path}" for path in _schema().unknown(spec, but="template")),
+        unknown=tuple(f"spec.{path}" for path in _schema().unknown_fields(spec, except_below="template")),
     )
 
 
@@ -89,11 +89,11 @@ class Cluster(msgspec.Struct, frozen=True):
 
 def cluster_spec(job: Job) -> Cluster:
     """The cluster spec of the job, as TF_CONFIG has it."""
-    tasks = ((task_type(job, role.name), role.name.lower(), role.replicas, role.port) for role in job.roles)
+    tasks = ((task_type_of(job, role.name), role.name.lower(), role.replicas, role.port) for role in job.roles)
     return _cluster_of_tasks(job.runtime_id, tuple(sorted(tasks)))
 
 
-def task_type(job: Job, role: str) -> str:
+def task_type_of(job: Job, role: str) -> str:
     """The task type of a role in TF_CONFIG. The MASTER's host name does not depend on it."""
     is_chief = role == MASTER and job.parsed.spec.get("masterTaskType") == CHIEF
     return CHIEF if is_chief else role.lower()
@@ -122,7 +122,7 @@ def mutate_pod_template(template: Json, job: Job, slot: Slot) -> Json:
     containers = [container for container in containers_of(pod_template) if container.get("name") == CONTAINER]
     if containers:
         add_accelerators(pod_template, containers[0], job.config.accelerators)
-    task = f'{{"type":"{task_type(job, slot.role)}","index":{slot.index}}}'
+    task = f'{{"type":"{task_type_of(job, slot.role)}","index":{slot.index}}}'
     config = f'{{"cluster":{job_cluster.text},"task":{task},"environment":"cloud"}}'
     for container in containers:
         append_env(container, ("TF_CONFIG", config))
@@ -152,7 +152,7 @@ def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, i
         "phase": phase,
         "state": state,
         "reason": outcome.message if state == "Failed" else "",
-        "controlPaused": job.status.wire.get("controlPaused") is True,
+        "controlPaused": job.status.stored.get("controlPaused") is True,
         "replicaStatuses": replica_list.replica_statuses(tally, "tf_replica_type"),
     }
 

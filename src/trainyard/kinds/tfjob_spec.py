@@ -11,12 +11,12 @@ import msgspec
 from msgspec import Meta
 
 from trainyard.core import Rule
-from trainyard.core.names import LABEL_MAX, RUNTIME_ID
+from trainyard.core.names import MAX_LABEL_LENGTH, RUNTIME_ID
+from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds import replica_list
 from trainyard.kinds.policies import Policies
 from trainyard.kinds.replica_list import has_template_cel
 from trainyard.kinds.templates import (
-    MAX_REPLICAS,
     NULLABLE,
     PRESERVE_UNKNOWN,
     PodTemplate,
@@ -119,10 +119,10 @@ _SHAPE = replica_list.ImmutableFields(
 RULES = (
     Rule(
         "",
-        f"self.metadata.name.size() <= {LABEL_MAX}",
-        lambda job, old: len(job["metadata"]["name"]) <= LABEL_MAX,
-        f"the name is a label of every child: write one of at most {LABEL_MAX} characters",
-        at="metadata.name",
+        f"self.metadata.name.size() <= {MAX_LABEL_LENGTH}",
+        lambda job, old: len(job["metadata"]["name"]) <= MAX_LABEL_LENGTH,
+        f"the name is a label of every child: write one of at most {MAX_LABEL_LENGTH} characters",
+        field="metadata.name",
     ),
     replica_list.not_empty_rule("one MASTER and, as needed, WORKER and PS"),
     replica_list.one_name_rule("replicaSpecs", "replica_specs"),
@@ -134,7 +134,7 @@ RULES = (
         lambda item, old: item.get("template") is not None or item.get("tfReplicaType") == PS,
         "Replica is missing Template; write a template; only a PS may go without",
         detail=_missing_template_message,
-        at="template",
+        field="template",
         early=True,
     ),
     Rule(
@@ -142,7 +142,7 @@ RULES = (
         "self.tfReplicaType != 'MASTER' || self.replicas == 1",
         lambda item, old: item.get("tfReplicaType", MASTER) != MASTER or item.get("replicas", 1) == 1,
         "invalid job spec: The MASTER must have Replicas = 1; write replicas: 1 or leave it out",
-        at="replicas",
+        field="replicas",
     ),
     Rule(
         _ITEM,
@@ -150,7 +150,7 @@ RULES = (
         lambda item, old: item.get("tfReplicaType", MASTER) in TYPES,
         "invalid job spec: tfReplicaSpec.TfReplicaType must be one of [MASTER PS WORKER]",
         detail=_wrong_type_message,
-        at="tfReplicaType",
+        field="tfReplicaType",
     ),
     Rule(
         _ITEM,
@@ -163,7 +163,7 @@ RULES = (
         ),
         "invalid job spec: Replica type is missing a container named tensorflow",
         detail=_no_container_message,
-        at="template.spec.containers",
+        field="template.spec.containers",
     ),
     Rule(
         _LIST,
@@ -178,7 +178,7 @@ RULES = (
         "has(self.logDir) && self.logDir.size() > 0",
         lambda tensorboard, old: bool(tensorboard.get("logDir")),
         "tbReplicaSpec.LogDir must be specified; write the directory that holds the event files",
-        at="logDir",
+        field="logDir",
     ),
     restart_policy_rule(_ITEM),
     replica_list.immutable_rule(_TYPED, _SHAPE, "replicaSpecs, tfImage and masterTaskType are fixed"),

@@ -20,7 +20,17 @@ from trainyard.controller_runtime.reflector import ListReplaced, ObjectChanged, 
 from trainyard.node.events import PodEvent
 from trainyard.node.pods import Ref, TokenAsked
 from trainyard.node.registration import CORDONED, MADE, Member, marked, node_object, node_status
-from trainyard.objects import GVK, Json, decode, format_time, name_of, namespace_of, parse_time, revision_of, uid_of
+from trainyard.objects import (
+    GVK,
+    Json,
+    decode,
+    format_time,
+    name_of,
+    namespace_of,
+    parse_time,
+    resource_version_of,
+    uid_of,
+)
 from trainyard.objects.resources import EVENT, NODE, POD, SERVICE, SERVICE_ACCOUNT
 
 log = logging.getLogger(__name__)
@@ -130,10 +140,14 @@ class Cluster:
         while True:
             try:
                 listed = await self._api.list(_GVKS[kind], namespace, "", f"metadata.name={name}")
-                if any(revision_of(obj) != revision_of(seen or {}) for obj in listed.get("items") or []):
+                if any(
+                    resource_version_of(obj) != resource_version_of(seen or {}) for obj in listed.get("items") or []
+                ):
                     return
                 began = clock()
-                watch = self._api.watch(_GVKS[kind], namespace, revision_of(listed), "", f"metadata.name={name}")
+                watch = self._api.watch(
+                    _GVKS[kind], namespace, resource_version_of(listed), "", f"metadata.name={name}"
+                )
                 async with aclosing(watch) as stream:
                     async for line in stream:
                         if decode(line).get("type") in ("ADDED", "MODIFIED"):
@@ -166,7 +180,7 @@ class Cluster:
         """Patch the status of the pod at its resourceVersion. Returns the pod, None when it is deleted; raises
         Conflict when it has changed, ApiError when the status is refused."""
         meta = pod["metadata"]
-        body = {"metadata": {"uid": uid_of(pod), "resourceVersion": revision_of(pod)}, "status": status}
+        body = {"metadata": {"uid": uid_of(pod), "resourceVersion": resource_version_of(pod)}, "status": status}
         request = partial(self._api.patch, POD, meta["namespace"], meta["name"], body, "status")
         try:
             return await self._retry(request, self._report_authorization_error)

@@ -178,7 +178,7 @@ async def _read_log(log: Log, options: Wanted) -> AsyncIterator[bytes]:
     with file:
         offset = 0
         if options.tail is not None:
-            offset = log_files.tail_begin(file, options.tail)
+            offset = log_files.tail_offset(file, options.tail)
         if options.since is not None and os.fstat(file.fileno()).st_mtime < options.since:
             offset = file.seek(0, os.SEEK_END)
         while True:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
-from trainyard.objects import Json, Key, key_of, labels_of, name_of, namespace_of, uid_of
-from trainyard.objects.labels import matches
+from trainyard.objects import Json, NamespacedName, key_of, labels_of, name_of, namespace_of, uid_of
+from trainyard.objects.labels import matches_labels
 
 DOMAIN = "cluster.local"
 
@@ -75,7 +75,7 @@ class Directory:
     """The Services and pods known now: the watches update it, networks look names up in it."""
 
     def __init__(self) -> None:
-        self.services: dict[Key, Json] = {}
+        self.services: dict[NamespacedName, Json] = {}
         self.peers: dict[str, Peer] = {}
 
     def replace_services(self, services: list[Json]) -> None:
@@ -92,7 +92,7 @@ class Directory:
             if peer.namespace == namespace_of(service)
             and peer.address
             and (peer.ready or unready)
-            and matches(selector, peer.labels)
+            and matches_labels(selector, peer.labels)
         ]
         return sorted(selected, key=lambda peer: peer.name)
 
@@ -114,7 +114,7 @@ class Directory:
         labels = name.removesuffix(suffix).split(".")
         if len(labels) not in (2, 3):
             return None
-        service = self.services.get(Key(labels[-1], labels[-2]))
+        service = self.services.get(NamespacedName(labels[-1], labels[-2]))
         if service is None:
             return None
         if len(labels) == 2:

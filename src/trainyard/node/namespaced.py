@@ -18,8 +18,8 @@ from trainyard.node.names import DOMAIN, Directory, Port, cluster_ip, hostname_o
 from trainyard.node.network import KUBERNETES, Network, Outside, Rewrite, api_variables
 from trainyard.node.sandbox import Failed, Mount, Sandbox
 from trainyard.node.streams import Streams, forward, proxy
-from trainyard.objects import Json, Key, namespace_of
-from trainyard.objects.labels import HOSTS, spread
+from trainyard.objects import Json, NamespacedName, namespace_of
+from trainyard.objects.labels import HOSTS, expand_hosts
 
 GATEWAY = "10.244.0.1"
 PROXY_PORT = 3128
@@ -58,14 +58,16 @@ class NamespaceNetwork(Network):
         super().__init__(sandbox, directory, say, outside)
         self._servers: list[asyncio.Server] = []
         self._resolver: asyncio.BaseTransport | None = None
-        self._forwarders: dict[tuple[str, Port], tuple[Key, asyncio.Server]] = {}
+        self._forwarders: dict[tuple[str, Port], tuple[NamespacedName, asyncio.Server]] = {}
         self._services_lock = asyncio.Lock()
         self._used: dict[str, str] = {}  # address -> namespace/hostname of its pod
         self._last_addresses: dict[str, str] = {}  # namespace/hostname -> its last address, for the newest pods
         self._browser_servers: dict[
-            tuple[Key, int], asyncio.Server
+            tuple[NamespacedName, int], asyncio.Server
         ] = {}  # listeners on loopback for browsers of this machine
-        self._known_services: set[Key] = set()  # Services at the last sync: the listeners of deleted ones are closed
+        self._known_services: set[NamespacedName] = (
+            set()
+        )  # Services at the last sync: the listeners of deleted ones are closed
         self._next_host = 1
         self._round_robin = 0
         # A local route for a range that overlaps the pod network would capture the pods' addresses. The addresses of
@@ -158,7 +160,7 @@ class NamespaceNetwork(Network):
     def variables(self, pod: Json) -> dict[str, str]:
         direct_networks = ["localhost", "127.0.0.1", str(PODS), *map(str, self._ranges), ".svc", f".{DOMAIN}"]
         annotations = (pod.get("metadata") or {}).get("annotations") or {}
-        direct_hosts = {hostname_of(pod), *spread(str(annotations.get(HOSTS) or ""))}
+        direct_hosts = {hostname_of(pod), *expand_hosts(str(annotations.get(HOSTS) or ""))}
         for key, service in self.directory.services.items():
             if key.namespace == namespace_of(pod):
                 direct_hosts.add(key.name)
@@ -204,7 +206,7 @@ class NamespaceNetwork(Network):
             sock.close()
             raise
 
-    async def reach(self, service: Key, port: int) -> int:
+    async def reach(self, service: NamespacedName, port: int) -> int:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             ports = ports_of(self.directory.services.get(service) or {})
             service_port = next(
@@ -242,7 +244,7 @@ class NamespaceNetwork(Network):
                 if endpoint not in self._forwarders:
                     await self.contained(key, self._listen(key, *endpoint))
 
-    async def _listen(self, key: Key, address: str, port: Port) -> None:
+    async def _listen(self, key: NamespacedName, address: str, port: Port) -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await forward(reader, writer, lambda: self._dial_backend(key, port))
 
@@ -255,7 +257,7 @@ class NamespaceNetwork(Network):
             return
         self._forwarders[address, port] = key, await asyncio.start_server(serve, sock=sock)
 
-    async def _dial_backend(self, key: Key, port: Port) -> Streams | None:
+    async def _dial_backend(self, key: NamespacedName, port: Port) -> Streams | None:
         if key == KUBERNETES and self.apiserver:
             return await asyncio.open_connection(*self.apiserver)
         service = self.directory.services.get(key)

@@ -18,12 +18,12 @@ import msgspec
 from trainyard.node.names import Directory
 from trainyard.node.sandbox import Mount, Sandbox
 from trainyard.node.streams import Streams
-from trainyard.objects import Json, Key
+from trainyard.objects import Json, NamespacedName
 
 log = logging.getLogger(__name__)
 
 Rewrite = Callable[[str], str]
-KUBERNETES = Key("default", "kubernetes")  # the Service that is the API server itself
+KUBERNETES = NamespacedName("default", "kubernetes")  # the Service that is the API server itself
 
 
 class Outside(msgspec.Struct, frozen=True):
@@ -85,14 +85,14 @@ class Network(abc.ABC):
         """Sync the forwarders: the Services in the directory have changed."""
 
     @abc.abstractmethod
-    async def reach(self, service: Key, port: int) -> int:
+    async def reach(self, service: NamespacedName, port: int) -> int:
         """A port on loopback that forwards to that port of the Service, for a browser of this machine."""
 
     @abc.abstractmethod
     async def dial(self, pod: str, address: str, port: int) -> Streams:
         """Connect to a port of a pod; `pod` is its namespace/hostname. Raises OSError."""
 
-    async def contained(self, service: Key, work: Awaitable[None]) -> None:
+    async def contained(self, service: NamespacedName, work: Awaitable[None]) -> None:
         """Await work for one Service: an exception is printed, and the other Services are served all the same."""
         try:
             await work

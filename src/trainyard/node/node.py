@@ -31,7 +31,7 @@ from trainyard.node.sandbox import Failed, Process, Sandbox, SandboxError
 from trainyard.node.shared import SharedNetwork
 from trainyard.node.starting import House
 from trainyard.node.unsaved_files import report_claims
-from trainyard.objects import Json, Key, is_true, key_of, name_of, namespace_of, uid_of
+from trainyard.objects import Json, NamespacedName, is_condition_true, key_of, name_of, namespace_of, uid_of
 
 if TYPE_CHECKING:
     from trainyard.node import exec
@@ -215,7 +215,7 @@ class Node:
         """`host:port` on loopback that leads to that port of a Service, for a browser. Raises NodeError, OSError."""
         if self._house is None:
             raise NodeError("the node is not running")
-        return f"127.0.0.1:{await self._house.network.reach(Key(namespace, service), port)}"
+        return f"127.0.0.1:{await self._house.network.reach(NamespacedName(namespace, service), port)}"
 
     # The network.
 
@@ -314,7 +314,7 @@ class Node:
     def _on_node(self, verb: str, node: Json) -> None:
         """The node controller sets Ready to Unknown without heartbeats, and the object may be deleted: write it
         again."""
-        ready = is_true((node.get("status") or {}).get("conditions"), "Ready")
+        ready = is_condition_true((node.get("status") or {}).get("conditions"), "Ready")
         if verb == "DELETED" or not ready:
             self._refresh_node_object()
 

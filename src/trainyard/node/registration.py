@@ -21,7 +21,7 @@ import msgspec
 from trainyard import __version__
 from trainyard.node.doors import Door, TokenDoor
 from trainyard.node.network import Outside
-from trainyard.objects import Json, format_time, with_condition
+from trainyard.objects import Json, format_time, set_condition
 
 MADE, CORDONED = "trainyard.dev/made-by-node", "trainyard.dev/cordoned-by-node"
 """Annotations: this node created the Node object and deletes it when it is withdrawn; this node cordoned it at its
@@ -95,11 +95,11 @@ def node_status(
     `problem`: why the node is not ready, "" when it is."""
     conditions = list(known)
     for pressure, reason in _PRESSURES.items():
-        conditions = with_condition(conditions, pressure, False, reason, "this node does not measure it", now)
+        conditions = set_condition(conditions, pressure, False, reason, "this node does not measure it", now)
     ready_reason = ("KubeletNotReady", problem) if problem else ("KubeletReady", "pods are processes of this machine")
     if stopping:
         ready_reason = ("NodeStopped", "the node was stopped")
-    conditions = with_condition(conditions, "Ready", not (stopping or problem), *ready_reason, now)
+    conditions = set_condition(conditions, "Ready", not (stopping or problem), *ready_reason, now)
     own_types, stamp = {"Ready", *_PRESSURES}, format_time(now)
     return {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],

@@ -31,7 +31,7 @@ from trainyard.node.starting import House, Starter
 from trainyard.node.unsaved_files import FILES_LOST, replica_name
 from trainyard.node.volumes import Hopeless
 from trainyard.node.words import TooLong
-from trainyard.objects import Json, labels_of, name_of, namespace_of, revision_of, uid_of, with_condition
+from trainyard.objects import Json, labels_of, name_of, namespace_of, resource_version_of, set_condition, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.values import replace
 
@@ -421,12 +421,12 @@ class Running:
             *(condition for condition in seen_conditions if condition.get("type") not in own_types),
         ]
         if self._disrupted:
-            conditions = with_condition(conditions, DISRUPTED, True, "TerminationByKubelet", GOING[1], self.house.now())
+            conditions = set_condition(conditions, DISRUPTED, True, "TerminationByKubelet", GOING[1], self.house.now())
         return conditions
 
     def _keep_newer(self, pod: Json) -> None:
         """Keep the newer version of the object: the response to a write may arrive before or after the watch event."""
-        if int(revision_of(pod) or 0) >= int(revision_of(self.pod) or 0):
+        if int(resource_version_of(pod) or 0) >= int(resource_version_of(self.pod) or 0):
             self.pod = pod
 
     # Starting a container.

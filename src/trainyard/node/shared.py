@@ -28,12 +28,12 @@ from trainyard.node.pods import PROXIES
 from trainyard.node.sandbox import Mount, Sandbox
 from trainyard.node.streams import Streams, forward
 from trainyard.node.textual import LOOPBACK, Known, declared_ports, rewriter
-from trainyard.objects import Json, Key, namespace_of, uid_of
-from trainyard.objects.labels import HOSTS, spread
+from trainyard.objects import Json, NamespacedName, namespace_of, uid_of
+from trainyard.objects.labels import HOSTS, expand_hosts
 
 _PORT_RANGE = range(20000, 32000)  # below the ephemeral port range of common systems
 Name = tuple[str, str, int]  # namespace, name, port
-Holder = str | Key  # a pod's uid, a Service's key
+Holder = str | NamespacedName  # a pod's uid, a Service's key
 _DOCUMENTATION_ADDRESS = "192.0.2.1"  # TEST-NET-1 (RFC 5737): the pods' address on a machine without network
 
 
@@ -136,8 +136,10 @@ class SharedNetwork(Network):
         super().__init__(sandbox, directory, say, outside)
         self.host_ip = own_address()
         self.ports = Ports()
-        self._forwarders: dict[tuple[Key, int], asyncio.Server] = {}
-        self._known_services: set[Key] = set()  # Services at the last sync: the ports of deleted ones are released
+        self._forwarders: dict[tuple[NamespacedName, int], asyncio.Server] = {}
+        self._known_services: set[NamespacedName] = (
+            set()
+        )  # Services at the last sync: the ports of deleted ones are released
         self._services_lock = asyncio.Lock()
         self._round_robin = 0
 
@@ -172,12 +174,12 @@ class SharedNetwork(Network):
     def rewrite(self, pod: Json) -> Rewrite:
         namespace = namespace_of(pod)
         annotations = (pod.get("metadata") or {}).get("annotations") or {}
-        names: dict[str, set[str]] = {namespace: set(spread(str(annotations.get(HOSTS) or "")))}
+        names: dict[str, set[str]] = {namespace: set(expand_hosts(str(annotations.get(HOSTS) or "")))}
         subdomains = {str((pod.get("spec") or {}).get("subdomain") or "")}
         for peer in self.directory.peers.values():
             names.setdefault(peer.namespace, set()).add(peer.hostname)
             subdomains.add(peer.subdomain)
-        addresses: dict[str, Key] = {}
+        addresses: dict[str, NamespacedName] = {}
         for key, service in self.directory.services.items():
             names.setdefault(key.namespace, set()).add(key.name)
             subdomains.add(key.name)
@@ -206,10 +208,10 @@ class SharedNetwork(Network):
                 if endpoint not in self._forwarders:
                     await self.contained(endpoint[0], self._listen(*endpoint))
 
-    def _is_served(self, key: Key, service: Json) -> bool:
+    def _is_served(self, key: NamespacedName, service: Json) -> bool:
         return bool((service.get("spec") or {}).get("selector") or (key == KUBERNETES and self.apiserver))
 
-    async def _listen(self, key: Key, number: int) -> None:
+    async def _listen(self, key: NamespacedName, number: int) -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await forward(reader, writer, lambda: self._dial_backend(key, number))
 
@@ -219,7 +221,7 @@ class SharedNetwork(Network):
         except OSError as error:
             self.say(f"service {key}: cannot listen on {LOOPBACK}:{port}: {error.strerror}")
 
-    async def _dial_backend(self, key: Key, number: int) -> Streams | None:
+    async def _dial_backend(self, key: NamespacedName, number: int) -> Streams | None:
         if key == KUBERNETES and self.apiserver:
             return await asyncio.open_connection(*self.apiserver)
         service = self.directory.services.get(key)
@@ -231,7 +233,7 @@ class SharedNetwork(Network):
         peer, target = backends[self._round_robin % len(backends)]
         return await self.dial(f"{peer.namespace}/{peer.hostname}", peer.address, target)
 
-    async def reach(self, service: Key, port: int) -> int:
+    async def reach(self, service: NamespacedName, port: int) -> int:
         return self.ports.of(service.namespace, service.name, port, service)
 
     async def dial(self, pod: str, address: str, port: int) -> Streams:

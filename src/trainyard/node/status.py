@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from trainyard.node.lifecycle import OVER, At, Container, Pod, Run
-from trainyard.objects import Json, format_time, with_condition
+from trainyard.objects import Json, format_time, set_condition
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ def _conditions(pod: Pod, seen: list[Json], now: float) -> list[Json]:
     completed = phase(pod) == "Succeeded"
     text = f"containers with incomplete status: [{' '.join(incomplete)}]"
     reason_and_message = ("ContainersNotInitialized", text) if incomplete else ("PodCompleted" if completed else "", "")
-    conditions = with_condition(seen, "Initialized", not incomplete, *reason_and_message, now)
+    conditions = set_condition(seen, "Initialized", not incomplete, *reason_and_message, now)
     reason_and_message = (
         ("ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]") if unready else ("", "")
     )
@@ -96,9 +96,9 @@ def _conditions(pod: Pod, seen: list[Json], now: float) -> list[Json]:
         ("PodCompleted", "") if completed else ("PodFailed", "") if phase(pod) == "Failed" else reason_and_message
     )
     for kind in ("Ready", "ContainersReady"):
-        conditions = with_condition(conditions, kind, not unready, *reason_and_message, now)
+        conditions = set_condition(conditions, kind, not unready, *reason_and_message, now)
     if not any(condition.get("type") == "PodScheduled" for condition in conditions):
-        conditions = with_condition(conditions, "PodScheduled", True, "", "", now)
+        conditions = set_condition(conditions, "PodScheduled", True, "", "", now)
     return conditions
 
 

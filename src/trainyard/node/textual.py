@@ -21,7 +21,7 @@ import msgspec
 
 from trainyard.node.names import DOMAIN
 from trainyard.node.pods import containers
-from trainyard.objects import Json, Key
+from trainyard.objects import Json, NamespacedName
 
 LOOPBACK = "127.0.0.1"
 PortOf = Callable[[str, str, int], int]
@@ -35,7 +35,7 @@ class Known(msgspec.Struct, frozen=True):
     namespace: str
     names: Mapping[str, set[str]]
     subdomains: set[str] = msgspec.field(default_factory=set)
-    addresses: Mapping[str, Key] = msgspec.field(default_factory=dict)
+    addresses: Mapping[str, NamespacedName] = msgspec.field(default_factory=dict)
     own: tuple[str, frozenset[int]] = ("", frozenset())
 
 
@@ -66,7 +66,7 @@ def rewriter(known: Known, port_of: PortOf) -> Callable[[str], str]:
             text = name_and_port.sub(partial(connected, key), text)
         return listen_address.sub(listening, text) if known.own[1] else text
 
-    def connected(key: Callable[[str], Key], match: re.Match[str]) -> str:
+    def connected(key: Callable[[str], NamespacedName], match: re.Match[str]) -> str:
         target, number = key(match[1]), int(match[2])
         return f"{LOOPBACK}:{port_of(target.namespace, target.name, number)}" if 0 < number < 65536 else match[0]
 
@@ -78,16 +78,16 @@ def rewriter(known: Known, port_of: PortOf) -> Callable[[str], str]:
     return rewrite
 
 
-def _name_pattern(known: Known, namespace: str, names: set[str]) -> tuple[str, Callable[[str], Key]]:
+def _name_pattern(known: Known, namespace: str, names: set[str]) -> tuple[str, Callable[[str], NamespacedName]]:
     """A pattern for the names of one namespace ("" for none), and the function from a matched name to its key."""
     if not (alternatives := _alternation(names)):
-        return "", lambda name: Key(namespace, name)
+        return "", lambda name: NamespacedName(namespace, name)
     middle = _alternation(known.subdomains)
     subdomain = rf"(?:\.(?:{middle}))?" if middle else ""
     domain = rf"\.{re.escape(namespace)}(?:\.svc(?:\.{re.escape(DOMAIN)})?)?"
     if namespace == known.namespace:
         domain = rf"(?:{domain})?"
-    return rf"(?<![\w.-])({alternatives}){subdomain}{domain}\.?", lambda name: Key(namespace, name)
+    return rf"(?<![\w.-])({alternatives}){subdomain}{domain}\.?", lambda name: NamespacedName(namespace, name)
 
 
 def _alternation(names: set[str]) -> str:

@@ -7,18 +7,18 @@ Rules for this package:
 """
 
 from trainyard.objects.codec import decode, encode
-from trainyard.objects.conditions import condition, is_true, with_condition
+from trainyard.objects.conditions import find_condition, is_condition_true, set_condition
 from trainyard.objects.meta import (
     GVK,
     Json,
-    Key,
+    NamespacedName,
     controller_of,
+    controller_reference,
     key_of,
     labels_of,
     name_of,
     namespace_of,
-    owner_reference,
-    revision_of,
+    resource_version_of,
     uid_of,
 )
 from trainyard.objects.problems import Problem
@@ -27,21 +27,21 @@ from trainyard.objects.times import format_time, parse_time
 __all__ = [
     "GVK",
     "Json",
-    "Key",
+    "NamespacedName",
     "Problem",
-    "condition",
     "controller_of",
+    "controller_reference",
     "decode",
     "encode",
+    "find_condition",
     "format_time",
-    "is_true",
+    "is_condition_true",
     "key_of",
     "labels_of",
     "name_of",
     "namespace_of",
-    "owner_reference",
     "parse_time",
-    "revision_of",
+    "resource_version_of",
+    "set_condition",
     "uid_of",
-    "with_condition",
 ]

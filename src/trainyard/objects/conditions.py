@@ -8,22 +8,22 @@ from trainyard.objects.meta import Json
 from trainyard.objects.times import format_time
 
 
-def condition(conditions: object, kind: str) -> Json | None:
+def find_condition(conditions: object, condition_type: str) -> Json | None:
     """The condition of type `kind`, None when it is absent."""
     if isinstance(conditions, list):
         for entry in conditions:
-            if isinstance(entry, dict) and entry.get("type") == kind:
+            if isinstance(entry, dict) and entry.get("type") == condition_type:
                 return entry
     return None
 
 
-def is_true(conditions: object, kind: str) -> bool:
+def is_condition_true(conditions: object, kind: str) -> bool:
     """Whether the condition of type `kind` has status "True"; an absent one has not."""
-    entry = condition(conditions, kind)
+    entry = find_condition(conditions, kind)
     return entry is not None and entry.get("status") == "True"
 
 
-def with_condition(
+def set_condition(
     conditions: Sequence[Json], kind: str, status: bool, reason: str, message: str, now: float
 ) -> list[Json]:
     """A new list with the condition of type `kind` set. The order is kept. `now` is in seconds since 1970 (UTC).
@@ -31,7 +31,7 @@ def with_condition(
     lastTransitionTime changes only when the status does.
     """
     status_text = "True" if status else "False"
-    old = condition(list(conditions), kind)
+    old = find_condition(list(conditions), kind)
     last_transition = old.get("lastTransitionTime") if old and old.get("status") == status_text else None
     new = {
         "type": kind,

@@ -63,14 +63,14 @@ CONTAINER = {
     "tty": "a program has no terminal",
     "volumeDevices": "there are no block devices",
 }
-AS_YOU = "every program runs as the user who started Trainyard"
-SECURITY = {"runAsUser": AS_YOU, "runAsGroup": AS_YOU, "runAsNonRoot": AS_YOU}
+SAME_USER = "every program runs as the user who started Trainyard"
+SECURITY = {"runAsUser": SAME_USER, "runAsGroup": SAME_USER, "runAsNonRoot": SAME_USER}
 REQUESTS = "nothing is reserved"
 LIMITS = {"cpu": "not enforced; a program may use every CPU", "ephemeral-storage": "not enforced; the disk is shared"}
-DEVICES = "no device is allocated; a program sees those that this machine has"
+NO_DEVICES = "no device is allocated; a program sees those that this machine has"
 
 # Fields that an API server defaults when it stores a pod, so that the user may not have set them.
-FILLED_IN = frozenset({"imagePullPolicy", "preemptionPolicy", "priority", "tolerations"})
+DEFAULTED = frozenset({"imagePullPolicy", "preemptionPolicy", "priority", "tolerations"})
 
 
 def ineffective_fields(pod: Json, *, stored: bool = False, scheduled: bool = False) -> list[IneffectiveField]:
@@ -92,7 +92,7 @@ def ineffective_fields(pod: Json, *, stored: bool = False, scheduled: bool = Fal
                 ineffective += _fields_in_table(container, path, "containers.", CONTAINER)
                 ineffective += _security_context_fields(container, path, "containers.")
                 ineffective += _resource_fields(container, path, scheduled)
-    return [entry for entry in ineffective if not (stored and entry.field.rpartition(".")[2] in FILLED_IN)]
+    return [entry for entry in ineffective if not (stored and entry.field.rpartition(".")[2] in DEFAULTED)]
 
 
 def _fields_in_table(
@@ -118,11 +118,11 @@ def _resource_fields(container: Json, path: str, scheduled: bool) -> Iterator[In
         quantities if isinstance(quantities := resources.get(name), dict) else {} for name in ("limits", "requests")
     )
     for name in limits:
-        reason = LIMITS.get(name, "" if name == "memory" or name.startswith("hugepages-") else DEVICES)
+        reason = LIMITS.get(name, "" if name == "memory" or name.startswith("hugepages-") else NO_DEVICES)
         if reason:
             field = f"resources.limits.{name}"
             yield IneffectiveField(f"{path}.{field}", f"containers.{field}", reason)
     if requests and not scheduled:
         yield IneffectiveField(f"{path}.resources.requests", "containers.resources.requests", REQUESTS)
     if resources.get("claims"):
-        yield IneffectiveField(f"{path}.resources.claims", "containers.resources.claims", DEVICES)
+        yield IneffectiveField(f"{path}.resources.claims", "containers.resources.claims", NO_DEVICES)

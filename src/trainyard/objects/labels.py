@@ -21,7 +21,7 @@ WORKING_DIRECTORY = PREFIX + "working-directory"
 """Annotation of a job or a pod: absolute path of the directory on this machine in which its containers run when neither
 the container nor its image sets one. `run` and `submit` set the annotation for local clusters; others ignore it."""
 
-Selects = Callable[[Mapping[str, str]], bool]
+Selector = Callable[[Mapping[str, str]], bool]
 
 _NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _LABEL = rf"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?{_NAME}"
@@ -37,12 +37,12 @@ _REQUIREMENT = re.compile(
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
-def selector(text: str) -> Selects:
+def parse_selector(text: str) -> Selector:
     """A function that matches labels against a selector in kubectl's syntax (`a=b,c!=d,e in (f,g),h,!i,j>1`).
 
     Raises ValueError when the text is no label selector.
     """
-    requirements: list[Selects] = []
+    requirements: list[Selector] = []
     position = 0
     text = text.strip()
     while position < len(text):
@@ -56,7 +56,7 @@ def selector(text: str) -> Selects:
     return lambda labels: all(requirement(labels) for requirement in requirements)
 
 
-def demanded(text: str) -> tuple[str, str] | None:
+def equality_requirement(text: str) -> tuple[str, str] | None:
     """(label, value) of the first equality requirement of a selector, None when it has none."""
     position, text = 0, text.strip()
     while position < len(text) and (match := _REQUIREMENT.match(text, position)):
@@ -66,7 +66,7 @@ def demanded(text: str) -> tuple[str, str] | None:
     return None
 
 
-def _requirement(match: re.Match[str]) -> Selects:
+def _requirement(match: re.Match[str]) -> Selector:
     if key := match["key"]:
         values = {value.strip() for value in match["set"].split(",")}
         is_in = match["op"] == "in"
@@ -90,12 +90,12 @@ def _requirement(match: re.Match[str]) -> Selects:
     return lambda labels: present in labels
 
 
-def matches(match_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+def matches_labels(match_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     """True when every pair of `match_labels` is in `labels`. An empty selector selects nothing here."""
     return bool(match_labels) and all(labels.get(key) == value for key, value in match_labels.items())
 
 
-def spread(hosts: str) -> list[str]:
+def expand_hosts(hosts: str) -> list[str]:
     """The host names of a HOSTS annotation: "ps-x-[0-1]" -> ["ps-x-0", "ps-x-1"]. Malformed parts are left out."""
     names: list[str] = []
     for part in filter(None, hosts.split(",")):

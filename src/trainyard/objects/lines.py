@@ -22,12 +22,12 @@ class Lines:
     root: Any
     line: int
     fields: FieldLines
-    read: Callable[[], Lines | None] | None = None
+    load: Callable[[], Lines | None] | None = None
 
-    def of(self, path: str) -> int:
+    def line_of(self, path: str) -> int:
         """The line of the field at `path`; when it is missing, the line of its nearest existing parent."""
-        if self.read is not None:
-            lines, self.read = self.read(), None
+        if self.load is not None:
+            lines, self.load = self.load(), None
             if lines is not None:
                 self.root, self.fields = lines.root, lines.fields
         value, line, rest = self.root, self.line, path

@@ -8,24 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from io import FileIO
 
-PIECE = 1 << 16
+PIECE_SIZE = 1 << 16
 _END, _DATA, _HOLE = 2, 3, 4  # os.SEEK_END, SEEK_DATA and SEEK_HOLE
 
 
-def read_piece(file: FileIO, at: int) -> tuple[bytes, int]:
+def read_piece(file: FileIO, offset: int) -> tuple[bytes, int]:
     """At most PIECE bytes from offset `at`, and the offset of the next read. The hole is skipped.
 
     The bytes are b"" at the end of the file. Raises OSError.
     """
-    while piece := _read(file, at, PIECE):
+    while piece := _read(file, offset, PIECE_SIZE):
         if b"\0" not in piece:
-            return piece, at + len(piece)
-        hole_begin = file.seek(at, _HOLE)  # the end of the file when it has no hole
-        if hole_begin > at:
-            piece = piece[: hole_begin - at]
-            return piece, at + len(piece)
-        at = _data_from(file, at)
-    return b"", at
+            return piece, offset + len(piece)
+        hole_begin = file.seek(offset, _HOLE)  # the end of the file when it has no hole
+        if hole_begin > offset:
+            piece = piece[: hole_begin - offset]
+            return piece, offset + len(piece)
+        offset = _data_from(file, offset)
+    return b"", offset
 
 
 def pieces(file: FileIO) -> Iterator[bytes]:
@@ -43,7 +43,7 @@ def hole(file: FileIO) -> tuple[int, int] | None:
     return (begin, _data_from(file, begin)) if begin < size else None
 
 
-def tail_begin(file: FileIO, lines: int) -> int:
+def tail_offset(file: FileIO, lines: int) -> int:
     """The offset in bytes at which the last `lines` lines begin. A last line without a newline counts.
 
     The file is read backwards. Raises OSError.
@@ -56,7 +56,7 @@ def tail_begin(file: FileIO, lines: int) -> int:
     while at > 0:
         if hole_begin < at <= hole_end:
             at = hole_begin
-        size = min(PIECE, at)
+        size = min(PIECE_SIZE, at)
         at -= size
         piece = _read(file, at, size)
         newlines = piece.count(b"\n")

@@ -35,13 +35,13 @@ class Document:
     prefix: str = ""
 
     @property
-    def where(self) -> str:
+    def object_location(self) -> str:
         return f"{self.source}:{self.line}"
 
-    def place(self, path: str) -> str:
+    def location(self, path: str) -> str:
         """file:line of the field at `path` of the object; of its nearest existing parent when it is missing."""
         full_path = ".".join(filter(None, (self.prefix, path)))
-        return f"{self.source}:{self.lines.of(full_path)}" if self.lines else self.where
+        return f"{self.source}:{self.lines.line_of(full_path)}" if self.lines else self.object_location
 
 
 def read(text: str | bytes, source: str) -> list[Document]:
@@ -70,7 +70,9 @@ def _expand(value: Value, source: str, documents: list[Document], problems: list
             # In reverse: the stack pops the last item first, so the documents are in the order of the file.
             for item, index in items[::-1]:
                 item_path = ".".join(filter(None, (prefix, f"items[{index}]")))
-                item_line = line if value.lines.read else value.lines.of(item_path)  # JSON: computed on demand only
+                item_line = (
+                    line if value.lines.load else value.lines.line_of(item_path)
+                )  # JSON: computed on demand only
                 stack.append((item, item_line, f"items[{index}]", item_path))
         else:
             documents.append(Document(obj, source, line, value.lines, prefix))

@@ -23,7 +23,7 @@ class GVK(msgspec.Struct, frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-class Key(NamedTuple):
+class NamespacedName(NamedTuple):
     """Namespace and name, as `types.NamespacedName` in Go. Cluster-scoped objects have namespace ""."""
 
     namespace: str
@@ -50,13 +50,13 @@ def uid_of(obj: Mapping[str, Any]) -> str:
     return str(_meta(obj).get("uid") or "")
 
 
-def revision_of(obj: Mapping[str, Any]) -> str:
+def resource_version_of(obj: Mapping[str, Any]) -> str:
     """metadata.resourceVersion, "" when absent."""
     return str(_meta(obj).get("resourceVersion") or "")
 
 
-def key_of(obj: Mapping[str, Any]) -> Key:
-    return Key(namespace_of(obj), name_of(obj))
+def key_of(obj: Mapping[str, Any]) -> NamespacedName:
+    return NamespacedName(namespace_of(obj), name_of(obj))
 
 
 def labels_of(obj: Mapping[str, Any]) -> dict[str, str]:
@@ -74,7 +74,7 @@ def controller_of(obj: Mapping[str, Any]) -> Json | None:
     return None
 
 
-def owner_reference(api_version: str, kind: str, name: str, uid: str) -> Json:
+def controller_reference(api_version: str, kind: str, name: str, uid: str) -> Json:
     """A controller owner reference: the garbage collector deletes the child once its owner has been deleted."""
     return {
         "apiVersion": api_version,

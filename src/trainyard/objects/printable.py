@@ -27,7 +27,7 @@ def printable(text: str, line: bool = False) -> str:
     return (_CONTROLS_AND_NEWLINES if line else _CONTROLS).sub(_escape, text)
 
 
-def printable_but_colours(text: str) -> str:
+def printable_with_our_colours(text: str) -> str:
     """As `printable`, but the colour sequences that Trainyard itself writes are kept."""
     if text.isprintable():
         return text

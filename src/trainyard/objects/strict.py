@@ -23,12 +23,12 @@ import yaml
 
 from trainyard.objects.lines import FieldLines, Lines
 from trainyard.objects.problems import Problem
-from trainyard.objects.words import LEAST, MOST, meaning, short
+from trainyard.objects.words import MAX_INTEGER, MIN_INTEGER, resolve_scalar, shorten
 
 MAX_BYTES = 3 * 1024 * 1024  # the limit of an API server for one request
 MAX_DEPTH = 100
 MAX_VALUES = 200_000
-MAX_ALIASED = 1024 * 1024  # limit for the copies of all aliases of a file: 16 per value and 1 per character
+MAX_ALIAS_WEIGHT = 1024 * 1024  # limit for the copies of all aliases of a file: 16 per value and 1 per character
 MAX_PROBLEMS = 20
 
 _TAB = "a tab"
@@ -142,8 +142,8 @@ def _load_json(text: str) -> list[Value] | None:
         return mapping
 
     def parse_int(digits: str) -> int | float:
-        number = int(digits) if len(digits) <= 20 else MOST + 1
-        return number if LEAST <= number <= MOST else parse_float(digits)
+        number = int(digits) if len(digits) <= 20 else MAX_INTEGER + 1
+        return number if MIN_INTEGER <= number <= MAX_INTEGER else parse_float(digits)
 
     def parse_float(digits: str) -> float:
         number = float(digits)
@@ -279,7 +279,7 @@ class _Builder:
             if isinstance(frame.value, list):
                 path += f"[{len(frame.value)}]"
             elif isinstance(frame.key, str):
-                path += f".{short(frame.key)}"
+                path += f".{shorten(frame.key)}"
         return path[1:] if len(path) < 200 else f"...{path[-197:]}"
 
     def _add_scalar(self, event: yaml.ScalarEvent, line: int) -> None:
@@ -287,7 +287,7 @@ class _Builder:
         value: Any = text
         if event.tag is not None:
             self._add_problem(
-                line, f"the tag {short(event.tag)} is not read; remove it, and quote the value if it is text"
+                line, f"the tag {shorten(event.tag)} is not read; remove it, and quote the value if it is text"
             )
         elif event.implicit[0]:
             value = _MERGE if text == "<<" and self._expects_key() else self._resolve(text, line)
@@ -298,12 +298,12 @@ class _Builder:
 
     def _resolve(self, text: str, line: int) -> Any:
         try:
-            value = meaning(text)
+            value = resolve_scalar(text)
         except ValueError as error:
             self._add_problem(line, str(error))
             return 0
         if self.is_json and isinstance(value, str):
-            self._add_problem(line, f"the number {short(text)} does not fit into 64 bits; quote it if it is text")
+            self._add_problem(line, f"the number {shorten(text)} does not fit into 64 bits; quote it if it is text")
         return value
 
     def _expects_key(self) -> bool:
@@ -315,7 +315,7 @@ class _Builder:
                 line, "a key is a list or a mapping; quote it if it is text; render a {{ template }} first"
             )
         if event.tag is not None:
-            self._add_problem(line, f"the tag {short(event.tag)} is not read; remove it")
+            self._add_problem(line, f"the tag {shorten(event.tag)} is not read; remove it")
         if len(self._stack) >= MAX_DEPTH:
             raise self._fatal_problem(
                 line, f"values are nested more than {MAX_DEPTH} levels deep; make the structure flatter"
@@ -340,14 +340,14 @@ class _Builder:
         anchor = self._anchors.get(name)
         if any(frame.anchor == name for frame in self._stack):
             raise self._fatal_problem(
-                line, f"the alias *{short(name)} stands inside its own anchor; write the value out"
+                line, f"the alias *{shorten(name)} stands inside its own anchor; write the value out"
             )
         if anchor is None:
             raise self._fatal_problem(
-                line, f"the alias *{short(name)} has no anchor before it; write &{short(name)} at a value"
+                line, f"the alias *{shorten(name)} has no anchor before it; write &{shorten(name)} at a value"
             )
         self._aliased_weight += anchor.weight
-        if self._aliased_weight > MAX_ALIASED or len(self._stack) + anchor.depth > MAX_DEPTH:
+        if self._aliased_weight > MAX_ALIAS_WEIGHT or len(self._stack) + anchor.depth > MAX_DEPTH:
             raise self._fatal_problem(
                 line, "the aliases (*name) expand to far more than the file holds; write the values out"
             )
@@ -379,13 +379,13 @@ class _Builder:
     def _key(self, frame: _Frame, value: Any, line: int, scalar_text: str) -> Any:
         if value is not _MERGE and not isinstance(value, str):
             text = scalar_text or _scalar_text(value)
-            self._add_problem(line, f'the key {short(text)} is not text; write "{short(text)}" in quotes')
+            self._add_problem(line, f'the key {shorten(text)} is not text; write "{shorten(text)}" in quotes')
             value = text
         name = "<<" if value is _MERGE else value
         first_line = frame.key_lines.setdefault(name, line)
         if first_line != line or (name in frame.value or (value is _MERGE and frame.merges)):
             self._add_problem(
-                line, f'the key "{short(name)}" is written twice (first in line {first_line}); keep one of them'
+                line, f'the key "{shorten(name)}" is written twice (first in line {first_line}); keep one of them'
             )
         return value
 

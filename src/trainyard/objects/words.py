@@ -12,7 +12,7 @@ import math
 import re
 from decimal import Decimal
 
-LEAST, MOST = -(2**63), 2**64 - 1  # the integers that Go and JSON can represent
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1  # the integers that Go and JSON can represent
 
 _BOOLEANS_AND_NULLS: dict[str, bool | None] = {
     **dict.fromkeys(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"], True),
@@ -29,7 +29,7 @@ _REAL_WITHOUT_INTEGER_PART = re.compile(r"\.[0-9]+(?:_[0-9]+)*(?:[eE][-+]?[0-9]+
 _MOST_DIGITS = 64  # of a number of 64 bits, in any radix, without leading zeros
 
 
-def meaning(text: str) -> str | int | float | bool | None:
+def resolve_scalar(text: str) -> str | int | float | bool | None:
     """The value of a plain scalar. Raises ValueError, with the fix in its text, when JSON cannot represent it."""
     if text in _BOOLEANS_AND_NULLS:
         return _BOOLEANS_AND_NULLS[text]
@@ -45,7 +45,7 @@ def is_always_text(text: str) -> bool:
     """True when the plain scalar is text to Kubernetes' YAML parser and to parsers of larger numbers (integers without
     limit, `Infinity` for `1e999`). A YAML writer has to quote all other texts."""
     try:
-        if meaning(text) != text:
+        if resolve_scalar(text) != text:
             return False
     except ValueError:
         return False
@@ -78,7 +78,7 @@ def _integer_of_64_bits(sign: str, digits: str, radix: int) -> int | None:
     if len(digits) > _MOST_DIGITS:
         return None
     number = int(digits or "0", radix) * (-1 if sign == "-" else 1)
-    return number if LEAST <= number <= (2**63 - 1 if sign else MOST) else None
+    return number if MIN_INTEGER <= number <= (2**63 - 1 if sign else MAX_INTEGER) else None
 
 
 def _real(plain: str) -> int | float | None:
@@ -87,11 +87,11 @@ def _real(plain: str) -> int | float | None:
         return None
     if value.is_integer() and abs(value) < 2**64:
         number = int(Decimal(repr(value)))  # as in JSON: Go writes the fewest digits, then zeros
-        return number if LEAST <= number < 2**63 else value
+        return number if MIN_INTEGER <= number < 2**63 else value
     return value
 
 
-def short(text: str) -> str:
+def shorten(text: str) -> str:
     """A user's text for a message: one line, at most 40 characters, without control characters."""
     printable = "".join(char if char.isprintable() else "?" for char in text[:41])
     return printable if len(text) <= 40 else f"{printable[:37]}..."

@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from trainyard import __version__
 from trainyard.client import Request, request_info
 from trainyard.core import Kind
-from trainyard.objects import Json, is_true
+from trainyard.objects import Json, is_condition_true
 from trainyard.operator.operator import JobKey, Operator
 
 DURATION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -37,7 +37,7 @@ def job_state(job: Json) -> str:
     """The state of a job: the last of JOB_STATES whose condition is true, else "New"."""
     status = job.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else None
-    return next((state for state in reversed(JOB_STATES) if is_true(conditions, state)), "New")
+    return next((state for state in reversed(JOB_STATES) if is_condition_true(conditions, state)), "New")
 
 
 class Metrics:

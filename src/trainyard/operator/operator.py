@@ -27,7 +27,7 @@ from trainyard.controller_runtime.reflector import Listing, NotListed, Reflector
 from trainyard.controller_runtime.store import Store
 from trainyard.controller_runtime.work_queue import WorkQueue
 from trainyard.core import Child, Config, Kind, Observed
-from trainyard.objects import GVK, Json, Key, key_of, namespace_of, uid_of
+from trainyard.objects import GVK, Json, NamespacedName, key_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.operator.plan_executor import JobState, PlanExecutor, Reconcile
 
@@ -163,7 +163,7 @@ class Operator:
         return {JobKey(gvk, *key_of(job)) for job in (before, after) if job is not None}
 
     def _child_changed(self, before: Child | None, after: Child | None) -> Iterable[JobKey]:
-        for namespace, uid in {(child.namespace, child.job) for child in (before, after) if child is not None}:
+        for namespace, uid in {(child.namespace, child.job_uid) for child in (before, after) if child is not None}:
             for gvk, store in self._jobs.items():
                 if (job := store.by_uid(uid)) is not None and namespace_of(job) == namespace:
                     yield JobKey(gvk, *key_of(job))
@@ -179,7 +179,7 @@ class Operator:
             self._runtime_ids.pop(namespace_of(job), None)
 
     async def _reconcile(self, job_key: JobKey) -> float | None:
-        job = self._jobs[job_key.gvk].get(Key(job_key.namespace, job_key.name))
+        job = self._jobs[job_key.gvk].get(NamespacedName(job_key.namespace, job_key.name))
         if job is None:
             return None
         uid = uid_of(job)
@@ -218,7 +218,7 @@ class Operator:
         children = tuple(child for store in self._children.values() for child in store.by_index(index))
         for child in children:
             refusal = state.refusals.get(child.ref)
-            if refusal and refusal.verb == "create" and child.owner == uid:  # a foreign object may have our label
+            if refusal and refusal.verb == "create" and child.owner_uid == uid:  # a foreign object may have our label
                 state.clear_refusal(child.ref)
         runtime_ids = self._runtime_ids.get(namespace_of(job), {})
         used_ids = frozenset(runtime_id for job_uid, runtime_id in runtime_ids.items() if runtime_id and job_uid != uid)
@@ -241,10 +241,10 @@ def _job_index(namespace: str, uid: str) -> str:
 
 def _child_adapter(kind: str) -> ObjectAdapter[Child]:
     return ObjectAdapter(
-        decode=lambda raw: core.child_of(raw, kind),
-        key=lambda child: Key(child.namespace, child.name),
+        decode=lambda raw: core.decode_child(raw, kind),
+        key=lambda child: NamespacedName(child.namespace, child.name),
         uid=lambda child: child.uid,
-        revision=lambda child: child.revision,
-        index=lambda child: _job_index(child.namespace, child.job),
+        revision=lambda child: child.resource_version,
+        index=lambda child: _job_index(child.namespace, child.job_uid),
         is_deleting=lambda child: child.deleting,
     )

@@ -37,8 +37,8 @@ from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.in_flight_writes import AcknowledgedWrite, InFlightWrites
 from trainyard.controller_runtime.merge_patch import merge_patch
 from trainyard.core import Config, Create, Delete, Job, Kind, Patch, Plan, Ref, Refusal
-from trainyard.core.refusals import policy_of
-from trainyard.objects import GVK, Json, controller_of, key_of, revision_of, uid_of
+from trainyard.core.refusals import refusing_policy
+from trainyard.objects import GVK, Json, controller_of, key_of, resource_version_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.values import replace
 
@@ -64,7 +64,7 @@ class JobState:
         rendered from the old spec, and make the other refused writes due for a retry now."""
         if generation != self.generation:
             kept = {ref: refusal for ref, refusal in self.refusals.items() if not refusal.invalid}
-            self.refusals = {ref: replace(refusal, at=0.0, tries=0) for ref, refusal in kept.items()}
+            self.refusals = {ref: replace(refusal, at=0.0, attempts=0) for ref, refusal in kept.items()}
         self.generation = generation
 
     def clear_refusal(self, ref: Ref) -> None:
@@ -144,7 +144,7 @@ class PlanExecutor:
         for patch in plan.patches:
             await self._patch(reconcile, patch)
         await self._create_all(reconcile)
-        events = tuple(event for event in plan.events if event.about not in reconcile.state.refusals)
+        events = tuple(event for event in plan.events if event.regarding not in reconcile.state.refusals)
         self._recorder.record(reconcile.job, events, reconcile.kind.messages.source)
         log.info(
             "pass wrote kind=%s job=%s/%s deletes=%d patches=%d creates=%d",
@@ -161,13 +161,13 @@ class PlanExecutor:
         ]
         if not refusals:
             return None
-        return 0.0 if any(refusal.tries == 1 for refusal in refusals) else REFUSED_REQUEUE_SECONDS
+        return 0.0 if any(refusal.attempts == 1 for refusal in refusals) else REFUSED_REQUEUE_SECONDS
 
     async def _patch_spec(self, reconcile: Reconcile, spec: Json) -> bool:
         """Store defaults in the spec. True when the reconcile ends here: a watch event will follow, or the job is gone.
         False when the patch changed nothing (no watch event will follow) or was rejected: the reconcile goes on without
         stored defaults, which each reconcile computes again."""
-        body = {"metadata": {"resourceVersion": revision_of(reconcile.job)}, "spec": spec}
+        body = {"metadata": {"resourceVersion": resource_version_of(reconcile.job)}, "spec": spec}
         try:
             answer = await self._api.patch(reconcile.gvk, reconcile.namespace, reconcile.name, body)
         except NotFound:
@@ -180,12 +180,12 @@ class PlanExecutor:
             log.warning(log_format, reconcile.gvk.kind, reconcile.namespace, reconcile.name, error)
             return False
         self._record_write(reconcile, reconcile.gvk, answer)
-        return revision_of(answer) != revision_of(reconcile.job)
+        return resource_version_of(answer) != resource_version_of(reconcile.job)
 
     async def _patch_status(self, reconcile: Reconcile) -> bool:
         """Patch the status at the plan's resourceVersion. False when the job is gone. Raises Conflict when it has
         changed."""
-        body: Json = {"metadata": {"resourceVersion": revision_of(reconcile.job)}}
+        body: Json = {"metadata": {"resourceVersion": resource_version_of(reconcile.job)}}
         old_status = reconcile.job.get("status")
         if not isinstance(old_status, dict):
             body["status"] = reconcile.plan.status
@@ -205,7 +205,9 @@ class PlanExecutor:
         try:
             with suppress(NotFound, Conflict):  # already gone, or re-created with another uid
                 propagation = "Foreground" if delete.foreground else "Background"
-                await self._api.delete(gvk, reconcile.namespace, delete.name, delete.uid, propagation, delete.grace)
+                await self._api.delete(
+                    gvk, reconcile.namespace, delete.name, delete.uid, propagation, delete.grace_period_seconds
+                )
         except ApiError as error:
             self._record_refusal(reconcile, delete, error)
             return
@@ -280,8 +282,8 @@ class PlanExecutor:
             raise error
         verb, message = type(write).__name__.lower(), message or error.message
         previous = reconcile.state.refusals.get(write.ref)
-        tries = previous.tries + 1 if previous and previous.verb == verb else 1
-        policy = policy_of(error.code, error.message, error.details.get("causes"), sent)
+        tries = previous.attempts + 1 if previous and previous.verb == verb else 1
+        policy = refusing_policy(error.code, error.message, error.details.get("causes"), sent)
         reconcile.state.refusals[write.ref] = Refusal(
             error.code, error.reason, message, self._now(), tries, verb, policy
         )
@@ -291,7 +293,7 @@ class PlanExecutor:
 
     def _record_write(self, reconcile: Reconcile, gvk: GVK, answer: Json) -> None:
         self._writes.record(
-            reconcile.uid, AcknowledgedWrite(gvk, uid_of(answer), revision_of(answer)), time.monotonic()
+            reconcile.uid, AcknowledgedWrite(gvk, uid_of(answer), resource_version_of(answer)), time.monotonic()
         )
 
     async def _run_concurrently(self, reconcile: Reconcile, calls: Iterable[Callable[[], Awaitable[None]]]) -> None:

@@ -11,8 +11,8 @@ Rules for this package:
 - A schema must be finite, but may be invalid: compiling an invalid one raises ValueError that names the field.
 """
 
-from trainyard.schema.checks import DEPTH
+from trainyard.schema.checks import MAX_DEPTH
 from trainyard.schema.compiled import Schema
 from trainyard.schema.structs import from_struct
 
-__all__ = ["DEPTH", "Schema", "from_struct"]
+__all__ = ["MAX_DEPTH", "Schema", "from_struct"]

@@ -21,12 +21,12 @@ from trainyard.schema.shaping import EMBEDDED, PRESERVE
 
 Check = Callable[[Any, str, list[Problem]], None]
 
-DEPTH = 100  # nesting levels of an object that are validated; a pod template has about 15
-MOST = 200  # problems reported for one object at most
+MAX_DEPTH = 100  # nesting levels of an object that are validated; a pod template has about 15
+MAX_PROBLEMS = 200  # problems reported for one object at most
 
 INT_OR_STRING = "x-kubernetes-int-or-string"
 
-WORDS = {
+TYPE_TEXTS = {
     "integer": "an integer, such as 1",
     "number": "a number, such as 0.5",
     "string": "a string; put it in quotes",
@@ -34,11 +34,11 @@ WORDS = {
     "object": "an object (lines of `name: value`)",
     "array": "a list (lines that start with `-`)",
 }
-TYPE_TEXT = re.compile(r".*: must be (an? (integer|number|string|object|list)\b|true or false, )")
+WRONG_TYPE_PATTERN = re.compile(r".*: must be (an? (integer|number|string|object|list)\b|true or false, )")
 """Matches the text of a problem that is about a value of the wrong type."""
 
 
-def shown(value: Any) -> str:
+def json_text(value: Any) -> str:
     """The value as JSON for a message, at most 100 characters."""
     if isinstance(value, str) and len(value) > 200:
         value = value[:200]
@@ -51,7 +51,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= 100 else text[:97] + "..."
 
 
-def below(path: str, name: object) -> str:
+def field_path(path: str, name: object) -> str:
     """The path of the field `name` below `path`: joined with a dot even if the name has dots, as an API server does."""
     text = str(name)[:80]
     return f"{path}.{text}" if path else text
@@ -88,7 +88,7 @@ def compile_check(schema: Json) -> Check:
         *_enum_checks(schema),
         *_logic_checks(schema),
     ]
-    nullable = takes_null(schema)
+    nullable = allows_null(schema)
     # As in Kubernetes, a list is accepted where the schema has a string with one of these formats.
     accepts_list = kind == "string" and schema.get("format") in FORMATS
     int_or_string = schema.get(INT_OR_STRING) is True
@@ -101,28 +101,28 @@ def compile_check(schema: Json) -> Check:
                 problems.append(_wrong_type(path, value, "an integer or a string"))
                 return
         elif kind is not None and not is_type(value, kind) and not (accepts_list and isinstance(value, list)):
-            problems.append(_wrong_type(path, value, WORDS[kind]))
+            problems.append(_wrong_type(path, value, TYPE_TEXTS[kind]))
             return
         for check_keyword in checks:
-            if len(problems) >= MOST:
+            if len(problems) >= MAX_PROBLEMS:
                 return
             check_keyword(value, path, problems)
 
     return check
 
 
-def takes_null(schema: Json) -> bool:
+def allows_null(schema: Json) -> bool:
     """Whether null is valid: with nullable, and where unknown fields are preserved without a type."""
     return schema.get("nullable") is True or ("type" not in schema and schema.get(PRESERVE) is True)
 
 
 def _wrong_type(path: str, value: Any, type_text: str) -> Problem:
     end = "; leave the field out for the default" if value is None else ""
-    return Problem(path, f"Invalid value: {shown(value)}: must be {type_text}{end}")
+    return Problem(path, f"Invalid value: {json_text(value)}: must be {type_text}{end}")
 
 
 def _invalid_value(path: str, value: Any, text: str) -> Problem:
-    return Problem(path, f"Invalid value: {shown(value)}: {text}")
+    return Problem(path, f"Invalid value: {json_text(value)}: {text}")
 
 
 def _number_checks(schema: Json) -> Iterable[Check]:
@@ -183,7 +183,7 @@ def _list_checks(schema: Json) -> Iterable[Check]:
         def check_items(value: Any, path: str, problems: list[Problem]) -> None:
             if isinstance(value, list):
                 for index, item in enumerate(value):
-                    if len(problems) >= MOST:
+                    if len(problems) >= MAX_PROBLEMS:
                         return
                     check_item(item, f"{path}[{index}]", problems)
 
@@ -221,7 +221,7 @@ def _unique_items(keys: list[tuple[str, Any]] | None) -> Check:
             return
         first_index: dict[str, int] = {}
         for index, item in enumerate(value):
-            if len(problems) >= MOST:
+            if len(problems) >= MAX_PROBLEMS:
                 return
             identity: Any = item
             if keys is not None:
@@ -231,7 +231,7 @@ def _unique_items(keys: list[tuple[str, Any]] | None) -> Check:
             text_key = _hashable(identity)
             if text_key in first_index:
                 first = first_index[text_key]
-                text = f"Duplicate value: {shown(identity)}: the same as item {first}; each must be different"
+                text = f"Duplicate value: {json_text(identity)}: the same as item {first}; each must be different"
                 problems.append(Problem(f"{path}[{index}]", text))
             else:
                 first_index[text_key] = index
@@ -253,13 +253,15 @@ def _object_checks(schema: Json) -> Iterable[Check]:
     if schema.get(EMBEDDED) is True:
         required = list(dict.fromkeys([*required, "apiVersion", "kind"]))
     if required:
-        type_texts = [(name, WORDS.get((properties.get(name) or {}).get("type", ""), "a value")) for name in required]
+        type_texts = [
+            (name, TYPE_TEXTS.get((properties.get(name) or {}).get("type", ""), "a value")) for name in required
+        ]
 
         def check_required(value: Any, path: str, problems: list[Problem]) -> None:
             if isinstance(value, dict):
                 for name, type_text in type_texts:
                     if name not in value:
-                        problems.append(Problem(below(path, name), f"Required value: write {type_text}"))
+                        problems.append(Problem(field_path(path, name), f"Required value: write {type_text}"))
 
         yield check_required
     if schema.get(EMBEDDED) is True:
@@ -279,19 +281,19 @@ def _check_embedded_object(value: Any, path: str, problems: list[Problem]) -> No
     if not isinstance(value, dict):
         return
     if not isinstance(meta := value.get("metadata") or {}, dict):
-        problems.append(_wrong_type(below(path, "metadata"), meta, WORDS["object"]))
+        problems.append(_wrong_type(field_path(path, "metadata"), meta, TYPE_TEXTS["object"]))
     version, kind = value.get("apiVersion"), value.get("kind")
     problems += [
-        Problem(below(path, name), 'Invalid value: "": must not be empty')
+        Problem(field_path(path, name), 'Invalid value: "": must not be empty')
         for name in ("apiVersion", "kind")
         if value.get(name) == ""
     ]
     if isinstance(version, str) and version.count("/") > 1:
-        text = f"Invalid value: {shown(version)}: unexpected GroupVersion string: {version[:200]}"
-        problems.append(Problem(below(path, "apiVersion"), text))
+        text = f"Invalid value: {json_text(version)}: unexpected GroupVersion string: {version[:200]}"
+        problems.append(Problem(field_path(path, "apiVersion"), text))
     if isinstance(kind, str) and kind and not _KIND.fullmatch(kind):
         text = "must be letters, digits and '-', beginning with a letter, ending with no '-', 63 at most"
-        problems.append(Problem(below(path, "kind"), f"Invalid value: {shown(kind)}: {text}"))
+        problems.append(Problem(field_path(path, "kind"), f"Invalid value: {json_text(kind)}: {text}"))
 
 
 _KIND = re.compile(r"(?=.{1,63}\Z)[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?")
@@ -311,10 +313,10 @@ def _additional_properties_check(check: Check, properties: frozenset[str]) -> Ch
     def check_additional_properties(value: Any, path: str, problems: list[Problem]) -> None:
         if isinstance(value, dict):
             for name, field_value in value.items():
-                if len(problems) >= MOST:
+                if len(problems) >= MAX_PROBLEMS:
                     return
                 if name not in properties:
-                    check(field_value, below(path, name), problems)
+                    check(field_value, field_path(path, name), problems)
 
     return check_additional_properties
 
@@ -333,12 +335,12 @@ def _enum_checks(schema: Json) -> Iterable[Check]:
     allowed = schema.get("enum")
     if not isinstance(allowed, list):
         return
-    supported = ", ".join(shown(value) for value in allowed)
+    supported = ", ".join(json_text(value) for value in allowed)
 
     def check_enum(value: Any, path: str, problems: list[Problem]) -> None:
         # In Python True == 1; in JSON they differ.
         if not any(value == member and isinstance(value, bool) == isinstance(member, bool) for member in allowed):
-            problems.append(Problem(path, f"Unsupported value: {shown(value)}: supported values: {supported}"))
+            problems.append(Problem(path, f"Unsupported value: {json_text(value)}: supported values: {supported}"))
 
     yield check_enum
 

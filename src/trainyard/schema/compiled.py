@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import Any
 
 from trainyard.objects import Json, Problem
-from trainyard.schema.checks import DEPTH, MOST, Check, below, compile_check
-from trainyard.schema.embedding import Found, Look, compile_embedded
-from trainyard.schema.examining import examine
-from trainyard.schema.fitting import Fit, compile_fit
-from trainyard.schema.shaping import EMBEDDED, PRESERVE, RESOURCE_FIELDS, Shape, compile_default, compile_prune
+from trainyard.schema.checks import MAX_DEPTH, MAX_PROBLEMS, Check, compile_check, field_path
+from trainyard.schema.embedding import EmbeddedObjects, FindEmbedded, compile_embedded
+from trainyard.schema.examining import check_schema
+from trainyard.schema.fitting import IsValid, compile_is_valid
+from trainyard.schema.shaping import EMBEDDED, PRESERVE, RESOURCE_FIELDS, Transform, compile_default, compile_prune
 
 
 class Schema:
@@ -24,40 +24,40 @@ class Schema:
     invalid; with `examined` the schema is not checked.
     """
 
-    def __init__(self, schema: Json, empties: bool = False, examined: bool = False) -> None:
-        self.document, self._empties = schema, empties
+    def __init__(self, schema: Json, drop_nulls: bool = False, is_valid: bool = False) -> None:
+        self.document, self._empties = schema, drop_nulls
         try:
-            if not examined:
-                examine(schema)
+            if not is_valid:
+                check_schema(schema)
         except (AttributeError, TypeError) as error:  # such as `properties: 5`, in a schema from a client
             raise ValueError(f"the schema is malformed: {error}") from None
 
     @classmethod
-    def ours(cls, schema: Json) -> Schema:
+    def trusted(cls, schema: Json) -> Schema:
         """A schema that is part of Trainyard: not checked at run time, because a test checks all of them."""
-        return cls(schema, examined=True)
+        return cls(schema, is_valid=True)
 
     @cached_property
     def _check(self) -> Check:
         return compile_check(self.document)
 
     @cached_property
-    def _fit(self) -> Fit:
-        return compile_fit(self.document)
+    def _fit(self) -> IsValid:
+        return compile_is_valid(self.document)
 
     @cached_property
-    def _prune(self) -> Shape | None:
+    def _prune(self) -> Transform | None:
         return compile_prune(self.document, resource=True)
 
     @cached_property
-    def _default(self) -> Shape | None:
+    def _default(self) -> Transform | None:
         return compile_default(self.document, self._empties)
 
     @cached_property
-    def _embedded(self) -> Look | None:
+    def _embedded(self) -> FindEmbedded | None:
         return compile_embedded(self.document)
 
-    def embedded(self, obj: Json) -> Found:
+    def embedded(self, obj: Json) -> EmbeddedObjects:
         """The embedded objects (x-kubernetes-embedded-resource) of this object, with their paths."""
         return self._embedded(obj, "") if self._embedded else iter(())
 
@@ -71,36 +71,39 @@ class Schema:
         defaulted: Json = self._default(obj) if self._default else obj
         return defaulted
 
-    def validate(self, obj: Any, path: str = "", *, measured: bool = False) -> list[Problem]:
+    def validate(self, obj: Any, path: str = "", *, depth_checked: bool = False) -> list[Problem]:
         """Every problem once. CEL rules are not evaluated here: the server gets them as functions.
 
         `measured`: the caller has checked with `too_deep` that the object is not too deep.
         """
-        if not measured and too_deep(obj):
-            text = f"Invalid value: nested deeper than {DEPTH} levels; flatten it"
+        if not depth_checked and is_too_deep(obj):
+            text = f"Invalid value: nested deeper than {MAX_DEPTH} levels; flatten it"
             return [Problem(path or "(the whole object)", text)]
         if self._fit(obj):
             return []
         problems: list[Problem] = []
         self._check(obj, path, problems)
         problems = list(dict.fromkeys(problems))
-        if len(problems) >= MOST:
-            problems = [*problems[:MOST], Problem(path, f"Too many: {MOST} problems and more; the rest is not shown")]
+        if len(problems) >= MAX_PROBLEMS:
+            problems = [
+                *problems[:MAX_PROBLEMS],
+                Problem(path, f"Too many: {MAX_PROBLEMS} problems and more; the rest is not shown"),
+            ]
         return problems
 
-    def unknown(self, obj: Any, but: str = "") -> list[str]:
+    def unknown_fields(self, obj: Any, except_below: str = "") -> list[str]:
         """The paths of fields that the schema does not specify, even where they are preserved.
 
         No field is unknown below an object that preserves unknown fields and specifies none, below a specified field
         with the name `but`, or below the metadata of a resource.
         """
-        return [] if too_deep(obj) else list(_unknown_fields(self.document, obj, "", but, True))
+        return [] if is_too_deep(obj) else list(_unknown_fields(self.document, obj, "", except_below, True))
 
 
 _NESTED_TYPES = frozenset({dict, list})
 
 
-def too_deep(value: Any, limit: int = DEPTH) -> bool:
+def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
     """Whether lists and objects are nested deeper than `limit` levels. Not recursive: the value is untrusted."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(limit):
@@ -132,8 +135,8 @@ def _unknown_fields(schema: Json, value: Any, path: str, but: str, resource: boo
         if name in known or (name == but and name in properties):
             continue
         if name in properties:
-            yield from _unknown_fields(properties[name], field_value, below(path, name), but)
+            yield from _unknown_fields(properties[name], field_value, field_path(path, name), but)
         elif isinstance(additional, dict):
-            yield from _unknown_fields(additional, field_value, below(path, name), but)
+            yield from _unknown_fields(additional, field_value, field_path(path, name), but)
         elif not allows_any_field:
-            yield below(path, name)
+            yield field_path(path, name)

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from trainyard.objects import Json
-from trainyard.schema.checks import below
+from trainyard.schema.checks import field_path
 from trainyard.schema.shaping import EMBEDDED
 
-Found = Iterator[tuple[str, Json]]
-Look = Callable[[Any, str], Found]
+EmbeddedObjects = Iterator[tuple[str, Json]]
+FindEmbedded = Callable[[Any, str], EmbeddedObjects]
 
 
-def compile_embedded(schema: Json) -> Look | None:
+def compile_embedded(schema: Json) -> FindEmbedded | None:
     """A function (value, path) that yields each embedded object of the value with its path."""
     is_embedded = schema.get(EMBEDDED) is True
     find_in_item, find_in_additional = (
@@ -28,7 +28,7 @@ def compile_embedded(schema: Json) -> Look | None:
     if not (is_embedded or find_in_item or find_in_additional or find_in_field):
         return None
 
-    def find_embedded(value: Any, path: str) -> Found:
+    def find_embedded(value: Any, path: str) -> EmbeddedObjects:
         if isinstance(value, list) and find_in_item:
             for index, item in enumerate(value):
                 yield from find_in_item(item, f"{path}[{index}]")
@@ -38,6 +38,6 @@ def compile_embedded(schema: Json) -> Look | None:
             yield path, value
         for name, field_value in value.items():
             if find := find_in_field.get(name, find_in_additional):
-                yield from find(field_value, below(path, name))
+                yield from find(field_value, field_path(path, name))
 
     return find_embedded

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 from trainyard.objects import Json, Problem
-from trainyard.schema.checks import INT_OR_STRING, compile_check, takes_null
+from trainyard.schema.checks import INT_OR_STRING, allows_null, compile_check
 from trainyard.schema.shaping import PRESERVE
 
-Fit = Callable[[Any], bool]
+IsValid = Callable[[Any], bool]
 
 _TYPE_KEYWORDS = {"type", "nullable", "description", "default", PRESERVE, "x-kubernetes-validations"}
 _KEYWORDS = {
@@ -27,10 +27,10 @@ _KEYWORDS = {
 _PYTHON_TYPES = {"string": str, "boolean": bool}
 
 
-def compile_fit(schema: Json) -> Fit:
+def compile_is_valid(schema: Json) -> IsValid:
     """The fast path of a schema that `examine` has accepted."""
     kind, keywords = schema.get("type", ""), schema.keys()
-    nullable = takes_null(schema)
+    nullable = allows_null(schema)
     if keywords <= _TYPE_KEYWORDS and kind in _PYTHON_TYPES:
         python_type = _PYTHON_TYPES[kind]
         return lambda value: value.__class__ is python_type or (nullable and value is None)
@@ -49,7 +49,7 @@ def _always_valid(value: Any) -> bool:
     return True
 
 
-def _full_check(schema: Json) -> Fit:
+def _full_check(schema: Json) -> IsValid:
     check = compile_check(schema)
 
     def fits(value: Any) -> bool:
@@ -60,23 +60,23 @@ def _full_check(schema: Json) -> Fit:
     return fits
 
 
-class _FieldFits(dict[str, Fit]):
+class _FieldFits(dict[str, IsValid]):
     """Field name -> fast path, compiled at the first lookup. Fields without a schema are valid."""
 
     def __init__(self, properties: Json, additional: Any) -> None:
         super().__init__()
         self._properties = properties
-        self._additional = compile_fit(additional) if isinstance(additional, dict) else _always_valid
+        self._additional = compile_is_valid(additional) if isinstance(additional, dict) else _always_valid
 
-    def __missing__(self, name: str) -> Fit:
+    def __missing__(self, name: str) -> IsValid:
         schema = self._properties.get(name)
         if schema is None:  # not stored under this name: the number of names is unbounded
             return self._additional
-        fit = self[name] = compile_fit(schema)
+        fit = self[name] = compile_is_valid(schema)
         return fit
 
 
-def _compile_object(schema: Json, nullable: bool) -> Fit:
+def _compile_object(schema: Json, nullable: bool) -> IsValid:
     properties: Json = schema.get("properties") or {}
     required = tuple(schema.get("required") or ())
     max_properties = schema.get("maxProperties")
@@ -104,8 +104,8 @@ def _compile_object(schema: Json, nullable: bool) -> Fit:
     return fits
 
 
-def _compile_list(schema: Json, nullable: bool) -> Fit:
-    item_fits = compile_fit(schema["items"]) if "items" in schema else _always_valid
+def _compile_list(schema: Json, nullable: bool) -> IsValid:
+    item_fits = compile_is_valid(schema["items"]) if "items" in schema else _always_valid
     max_items = schema.get("maxItems")
     keys = list(schema.get("x-kubernetes-list-map-keys") or ())
     list_type = schema.get("x-kubernetes-list-type", "atomic")

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainyard.objects import Json
 
-Shape = Callable[[Any], Any]
+Transform = Callable[[Any], Any]
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 EMBEDDED = "x-kubernetes-embedded-resource"
@@ -25,7 +25,7 @@ METADATA_FIELDS = frozenset((
 ))  # fmt: skip
 
 
-def compile_prune(schema: Json, resource: bool = False) -> Shape | None:
+def compile_prune(schema: Json, resource: bool = False) -> Transform | None:
     """A function that removes unknown fields. `resource`: apiVersion, kind and metadata are known fields."""
     if "items" in schema:
         return _each_item(compile_prune(schema["items"]))
@@ -37,7 +37,7 @@ def compile_prune(schema: Json, resource: bool = False) -> Shape | None:
     if resource:
         prune_field.update(dict.fromkeys(RESOURCE_FIELDS))
     if schema.get(EMBEDDED) is True:
-        prune_field["metadata"] = _own_metadata
+        prune_field["metadata"] = _prune_embedded_metadata
     preserves_unknown = schema.get(PRESERVE) is True or schema.get("additionalProperties") is True
     if schema.get("type") != "object" and not properties:
         return None
@@ -64,7 +64,7 @@ def compile_prune(schema: Json, resource: bool = False) -> Shape | None:
     return prune
 
 
-def _own_metadata(meta: Any) -> Any:
+def _prune_embedded_metadata(meta: Any) -> Any:
     """Removes unknown and empty fields from the metadata of an embedded object."""
     if meta is None:
         return {}
@@ -82,7 +82,7 @@ def _is_empty(name: str, value: Any) -> bool:
     return value in (None, "", {}, []) or (name == "generation" and value == 0)
 
 
-def compile_default(schema: Json, empties: bool = False) -> Shape | None:
+def compile_default(schema: Json, empties: bool = False) -> Transform | None:
     """A function that sets defaults below this schema. The parent sets the default of the schema itself.
 
     `empties`: also drops map entries whose value is null but may not be, as a real API server does before it stores the
@@ -115,7 +115,7 @@ def compile_default(schema: Json, empties: bool = False) -> Shape | None:
         for name, default_value in defaults.items():
             if name not in (value if defaulted is None else defaulted):
                 defaulted = dict(value) if defaulted is None else defaulted
-                defaulted[name] = copied(default_value)
+                defaulted[name] = copy_default(default_value)
         fields = value if defaulted is None else defaulted
         for name, field_value in fields.items():
             shape = shapes.get(name)
@@ -135,16 +135,16 @@ def _as_integer(value: Any) -> Any:
     return value
 
 
-def copied(value: Any) -> Any:
+def copy_default(value: Any) -> Any:
     """A deep copy of a default, which is part of the schema. The recursion is at most as deep as the schema."""
     if isinstance(value, dict):
-        return {name: copied(field_value) for name, field_value in value.items()}
+        return {name: copy_default(field_value) for name, field_value in value.items()}
     if isinstance(value, list):
-        return [copied(item) for item in value]
+        return [copy_default(item) for item in value]
     return value
 
 
-def _each_item(shape: Shape | None) -> Shape | None:
+def _each_item(shape: Transform | None) -> Transform | None:
     if shape is None:
         return None
 
@@ -161,7 +161,7 @@ def _each_item(shape: Shape | None) -> Shape | None:
     return shape_items
 
 
-def _each_value(shape: Shape | None, keep_nulls: bool) -> Shape | None:
+def _each_value(shape: Transform | None, keep_nulls: bool) -> Transform | None:
     """Applies `shape` to each value of a map. Without `keep_nulls`, entries with a null value are removed."""
     if shape is None and keep_nulls:
         return None

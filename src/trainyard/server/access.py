@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainyard.objects import Json, Key, decode
+from trainyard.objects import Json, NamespacedName, decode
 from trainyard.server import errors, rbac
 from trainyard.server.log import Log
 from trainyard.server.paths import Target
@@ -59,9 +59,9 @@ def role_rules(log: Log, binding: Json) -> list[Json] | None:
     """The rules of the role in the binding's roleRef; None when the role does not exist."""
     role = binding.get("roleRef") or {}
     if role.get("kind") == "ClusterRole":
-        record = log.get(CLUSTER_ROLES, Key("", str(role.get("name"))))
+        record = log.get(CLUSTER_ROLES, NamespacedName("", str(role.get("name"))))
     else:
-        record = log.get(ROLES, Key(binding["metadata"].get("namespace", ""), str(role.get("name"))))
+        record = log.get(ROLES, NamespacedName(binding["metadata"].get("namespace", ""), str(role.get("name"))))
     return None if record is None else list(decode(record.body).get("rules") or ())
 
 

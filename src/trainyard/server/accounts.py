@@ -14,7 +14,7 @@ import random
 from typing import Any
 
 from trainyard.objects import Json, Problem, format_time
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server import errors
 from trainyard.server.metadata import SUFFIX, asked_name
 from trainyard.server.site import Site
@@ -86,11 +86,11 @@ def token_for(tokens: Tokens, account: Json, asked: Any, site: Site) -> Json:
     """The response to a TokenRequest: the request with a status. Raises Refused 400, 404, 409 or 422."""
     spec = asked.get("spec") if isinstance(asked, dict) else None
     if not isinstance(spec, dict | None):
-        raise errors.bad_request(f"spec: must be an object, got {shown(spec)}")
+        raise errors.bad_request(f"spec: must be an object, got {json_text(spec)}")
     spec = dict(spec or {})
     seconds, audiences = _seconds(spec, account), spec.get("audiences") or []
     if not isinstance(audiences, list) or not all(isinstance(audience, str) for audience in audiences):
-        raise errors.bad_request(f"spec.audiences: must be a list of strings, got {shown(audiences)}")
+        raise errors.bad_request(f"spec.audiences: must be a list of strings, got {json_text(audiences)}")
     pod = _bound_pod(spec.get("boundObjectRef"), account, site)
     token = tokens.issue(account, pod, tuple(audiences), seconds)
     meta = {"name": account["metadata"]["name"], "namespace": account["metadata"]["namespace"]}
@@ -115,7 +115,7 @@ def _seconds(spec: Json, account: Json) -> int:
     elif seconds > MOST_SECONDS:
         text = "may not specify a duration larger than 2^32 seconds"
     if text:
-        problem = Problem("spec.expirationSeconds", f"Invalid value: {shown(seconds)}: {text}")
+        problem = Problem("spec.expirationSeconds", f"Invalid value: {json_text(seconds)}: {text}")
         raise errors.invalid("TokenRequest", "authentication.k8s.io", account["metadata"]["name"], [problem])
     return int(seconds)
 
@@ -125,7 +125,7 @@ def _bound_pod(reference: Any, account: Json, site: Site) -> Json | None:
     if reference is None:
         return None
     if not isinstance(reference, dict) or reference.get("kind") != "Pod" or not isinstance(reference.get("name"), str):
-        raise errors.bad_request(f"spec.boundObjectRef: a token can be bound to a Pod, got {shown(reference)}")
+        raise errors.bad_request(f"spec.boundObjectRef: a token can be bound to a Pod, got {json_text(reference)}")
     meta, name = account["metadata"], reference["name"]
     pod = site.get(PODS, meta["namespace"], name)
     if pod is None:
@@ -133,7 +133,7 @@ def _bound_pod(reference: Any, account: Json, site: Site) -> Json | None:
     uid = reference.get("uid")
     if uid and uid != pod["metadata"]["uid"]:
         reason = (
-            f"the UID in the bound object reference ({shown(uid)}) does not match the UID in record. "
+            f"the UID in the bound object reference ({json_text(uid)}) does not match the UID in record. "
             "The object might have been deleted and then recreated"
         )
         raise errors.conflict(PODS, "", name, reason)

@@ -15,8 +15,8 @@ from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
-from trainyard.schema.checks import DEPTH, TYPE_TEXT, WORDS, shown
-from trainyard.schema.compiled import too_deep
+from trainyard.schema.checks import MAX_DEPTH, TYPE_TEXTS, WRONG_TYPE_PATTERN, json_text
+from trainyard.schema.compiled import is_too_deep
 from trainyard.server import decoding, errors, metadata, scale, types
 from trainyard.server.resources import Check, Resource
 from trainyard.server.rules import NOT_CHECKED
@@ -67,17 +67,17 @@ def must_be_readable(resource: Resource, obj: Any, shallow: bool = False) -> boo
     Returns True when the object is of a built-in type, every field is known and none is null, so that pruning and the
     checks for unknown fields can be skipped.
     """
-    if not shallow and too_deep(obj):
-        raise errors.Unreadable(f"the object is nested deeper than {DEPTH} levels; flatten it")
+    if not shallow and is_too_deep(obj):
+        raise errors.Unreadable(f"the object is nested deeper than {MAX_DEPTH} levels; flatten it")
     if not isinstance(obj, dict):
-        raise errors.Unreadable(f"the object provided is unrecognized: it must be a JSON object, got {shown(obj)}")
+        raise errors.Unreadable(f"the object provided is unrecognized: it must be a JSON object, got {json_text(obj)}")
     for field, expected in _type_meta(resource).items():
         if not resource.custom and obj.get(field) in (None, ""):
             continue
         if not isinstance(obj.get(field), str) or not obj[field]:
             raise errors.Unreadable(f'Object "{field}" is missing in the body; write "{expected}"')
         if obj[field] != expected and not (resource.custom and field == "kind"):
-            text = f"the {field} in the body ({shown(obj[field])}) does not match the expected one ({expected})"
+            text = f"the {field} in the body ({json_text(obj[field])}) does not match the expected one ({expected})"
             raise errors.Unreadable(text)
     shape = ANY if resource.custom else types.shape_of(resource)
     plain = not resource.custom and decoding.plain(obj, shape)
@@ -102,10 +102,10 @@ def _unreadable_embedded(schema: Schema, obj: Json) -> str:
     for path, embedded in schema.embedded(obj):
         for field in ("apiVersion", "kind"):
             if not isinstance(embedded.get(field, ""), str):
-                return f"{path}.{field}: Invalid value: {shown(embedded[field])}: must be a string"
+                return f"{path}.{field}: Invalid value: {json_text(embedded[field])}: must be a string"
         meta = embedded.get("metadata")
         if meta is not None and (reason := metadata.malformed(meta) or decoding.metadata_unreadable(meta)):
-            return f"{path}.metadata: Invalid value: {shown(meta)}: {reason}"
+            return f"{path}.metadata: Invalid value: {json_text(meta)}: {reason}"
     return ""
 
 
@@ -176,7 +176,9 @@ def update_status(resource: Resource, obj: Json, old: Json, checks: Checks) -> J
         new = _stored_shape(resource, new)
         # A spec that was valid under an older CRD must not block updates of the status.
         status_problems = [
-            problem for problem in resource.schema.validate(new, measured=True) if problem.path.startswith("status")
+            problem
+            for problem in resource.schema.validate(new, depth_checked=True)
+            if problem.path.startswith("status")
         ]
         if resource.scale is not None:
             status_problems += scale.problems(resource.scale, new, status_only=True)
@@ -184,7 +186,7 @@ def update_status(resource: Resource, obj: Json, old: Json, checks: Checks) -> J
         rules = resource.rules if (resource.group, resource.kind) not in checks else None
         _raise_if_invalid(resource, new, status_problems + (rules(new, old) if rules and not status_problems else []))
     elif not isinstance(status, dict | None):
-        text = f"Invalid value: {shown(status)}: must be {WORDS['object']}"
+        text = f"Invalid value: {json_text(status)}: must be {TYPE_TEXTS['object']}"
         _raise_if_invalid(resource, new, [Problem("status", text)])
     if not resource.custom:
         if resource.prepare_status is not None:
@@ -217,7 +219,7 @@ def _decode_and_validate(
     new = _stored_shape(resource, new)
     if problems := _kind_problems(resource, new):
         return new, problems
-    if resource.schema is not None and (problems := resource.schema.validate(new, measured=True)):
+    if resource.schema is not None and (problems := resource.schema.validate(new, depth_checked=True)):
         problems = _made_worse(resource.schema, problems, new, old) + _scale_problems(resource, new)
         if problems or resource.rules is None:
             has_check = (resource.group, resource.kind) in checks
@@ -239,7 +241,7 @@ def _scale_problems(resource: Resource, obj: Json) -> list[Problem]:
 def _kind_problems(resource: Resource, obj: Json) -> list[Problem]:
     if obj["kind"] == resource.kind:
         return []
-    return [Problem("kind", f"Invalid value: {shown(obj['kind'])}: must be {resource.kind}")]
+    return [Problem("kind", f"Invalid value: {json_text(obj['kind'])}: must be {resource.kind}")]
 
 
 def _ruled(resource: Resource, new: Json, old: Json | None, problems: list[Problem]) -> list[Problem]:
@@ -247,7 +249,7 @@ def _ruled(resource: Resource, new: Json, old: Json | None, problems: list[Probl
     evaluation."""
     if resource.rules is None:
         return []
-    if any(problem.text.startswith(BLOCKING) or TYPE_TEXT.match(problem.text) for problem in problems):
+    if any(problem.text.startswith(BLOCKING) or WRONG_TYPE_PATTERN.match(problem.text) for problem in problems):
         return [Problem("", f"Invalid value: null: {NOT_CHECKED}")]
     return resource.rules(new, old)
 
@@ -299,14 +301,14 @@ def _changed_finalizers(new: Json, old: Json) -> list[Problem]:
     if not added:
         return []
     text = "no new finalizers can be added if the object is being deleted, found new finalizers"
-    return [Problem("metadata.finalizers", f"Forbidden: {text} {shown(sorted(added))}")]
+    return [Problem("metadata.finalizers", f"Forbidden: {text} {json_text(sorted(added))}")]
 
 
 def _changed(new: Json, old: Json, path: str) -> list[Problem]:
     before, after = _value_at(old, path), _value_at(new, path)
     if same(before, after):
         return []
-    return [Problem(path, f"Invalid value: {shown(after)}: field is immutable")]
+    return [Problem(path, f"Invalid value: {json_text(after)}: field is immutable")]
 
 
 def _value_at(obj: Any, path: str) -> Any:

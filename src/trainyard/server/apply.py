@@ -20,8 +20,8 @@ import msgspec
 from trainyard.objects import Json, decode, parse_time
 from trainyard.objects.strict import ManifestError, load
 from trainyard.objects.values import replace
-from trainyard.schema.checks import shown
-from trainyard.schema.compiled import too_deep
+from trainyard.schema.checks import json_text
+from trainyard.schema.compiled import is_too_deep
 from trainyard.server import errors, types
 from trainyard.server.apply_sets import (
     Fields,
@@ -90,7 +90,7 @@ def read_config(body: bytes) -> Json:
         raise errors.bad_request(f"error decoding YAML: {errors.printable(str(error))}") from None
     except ValueError as error:
         raise errors.bad_request(f"error decoding patch: {errors.printable(str(error))}") from None
-    if too_deep(sent):
+    if is_too_deep(sent):
         raise errors.bad_request("error decoding patch: it is nested too deep; flatten it")
     if not isinstance(sent, dict):
         raise errors.bad_request("error decoding patch: it must be an object")
@@ -170,7 +170,9 @@ def _typed_fields(resource: Resource, config: Json, schema: types.Shape) -> Fiel
         raise errors.Refused(500, "", errors.printable(f"failed to create typed patch object {who}: {error}")) from None
     created = meta.get("creationTimestamp")
     if not resource.custom and created is not None and parse_time(created) is None:
-        text = f"failed to convert new object {who} to proper version: creationTimestamp {shown(created)} is no time"
+        text = (
+            f"failed to convert new object {who} to proper version: creationTimestamp {json_text(created)} is no time"
+        )
         raise errors.Refused(500, "", errors.printable(text))
     return fields
 

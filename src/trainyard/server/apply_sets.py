@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from trainyard.objects import Json
-from trainyard.schema import DEPTH
+from trainyard.schema import MAX_DEPTH
 from trainyard.server.same import same
 from trainyard.server.types import ANY, Shape
 
@@ -55,8 +55,8 @@ def fields_of(obj: Json, shape: Shape, strict: bool = False) -> Fields:
 
 
 def _walk(value: Any, shape: Shape, path: Path, strict: bool, free: bool = False) -> Iterator[tuple[Path, Any]]:
-    if len(path) > DEPTH:
-        raise NotTyped(f"{dotted(path)[:200]}: nested deeper than {DEPTH} levels")
+    if len(path) > MAX_DEPTH:
+        raise NotTyped(f"{dotted(path)[:200]}: nested deeper than {MAX_DEPTH} levels")
     if strict:
         _must_fit(value, shape, path)
     free = (free or shape.keeps) and not shape.of
@@ -94,8 +94,8 @@ def _walk(value: Any, shape: Shape, path: Path, strict: bool, free: bool = False
 
 def _must_be_declared(value: Any, shape: Shape, path: Path, free: bool) -> None:
     """Raises NotTyped for undeclared fields inside an atomic value, which has one owner as a whole."""
-    if len(path) > DEPTH:
-        raise NotTyped(f"{dotted(path)[:200]}: nested deeper than {DEPTH} levels")
+    if len(path) > MAX_DEPTH:
+        raise NotTyped(f"{dotted(path)[:200]}: nested deeper than {MAX_DEPTH} levels")
     free = (free or shape.keeps) and not shape.of
     for name, part in value.items() if isinstance(value, dict) else ():
         step, below = (*path, f"f:{name}"), shape.below(name)
@@ -261,7 +261,7 @@ def read(written: Any) -> set[Path]:
     pending: list[tuple[Path, Any]] = [((), written)]
     while pending:
         path, node = pending.pop()
-        if not isinstance(node, dict) or len(path) > DEPTH:
+        if not isinstance(node, dict) or len(path) > MAX_DEPTH:
             continue
         if path and not node:
             paths.add(path)

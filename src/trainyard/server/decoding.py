@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainyard.objects import encode, parse_time
-from trainyard.schema.checks import WORDS, shown
+from trainyard.schema.checks import TYPE_TEXTS, json_text
 from trainyard.server.quantities import canonical, is_quantity
 from trainyard.server.types import ANY, META, Shape, built_in
 
@@ -80,7 +80,7 @@ def unreadable(value: Any, shape: Shape, path: str = "") -> str:
         return ""
     if shape.kind in ("object", "map"):
         if not isinstance(value, dict):
-            return _type_error(path, value, WORDS["object"])
+            return _type_error(path, value, TYPE_TEXTS["object"])
         for name, part in value.items():
             if part is None or (field_shape := shape.below(name)) is None:
                 continue
@@ -89,7 +89,7 @@ def unreadable(value: Any, shape: Shape, path: str = "") -> str:
         return ""
     if shape.kind == "list":
         if not isinstance(value, list):
-            return _type_error(path, value, WORDS["array"])
+            return _type_error(path, value, TYPE_TEXTS["array"])
         for index, item in enumerate(value):
             if shape.item is not None and (error := unreadable(item, shape.item, f"{path}[{index}]")):
                 return error
@@ -102,7 +102,7 @@ def unreadable(value: Any, shape: Shape, path: str = "") -> str:
 
 def _type_error(path: str, value: Any, expected: str) -> str:
     """The message of a type error. `value` None: it may be a secret and is not shown."""
-    value_text = "" if value is None else f" {shown(value)}:"
+    value_text = "" if value is None else f" {json_text(value)}:"
     return f"{path or 'the object'}: Invalid value:{value_text} must be {expected}"
 
 
@@ -195,10 +195,13 @@ def _is_int_or_string(value: Any, shape: Shape) -> bool:
 
 
 _TYPE_CHECKS: Mapping[str, tuple[Callable[[Any, Shape], bool], str]] = {
-    "string": (lambda value, shape: isinstance(value, str), WORDS["string"]),
-    "boolean": (lambda value, shape: isinstance(value, bool), WORDS["boolean"]),
-    "integer": (_is_number, WORDS["integer"]),
-    "number": (lambda value, shape: isinstance(value, int | float) and not isinstance(value, bool), WORDS["number"]),
+    "string": (lambda value, shape: isinstance(value, str), TYPE_TEXTS["string"]),
+    "boolean": (lambda value, shape: isinstance(value, bool), TYPE_TEXTS["boolean"]),
+    "integer": (_is_number, TYPE_TEXTS["integer"]),
+    "number": (
+        lambda value, shape: isinstance(value, int | float) and not isinstance(value, bool),
+        TYPE_TEXTS["number"],
+    ),
     "date-time": (_is_time, "a time, such as 2026-01-02T03:04:05Z"),
     "micro-time": (_is_micro_time, "a time with six digits of a second, such as 2026-01-02T03:04:05.000000Z"),
     "byte": (_is_bytes, "a string in base64"),

@@ -113,7 +113,9 @@ def _path_steps(path: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _compiled(schema: bytes) -> Schema:
-    return Schema(decode(schema), empties=True, examined=True)  # examined: an invalid schema would not have been stored
+    return Schema(
+        decode(schema), drop_nulls=True, is_valid=True
+    )  # examined: an invalid schema would not have been stored
 
 
 def _rules_check(schema: bytes) -> Check | None:

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from trainyard.objects import Json, Key, Problem, decode, encode, format_time, parse_time
-from trainyard.schema.checks import shown
+from trainyard.objects import Json, NamespacedName, Problem, decode, encode, format_time, parse_time
+from trainyard.schema.checks import json_text
 from trainyard.server import decoding, errors, judged, lists
 from trainyard.server.paths import Target
 from trainyard.server.requests import Request, Response, body_of, dry_run, reply
@@ -48,7 +48,7 @@ class Options(msgspec.Struct, frozen=True):
 
 def delete(writes: Writes, resource: Resource, target: Target, request: Request, site: Site) -> Response:
     options = read_options(request)
-    key = Key(target.namespace, target.name)
+    key = NamespacedName(target.namespace, target.name)
     record = writes.log.get(resource.place, key)
     warnings = _orphan_warnings(resource, options)
     with judged.telling(warnings):
@@ -215,13 +215,13 @@ def read_options(request: Request) -> Options:
     """DeleteOptions from the body, or from the query when there is no body. Raises Refused 400 or 422."""
     sent: Any = body_of(request) if request.body else {}
     if not isinstance(sent, dict):
-        raise errors.bad_request(f"the body of a delete must be DeleteOptions, got {shown(sent)}")
+        raise errors.bad_request(f"the body of a delete must be DeleteOptions, got {json_text(sent)}")
     if error := decoding.unreadable(sent, _OPTIONS):
         raise errors.bad_request(f"DeleteOptions: {errors.printable(error)}")
     preconditions = sent.get("preconditions") or {}
     kind = sent.get("kind") or "DeleteOptions"
     if kind != "DeleteOptions":
-        raise errors.bad_request(f"the body of a delete must be DeleteOptions, got kind {shown(kind)}")
+        raise errors.bad_request(f"the body of a delete must be DeleteOptions, got kind {json_text(kind)}")
     query = {} if request.body else request.query  # a body replaces the query
     policy = sent.get("propagationPolicy", query.get("propagationPolicy"))
     orphan = sent.get("orphanDependents")
@@ -242,13 +242,13 @@ def read_options(request: Request) -> Options:
 def _option_problems(policy: Any, orphan: Any, dry: Any) -> list[Problem]:
     problems = []
     if policy is not None and isinstance(orphan, bool):
-        text = f"Invalid value: {shown(policy)}: orphanDependents and deletionPropagation cannot be both set"
+        text = f"Invalid value: {json_text(policy)}: orphanDependents and deletionPropagation cannot be both set"
         problems.append(Problem("propagationPolicy", text))
     if policy not in (None, "Background", *FINALIZERS):
-        text = f'Unsupported value: {shown(policy)}: supported values: "Foreground", "Background", "Orphan", "nil"'
+        text = f'Unsupported value: {json_text(policy)}: supported values: "Foreground", "Background", "Orphan", "nil"'
         problems.append(Problem("propagationPolicy", text))
     if dry and set(dry) != {"All"}:
-        problems.append(Problem("dryRun", f'Unsupported value: {shown(dry)}: supported values: "All"'))
+        problems.append(Problem("dryRun", f'Unsupported value: {json_text(dry)}: supported values: "All"'))
     return problems
 
 
@@ -259,5 +259,5 @@ def _seconds(value: Any) -> int | None:
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
         value = int(value)
     if not isinstance(value, int) or not -(2**63) <= value < 2**63:
-        raise errors.bad_request(f"gracePeriodSeconds: must be a number of seconds, got {shown(value)}")
+        raise errors.bad_request(f"gracePeriodSeconds: must be a number of seconds, got {json_text(value)}")
     return value if value >= 0 else 1

@@ -38,7 +38,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from trainyard.objects import Key, decode, encode
+from trainyard.objects import NamespacedName, decode, encode
 from trainyard.server.log import KEEP, KEEP_BYTES, Entry, Log, NotWritten
 from trainyard.server.store import Record
 
@@ -286,7 +286,7 @@ class DiskLog(Log):
         revision, store, namespace, name, body, labels, fields, last, checksum = row
         if _checksum(row[:-1]) != checksum:
             raise ValueError(f"entry {revision} is not what was written")
-        key = Key(namespace, name)
+        key = NamespacedName(namespace, name)
         before = self.get(store, key)
         record = None if body is None else Record(revision, body, decode(labels), decode(fields))
         self._put(store, key, record)

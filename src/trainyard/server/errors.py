@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainyard.objects import Json, Problem, decode, encode
-from trainyard.schema.checks import TYPE_TEXT
+from trainyard.schema.checks import WRONG_TYPE_PATTERN
 
 _CAUSES = (
     ("Required value", "FieldValueRequired"),
@@ -178,7 +178,7 @@ def invalid(kind: str, group: str, name: str, problems: Sequence[Problem]) -> Re
 
 
 def _invalid_reason(problem: Problem) -> str:
-    return "FieldValueTypeInvalid" if TYPE_TEXT.match(problem.text) else "FieldValueInvalid"
+    return "FieldValueTypeInvalid" if WRONG_TYPE_PATTERN.match(problem.text) else "FieldValueInvalid"
 
 
 def printable(text: str) -> str:

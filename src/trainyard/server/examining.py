@@ -13,7 +13,7 @@ from typing import Any
 
 from trainyard.objects import Json, Problem, decode, encode
 from trainyard.schema import Schema
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.schema.structural import structure_problems
 from trainyard.server import cel
 from trainyard.server.jsonpath import compile_path
@@ -36,7 +36,7 @@ def _name_problems(new: Json) -> Iterator[Problem]:
     spec, meta = new["spec"], new["metadata"]
     if meta.get("name") != (expected := f"{spec['names']['plural']}.{spec['group']}"):
         text = f'must be spec.names.plural+"."+spec.group, that is {expected}'
-        yield Problem("metadata.name", f"Invalid value: {shown(meta.get('name'))}: {text}")
+        yield Problem("metadata.name", f"Invalid value: {json_text(meta.get('name'))}: {text}")
     if spec["group"].endswith(PROTECTED) and not (meta.get("annotations") or {}).get(APPROVAL):
         text = f'Required value: protected groups must have approval annotation "{APPROVAL}"'
         yield Problem(f"metadata.annotations[{APPROVAL}]", text)
@@ -47,7 +47,7 @@ def _name_problems(new: Json) -> Iterator[Problem]:
         yield Problem("spec.scope", "Required value")
     if spec["names"].get("listKind") == spec["names"]["kind"]:
         text = "kind and listKind may not be the same"
-        yield Problem("spec.names.listKind", f"Invalid value: {shown(spec['names']['kind'])}: {text}")
+        yield Problem("spec.names.listKind", f"Invalid value: {json_text(spec['names']['kind'])}: {text}")
     conversion = spec["conversion"] if isinstance(spec["conversion"], dict) else {}
     if not (strategy := conversion.get("strategy")):
         yield Problem("spec.conversion.strategy", "Required value")
@@ -56,17 +56,17 @@ def _name_problems(new: Json) -> Iterator[Problem]:
         yield Problem("spec.conversion.conversionReviewVersions", text)
     elif strategy != "None":
         text = 'Unsupported value: {}: supported values: "None": webhooks are not called here'
-        yield Problem("spec.conversion.strategy", text.format(shown(strategy)))
+        yield Problem("spec.conversion.strategy", text.format(json_text(strategy)))
 
 
 def _versions(spec: Json) -> Iterator[Problem]:
     versions = spec["versions"]
     names = [version["name"] for version in versions]
     if len(set(names)) != len(names):
-        yield Problem("spec.versions", f"Invalid value: {shown(names)}: must contain unique version names")
+        yield Problem("spec.versions", f"Invalid value: {json_text(names)}: must contain unique version names")
     if sum(version["storage"] is True for version in versions) != 1:
         text = "must have exactly one version marked as storage version"
-        yield Problem("spec.versions", f"Invalid value: {shown(names)}: {text}")
+        yield Problem("spec.versions", f"Invalid value: {json_text(names)}: {text}")
         return
     for index, version in enumerate(versions):
         yield from _deprecation_problems(version, f"spec.versions[{index}].deprecationWarning")
@@ -88,12 +88,12 @@ def _deprecation_problems(version: Json, path: str) -> Iterator[Problem]:
     if (warning := version.get("deprecationWarning")) is None:
         return
     if not version.get("deprecated"):
-        yield Problem(path, f"Invalid value: {shown(warning)}: can only be set for deprecated versions")
+        yield Problem(path, f"Invalid value: {json_text(warning)}: can only be set for deprecated versions")
     if len(warning) > LONGEST_WARNING:
         text = f"must be <= {LONGEST_WARNING} characters long"
-        yield Problem(path, f"Invalid value: {shown(warning)}: {text}")
+        yield Problem(path, f"Invalid value: {json_text(warning)}: {text}")
     if not warning.isprintable():
-        yield Problem(path, f"Invalid value: {shown(warning)}: must only contain printable characters")
+        yield Problem(path, f"Invalid value: {json_text(warning)}: must only contain printable characters")
 
 
 def _schema_problems(version: Json, path: str, required_path: str) -> Iterator[Problem]:
@@ -133,7 +133,7 @@ def _subresources(version: Json, path: str, _: str) -> Iterator[Problem]:
     if paths is None:
         return
     if not isinstance(paths, dict):
-        yield Problem(path, f"Invalid value: {shown(paths)}: must be an object")
+        yield Problem(path, f"Invalid value: {json_text(paths)}: must be an object")
         return
     for name, roots, required in (
         ("specReplicasPath", (".spec",), True),
@@ -145,11 +145,11 @@ def _subresources(version: Json, path: str, _: str) -> Iterator[Problem]:
             yield Problem(f"{path}.{name}", "Required value")
         elif value and not (isinstance(value, str) and value.startswith(".")):
             yield Problem(
-                f"{path}.{name}", f"Invalid value: {shown(value)}: must be a simple json path starting with ."
+                f"{path}.{name}", f"Invalid value: {json_text(value)}: must be a simple json path starting with ."
             )
         elif value and not value.startswith(tuple(f"{root}." for root in roots)):
             text = f"should be a json path under {' or '.join(roots)}"
-            yield Problem(f"{path}.{name}", f"Invalid value: {shown(value)}: {text}")
+            yield Problem(f"{path}.{name}", f"Invalid value: {json_text(value)}: {text}")
 
 
 def _columns(version: Json, path: str, _: str) -> Iterator[Problem]:
@@ -160,18 +160,18 @@ def _columns(version: Json, path: str, _: str) -> Iterator[Problem]:
         for field, supported in (("type", COLUMN_TYPES), ("format", COLUMN_FORMATS)):
             if column.get(field) and column[field] not in supported:
                 text = f"must be one of {','.join(supported)}"
-                yield Problem(f"{column_path}.{field}", f"Invalid value: {shown(column[field])}: {text}")
+                yield Problem(f"{column_path}.{field}", f"Invalid value: {json_text(column[field])}: {text}")
         yield from _path_problems(column["jsonPath"], f"{column_path}.JSONPath")
 
 
 def _path_problems(json_path: Any, path: str) -> Iterator[Problem]:
     if not isinstance(json_path, str) or not json_path.startswith("."):
-        yield Problem(path, f"Invalid value: {shown(json_path)}: must be a simple json path starting with .")
+        yield Problem(path, f"Invalid value: {json_text(json_path)}: must be a simple json path starting with .")
         return
     try:
         compile_path(json_path)
     except ValueError as error:
-        yield Problem(path, f"Invalid value: {shown(json_path)}: {error}")
+        yield Problem(path, f"Invalid value: {json_text(json_path)}: {error}")
 
 
 def _selectable_field_problems(version: Json, path: str, _: str) -> Iterator[Problem]:
@@ -185,10 +185,12 @@ def _selectable_field_problems(version: Json, path: str, _: str) -> Iterator[Pro
         for step in re.findall(r"[^.]+", json_path):
             schema_node = (schema_node.get("properties") or {}).get(step) if isinstance(schema_node, dict) else None
         if not isinstance(schema_node, dict):
-            yield Problem(at, f"Invalid value: {shown(json_path)}: is an invalid path: does not refer to a valid field")
+            yield Problem(
+                at, f"Invalid value: {json_text(json_path)}: is an invalid path: does not refer to a valid field"
+            )
         elif schema_node.get("type") not in ("string", "boolean", "integer"):
             text = "must point to a field of type string, boolean or integer"
-            yield Problem(at, f"Invalid value: {shown(json_path)}: {text}")
+            yield Problem(at, f"Invalid value: {json_text(json_path)}: {text}")
 
 
 def _fixed(new: Json, old: Json | None) -> Iterator[Problem]:
@@ -196,8 +198,8 @@ def _fixed(new: Json, old: Json | None) -> Iterator[Problem]:
         return
     for field in ("scope", "group"):
         if old["spec"].get(field) != new["spec"].get(field):
-            yield Problem(f"spec.{field}", f"Invalid value: {shown(new['spec'].get(field))}: field is immutable")
+            yield Problem(f"spec.{field}", f"Invalid value: {json_text(new['spec'].get(field))}: field is immutable")
     for field in ("plural", "kind"):
         before, after = old["spec"]["names"].get(field), new["spec"]["names"].get(field)
         if before != after:
-            yield Problem(f"spec.names.{field}", f"Invalid value: {shown(after)}: field is immutable")
+            yield Problem(f"spec.names.{field}", f"Invalid value: {json_text(after)}: field is immutable")

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-from trainyard.objects import Json, Key, decode, encode
+from trainyard.objects import Json, NamespacedName, decode, encode
 from trainyard.server import errors, listing, tables
 from trainyard.server.log import Ahead, Compacted, Log
 from trainyard.server.paths import Target
@@ -163,7 +163,7 @@ def selection(resource: Resource, target: Target, request: Request) -> Selection
     return select(resource, target.namespace, query.get("labelSelector", ""), fields, target.name)
 
 
-def chosen(log: Log, resource: Resource, target: Target, request: Request) -> list[tuple[Key, Record]]:
+def chosen(log: Log, resource: Resource, target: Target, request: Request) -> list[tuple[NamespacedName, Record]]:
     """All selected objects at the current revision."""
     selected = selection(resource, target, request)
     return list(selected.among(log.view(resource.place, label=selected.label)))
@@ -174,7 +174,7 @@ NEWEST = -1  # the revision in a continue token that drops the consistent snapsh
 
 class _Page(NamedTuple):
     revision: int  # 0: the current one; NEWEST: the current one for this and all later pages
-    start: Key | None
+    start: NamespacedName | None
     limit: int
 
 
@@ -239,16 +239,16 @@ LOST = (
 )
 
 
-def _continue_expired(start: Key) -> errors.Refused:
+def _continue_expired(start: NamespacedName) -> errors.Refused:
     """410: the snapshot of a continue token was compacted. The response has a token to continue without consistency."""
     return errors.Refused(410, "Expired", LOST, metadata={"continue": _token(NEWEST, start)})
 
 
-def _token(revision: int, start: Key) -> str:
+def _token(revision: int, start: NamespacedName) -> str:
     return base64.urlsafe_b64encode(encode({"rv": revision, "start": list(start)})).decode().rstrip("=")
 
 
-def _read_token(token: str) -> tuple[int, Key]:
+def _read_token(token: str) -> tuple[int, NamespacedName]:
     try:
         payload: Any = decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         revision, (namespace, name) = payload["rv"], payload["start"]
@@ -257,7 +257,7 @@ def _read_token(token: str) -> tuple[int, Key]:
     numbered = type(revision) is int and (revision > 0 or revision == NEWEST)
     if not (numbered and isinstance(namespace, str) and isinstance(name, str)):
         raise errors.bad_request("continue key is not valid; send back what the last page gave")
-    return revision, Key(namespace, name)
+    return revision, NamespacedName(namespace, name)
 
 
 def watch(log: Log, resource: Resource, target: Target, request: Request, clock: Clock) -> Watch:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainyard.objects import Key
+from trainyard.objects import NamespacedName
 from trainyard.server.store import Label, Record, Store, View
 
 KEEP = 10_000
@@ -52,7 +52,7 @@ class Entry:
 
     revision: int
     store: str
-    key: Key
+    key: NamespacedName
     now: Record | None
     before: Record | None
     last: bytes = b""
@@ -62,7 +62,7 @@ class Entry:
 
 
 Entries = list[Entry]
-Objects = list[tuple[Key, Record]]
+Objects = list[tuple[NamespacedName, Record]]
 
 
 class Log:
@@ -101,10 +101,10 @@ class Log:
                 follower(Entry(record.revision, name, key, record, None))
         (self._listeners if settled else self._followers).append(follower)
 
-    def get(self, store: str, key: Key) -> Record | None:
+    def get(self, store: str, key: NamespacedName) -> Record | None:
         return self._stores[store].records.get(key) if store in self._stores else None
 
-    def append(self, store: str, key: Key, record: Record | None, expect: int, last: bytes = b"") -> Entry:
+    def append(self, store: str, key: NamespacedName, record: Record | None, expect: int, last: bytes = b"") -> Entry:
         """Writes `record` (None deletes) over revision `expect` (0: the object must not exist), at the next revision.
         Raises Stale; NotWritten without an event loop."""
         before = self.get(store, key)
@@ -139,7 +139,7 @@ class Log:
         """The same as a view, without a copy. With `label`, objects without that label may be left out (label
         index)."""
         current = self._stores.get(store) or Store()
-        changed: dict[Key, Record | None] = {}
+        changed: dict[NamespacedName, Record | None] = {}
         for entry in self._entries[self._index_after(revision) :] if revision else ():
             if entry.store == store:
                 changed.setdefault(entry.key, entry.before)
@@ -173,7 +173,7 @@ class Log:
             raise Ahead(f"revision {revision} is newer than {self.revision}")
         return revision - self.floor
 
-    def _put(self, store: str, key: Key, record: Record | None) -> None:
+    def _put(self, store: str, key: NamespacedName, record: Record | None) -> None:
         if store not in self._stores:
             self._stores[store] = Store()
         self._stores[store].put(key, record)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainyard.objects import Json, Problem, encode
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 
 KEPT = ("name", "generateName", "namespace", "labels", "annotations", "ownerReferences", "finalizers")
 SERVERS = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields")
@@ -66,11 +66,11 @@ SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 def name_problem(name: str, rule: str, path: str = "metadata.name") -> Problem | None:
     pattern, longest, text = _RULES[rule]
     if len(name) > longest:
-        return Problem(path, f"Invalid value: {shown(name)}: must be no more than {longest} characters")
+        return Problem(path, f"Invalid value: {json_text(name)}: must be no more than {longest} characters")
     if rule == "label" and "." in name:
-        return Problem(path, f"Invalid value: {shown(name)}: must not contain dots")
+        return Problem(path, f"Invalid value: {json_text(name)}: must not contain dots")
     if not pattern.match(name):
-        return Problem(path, f"Invalid value: {shown(name)}: {text}")
+        return Problem(path, f"Invalid value: {json_text(name)}: {text}")
     return None
 
 
@@ -106,22 +106,22 @@ def malformed(meta: Any) -> str:
         return "metadata: must be an object"
     for name in ("name", "generateName", "namespace", "uid", "resourceVersion"):
         if not isinstance(meta.get(name, ""), str | None):
-            return f"metadata.{name}: must be a string, got {shown(meta[name])}"
+            return f"metadata.{name}: must be a string, got {json_text(meta[name])}"
     for name in ("labels", "annotations"):
         pairs = meta.get(name)
         if pairs is not None and not isinstance(pairs, dict):
-            return f"metadata.{name}: must be an object, got {shown(pairs)}"
+            return f"metadata.{name}: must be an object, got {json_text(pairs)}"
         for key, value in (pairs or {}).items():
             if not isinstance(value, str | None):
-                return f"metadata.{name}[{key[:80]}]: must be a string, got {shown(value)}; put it in quotes"
+                return f"metadata.{name}[{key[:80]}]: must be a string, got {json_text(value)}; put it in quotes"
     finalizers = meta.get("finalizers")
     if finalizers is not None and not (
         isinstance(finalizers, list) and all(isinstance(item, str | None) for item in finalizers)
     ):
-        return f"metadata.finalizers: must be a list of strings, got {shown(finalizers)}"
+        return f"metadata.finalizers: must be a list of strings, got {json_text(finalizers)}"
     owners = meta.get("ownerReferences")
     if owners is not None and not (isinstance(owners, list) and all(isinstance(item, dict | None) for item in owners)):
-        return f"metadata.ownerReferences: must be a list of objects, got {shown(owners)}"
+        return f"metadata.ownerReferences: must be a list of objects, got {json_text(owners)}"
     return ""
 
 
@@ -151,13 +151,15 @@ def changed(sent: Json, old: Json) -> list[Problem]:
     refused."""
     problems, value = changed_uid(sent, old), sent.get("deletionTimestamp")
     if value is not None and "deletionTimestamp" not in old:
-        problems.append(Problem("metadata.deletionTimestamp", f"Invalid value: {shown(value)}: field is immutable"))
+        problems.append(Problem("metadata.deletionTimestamp", f"Invalid value: {json_text(value)}: field is immutable"))
     return problems
 
 
 def changed_uid(sent: Json, old: Json) -> list[Problem]:
     uid = sent.get("uid") or old["uid"]
-    return [] if uid == old["uid"] else [Problem("metadata.uid", f"Invalid value: {shown(uid)}: field is immutable")]
+    return (
+        [] if uid == old["uid"] else [Problem("metadata.uid", f"Invalid value: {json_text(uid)}: field is immutable")]
+    )
 
 
 def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Problem]:
@@ -166,12 +168,12 @@ def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Proble
     problems: list[Problem] = []
     if (prefix := meta.get("generateName")) and (problem := name_problem(prefix.rstrip("-"), name_rule)):
         problems.append(
-            Problem("metadata.generateName", problem.text.replace(shown(prefix.rstrip("-")), shown(prefix), 1))
+            Problem("metadata.generateName", problem.text.replace(json_text(prefix.rstrip("-")), json_text(prefix), 1))
         )
     if not meta.get("name"):
         problems.append(Problem("metadata.name", "Required value: name or generateName is required"))
     elif name_rule == "path" and (texts := path_texts(meta["name"])):
-        problems += [Problem("metadata.name", f"Invalid value: {shown(meta['name'])}: {text}") for text in texts]
+        problems += [Problem("metadata.name", f"Invalid value: {json_text(meta['name'])}: {text}") for text in texts]
     elif problem := name_problem(meta["name"], name_rule):
         problems.append(problem)
     if (generation := meta.get("generation", 0)) < 0:
@@ -188,10 +190,10 @@ def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Proble
         problems.append(Problem("metadata.finalizers", f"Invalid value: {encode(finalizers).decode()}: {text}"))
     for index, finalizer in enumerate(finalizers):
         texts = key_texts(finalizer)
-        problems += [Problem("metadata.finalizers", f"Invalid value: {shown(finalizer)}: {text}") for text in texts]
+        problems += [Problem("metadata.finalizers", f"Invalid value: {json_text(finalizer)}: {text}") for text in texts]
         if not custom and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
             path = f"metadata.finalizers[{index}]"
-            problems.append(Problem(path, f"Invalid value: {shown(finalizer)}: {UNQUALIFIED}"))
+            problems.append(Problem(path, f"Invalid value: {json_text(finalizer)}: {UNQUALIFIED}"))
     return problems
 
 
@@ -199,7 +201,7 @@ def finalizer_problems(finalizers: Sequence[str], indexed: bool = False) -> list
     """Problems of spec.finalizers of a namespace."""
     problems: list[Problem] = []
     for index, finalizer in enumerate(finalizers):
-        prefix = f"Invalid value: {shown(finalizer)}"
+        prefix = f"Invalid value: {json_text(finalizer)}"
         path = f"spec.finalizers[{index}]" if indexed else "spec.finalizers"
         problems += [Problem(path, f"{prefix}: {text}") for text in key_texts(finalizer)]
         if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
@@ -210,10 +212,10 @@ def finalizer_problems(finalizers: Sequence[str], indexed: bool = False) -> list
 def label_problems(labels: Json, path: str) -> list[Problem]:
     problems = []
     for key, value in labels.items():
-        problems += [Problem(path, f"Invalid value: {shown(key)}: {text}") for text in key_texts(key)]
+        problems += [Problem(path, f"Invalid value: {json_text(key)}: {text}") for text in key_texts(key)]
         if not isinstance(value, str) or len(value) > 63 or (value and not _QUALIFIED_NAME.match(value)):
             text = "must be no more than 63 bytes" if len(str(value)) > 63 else VALUE_TEXT
-            problems.append(Problem(path, f"Invalid value: {shown(value)}: {text}"))
+            problems.append(Problem(path, f"Invalid value: {json_text(value)}: {text}"))
     return problems
 
 
@@ -240,7 +242,7 @@ def annotation_problems(annotations: Json, path: str = "metadata.annotations") -
     for key, value in annotations.items():
         size += len(key) + len(value)
         texts = key_texts(key.lower())
-        problems += [Problem(path, f"Invalid value: {shown(key)}: {text}") for text in texts]
+        problems += [Problem(path, f"Invalid value: {json_text(key)}: {text}") for text in texts]
     if size > ANNOTATIONS_SIZE:
         problems.append(Problem(path, f"Too long: may not be more than {ANNOTATIONS_SIZE} bytes"))
     return problems
@@ -253,7 +255,7 @@ def _owner_problems(owners: list[Json]) -> list[Problem]:
         path = f"metadata.ownerReferences[{index}]"
         if owner.get("kind") == "Event" and owner.get("apiVersion") in ("v1", "events.k8s.io/v1"):
             group = owner["apiVersion"].rpartition("/")[0]
-            text = f"Invalid value: {shown(owner)}: {group}/v1, Kind=Event is disallowed from being an owner"
+            text = f"Invalid value: {json_text(owner)}: {group}/v1, Kind=Event is disallowed from being an owner"
             problems.append(Problem(path, text))
         for name in ("apiVersion", "kind", "name", "uid"):
             if not isinstance(owner.get(name), str) or not owner[name]:
@@ -262,6 +264,6 @@ def _owner_problems(owners: list[Json]) -> list[Problem]:
             controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
     if len(controllers) > 1:
         text = f'Only one reference can have Controller set to true. Found "true" in references for {controllers[0]}'
-        text = f"Invalid value: {shown(owners)}: {text} and {controllers[1]}"
+        text = f"Invalid value: {json_text(owners)}: {text} and {controllers[1]}"
         problems.append(Problem("metadata.ownerReferences", text))
     return problems

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainyard.objects import Json, condition, decode, with_condition
+from trainyard.objects import Json, decode, find_condition, set_condition
 from trainyard.server.site import Site
 from trainyard.server.writes import DEFINITIONS
 
@@ -26,7 +26,7 @@ def judged(crd: Json, site: Site) -> Json:
     if taken:
         reason, _, text = taken[-1]
         conditions = _with_condition(conditions, "NamesAccepted", False, (reason, text), site)
-        if condition(conditions, "Established") is None:
+        if find_condition(conditions, "Established") is None:
             reason_and_message = ("NotAccepted", "not all names are accepted")
             conditions = _with_condition(conditions, "Established", False, reason_and_message, site)
     else:
@@ -39,15 +39,15 @@ def judged(crd: Json, site: Site) -> Json:
 def _with_condition(
     conditions: list[Json], kind: str, value: bool, reason_and_message: tuple[str, str], site: Site
 ) -> list[Json]:
-    current = condition(conditions, kind)
+    current = find_condition(conditions, kind)
     if current is not None and current.get("status") == str(value):
         return conditions
-    return with_condition(conditions, kind, value, *reason_and_message, site.now)
+    return set_condition(conditions, kind, value, *reason_and_message, site.now)
 
 
 def refused(crd: Json) -> bool:
     """Whether the CRD's condition Established is False: it is not served."""
-    established = condition((crd.get("status") or {}).get("conditions"), "Established")
+    established = find_condition((crd.get("status") or {}).get("conditions"), "Established")
     return established is not None and established.get("status") == "False"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainyard.objects import Json, decode, encode
-from trainyard.schema import DEPTH
+from trainyard.schema import MAX_DEPTH
 from trainyard.server.same import same
 
 MOST_OPERATIONS = 10_000
@@ -28,8 +28,8 @@ class PatchFailed(ValueError):
 def merge(target: Any, patch: Any, level: int = 0) -> Any:
     """`target` merged with the patch: objects are merged, null removes a field, any other value replaces. Raises
     BadPatch."""
-    if level > DEPTH:
-        raise BadPatch(f"the patch is nested deeper than {DEPTH} levels")
+    if level > MAX_DEPTH:
+        raise BadPatch(f"the patch is nested deeper than {MAX_DEPTH} levels")
     if not isinstance(patch, dict):
         return _without_nulls(patch) if isinstance(patch, list) else patch
     merged: Json = dict(target) if isinstance(target, dict) else {}
@@ -124,8 +124,8 @@ def _steps(pointer: Any) -> list[str]:
     if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
         raise PatchFailed(f"a path is empty or starts with /, got {str(pointer)[:80]!r}")
     steps = [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
-    if len(steps) > DEPTH:
-        raise BadPatch(f"a path may have at most {DEPTH} steps")
+    if len(steps) > MAX_DEPTH:
+        raise BadPatch(f"a path may have at most {MAX_DEPTH} steps")
     return steps
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainyard.objects import Json, Problem, decode
-from trainyard.schema import DEPTH
+from trainyard.schema import MAX_DEPTH
 from trainyard.server import apply, errors, patches, strategic, types
 from trainyard.server.requests import Request, body_of
 from trainyard.server.resources import Resource
@@ -110,7 +110,7 @@ def changed(current: Json, request: Request, shape: types.Shape | None) -> Any:
             errors.Refused(500, "", text) if kind == STRATEGIC else errors.Refused(422, "Invalid", text, {})
         ) from None
     except (RecursionError, ValueError):  # nesting limit of the JSON library when it decodes its own output
-        raise errors.bad_request(f"the patch is nested deeper than {DEPTH} levels; flatten it") from None
+        raise errors.bad_request(f"the patch is nested deeper than {MAX_DEPTH} levels; flatten it") from None
     if shape is None and kind == STRATEGIC:
         raise errors.unsupported_media_type((JSON_PATCH, MERGE, APPLY), kind)
     raise errors.unsupported_media_type((JSON_PATCH, MERGE, STRATEGIC, APPLY), kind)

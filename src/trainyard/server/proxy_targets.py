@@ -11,8 +11,8 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from trainyard.objects import Json, decode, is_true, labels_of, name_of
-from trainyard.objects.labels import matches
+from trainyard.objects import Json, decode, is_condition_true, labels_of, name_of
+from trainyard.objects.labels import matches_labels
 from trainyard.server import errors
 from trainyard.server.log import Log
 
@@ -89,8 +89,10 @@ def _ready_pods(log: Log, service: Json) -> list[Json]:
         if not selector or key.namespace != service["metadata"].get("namespace"):
             continue
         pod: Json = decode(record.body)
-        ready = is_true((pod.get("status") or {}).get("conditions"), "Ready") or spec.get("publishNotReadyAddresses")
-        if ready and matches(selector, labels_of(pod)):
+        ready = is_condition_true((pod.get("status") or {}).get("conditions"), "Ready") or spec.get(
+            "publishNotReadyAddresses"
+        )
+        if ready and matches_labels(selector, labels_of(pod)):
             pods.append(pod)
     return pods
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trainyard.objects import Json, Problem, decode, encode
-from trainyard.schema import DEPTH
+from trainyard.schema import MAX_DEPTH
 from trainyard.server import errors, protobuf
 from trainyard.server.resources import Resource
 from trainyard.server.selection import Selection
@@ -135,7 +135,7 @@ def shallow(request: Request) -> bool:
     """Whether the JSON body has too few brackets to be nested too deep. Counting is faster than a walk."""
     if request.content_type == protobuf.CONTENT_TYPE:
         return False
-    return request.body.count(b"{") + request.body.count(b"[") <= DEPTH
+    return request.body.count(b"{") + request.body.count(b"[") <= MAX_DEPTH
 
 
 _OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}

@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Any
 
 from trainyard.objects import Json, Problem
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.schema.shaping import EMBEDDED
 from trainyard.schema.structural import LIST_KEYS, LIST_TYPE, VALIDATIONS
 from trainyard.server import cel
@@ -185,13 +185,13 @@ def _evaluated(rule: Rule, tree: Tree, values: tuple[Any, Any, Any], path: str) 
         kind = tree.schema.get("type") or "int-or-string"
         return Problem(path, f'Invalid value: "{kind}": {error} evaluating rule: {rule.message or rule.text}')
     text = _message(rule, tree, variables)
-    value = "" if isinstance(new, dict | list) else f" {shown(new)}"
+    value = "" if isinstance(new, dict | list) else f" {json_text(new)}"
     return Problem(
         field_path,
         {
             "FieldValueForbidden": f"Forbidden: {text}",
             "FieldValueRequired": f"Required value: {text}",
-            "FieldValueDuplicate": f"Duplicate value:{value or ' ' + shown(new)}",
+            "FieldValueDuplicate": f"Duplicate value:{value or ' ' + json_text(new)}",
         }.get(rule.reason, f"Invalid value:{value + ':' if value else ''} {text}"),
     )
 
@@ -281,21 +281,21 @@ def _rule_problems(rule: Any, tree: Tree, path: str, uncorrelated: str) -> Itera
         return
     message = rule.get("message")
     if message and "\n" in message.strip():
-        yield Problem(f"{path}.message", f"Invalid value: {shown(message)}: must not contain line breaks")
+        yield Problem(f"{path}.message", f"Invalid value: {json_text(message)}: must not contain line breaks")
     if message is None and not rule.get("messageExpression") and "\n" in text.strip():
         yield Problem(f"{path}.message", "Required value: message must be specified if rule contains line breaks")
     if (reason := rule.get("reason")) is not None and reason not in REASONS:
         supported = ", ".join(f'"{supported_reason}"' for supported_reason in REASONS)
-        yield Problem(f"{path}.reason", f"Unsupported value: {shown(reason)}: supported values: {supported}")
+        yield Problem(f"{path}.reason", f"Unsupported value: {json_text(reason)}: supported values: {supported}")
     if (field_path := rule.get("fieldPath")) and not _is_valid_path(tree.schema, field_path):
-        yield Problem(f"{path}.fieldPath", f"Invalid value: {shown(field_path)}: must be a valid path")
+        yield Problem(f"{path}.fieldPath", f"Invalid value: {json_text(field_path)}: must be a valid path")
     old = _rule(rule).old
     if old and uncorrelated:
         text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {uncorrelated}"
-        yield Problem(f"{path}.rule", f"Invalid value: {shown(rule['rule'])}: {text}")
+        yield Problem(f"{path}.rule", f"Invalid value: {json_text(rule['rule'])}: {text}")
         return
     if not old and rule.get("optionalOldSelf") is not None:
-        value_text = shown(rule["optionalOldSelf"])
+        value_text = json_text(rule["optionalOldSelf"])
         yield Problem(
             f"{path}.optionalOldSelf", f"Invalid value: {value_text}: may not be set if oldSelf is not used in rule"
         )
@@ -316,14 +316,14 @@ def _expression_problems(text: str, tree: Tree, old: str, path: str, expectation
                 _schema_at(tree.schema, tree.root, match[4])
         result_type = cel.program(*typed(timed(text, tree), tree, old)).kind
     except LookupError as error:
-        yield Problem(path, f"Invalid value: {shown(text)}: {failure}: undefined field {error.args[0]!r}")
+        yield Problem(path, f"Invalid value: {json_text(text)}: {failure}: undefined field {error.args[0]!r}")
     except cel.Wrong as error:
         message = str(error).replace("__in__", ".")
-        yield Problem(path, f"Invalid value: {shown(text)}: {failure}: {message}")
+        yield Problem(path, f"Invalid value: {json_text(text)}: {failure}: {message}")
     else:
         if result_type not in (kind, "DYN"):
             article = "a bool" if kind == "BOOL" else "a string"
-            yield Problem(path, f"Invalid value: {shown(text)}: {description} must evaluate to {article}")
+            yield Problem(path, f"Invalid value: {json_text(text)}: {description} must evaluate to {article}")
 
 
 def typed(text: str, tree: Tree, old: str) -> tuple[str, str, tuple[tuple[str, str], ...]]:

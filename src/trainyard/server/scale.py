@@ -10,7 +10,7 @@ from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.objects.values import replace
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server import decoding, errors
 from trainyard.server.resources import Column, Resource, Scaled
 from trainyard.server.tables import AGE, NAME
@@ -94,7 +94,7 @@ def problems(scaled: Scaled, obj: Json, *, status_only: bool = False) -> Iterato
     for steps in (scaled.actual,) if status_only else (scaled.wanted, scaled.actual):
         number, path = at(obj, steps), "." + ".".join(steps)
         if _has_non_object(obj, steps) or (number is not None and type(number) is not int):
-            yield Problem(path, f"Invalid value: 0: {path} is no whole number: {shown(number)}")
+            yield Problem(path, f"Invalid value: 0: {path} is no whole number: {json_text(number)}")
         elif number is not None and number < 0:
             yield Problem(path, f"Invalid value: {number}: should be a non-negative integer")
         elif number is not None and number > MOST:
@@ -102,7 +102,7 @@ def problems(scaled: Scaled, obj: Json, *, status_only: bool = False) -> Iterato
     if scaled.labels:
         text, path = at(obj, scaled.labels), "." + ".".join(scaled.labels)
         if _has_non_object(obj, scaled.labels) or not isinstance(text, str | None):
-            yield Problem(path, f'Invalid value: "": {path} is no text: {shown(text)}')
+            yield Problem(path, f'Invalid value: "": {path} is no text: {json_text(text)}')
 
 
 def _has_non_object(obj: Any, steps: tuple[str, ...]) -> bool:
@@ -127,17 +127,17 @@ def wanted(sent: Any, name: str, scaled: Scaled | None, *, custom: bool = False)
     """The replicas of a Scale that a client sent. Raises Refused 400 or 422. Negative numbers of custom objects are
     left to their validation."""
     if not isinstance(sent, dict) or any((sent.get(name) or field) != field for name, field in _KINDS.items()):
-        raise errors.bad_request(f"the body must be a Scale of {GROUP}/v1, got {shown(sent)}")
+        raise errors.bad_request(f"the body must be a Scale of {GROUP}/v1, got {json_text(sent)}")
     if not isinstance(meta := sent.get("metadata") or {}, dict) or (meta.get("name") or name) != name:
         raise errors.bad_request(f"metadata: must be an object with the name on the URL ({name})")
     for field in ("resourceVersion", "uid"):
         if not isinstance(meta.get(field) or "", str):
-            raise errors.bad_request(f"metadata.{field}: must be a string, got {shown(meta[field])}")
+            raise errors.bad_request(f"metadata.{field}: must be a string, got {json_text(meta[field])}")
     spec = sent.get("spec") or {}
     number = spec.get("replicas", 0) if isinstance(spec, dict) else spec
     number = 0 if number is None else number
     if isinstance(number, bool) or not isinstance(number, int) or number > MOST:
-        raise errors.bad_request(f"spec.replicas: must be a whole number up to {MOST}, got {shown(number)}")
+        raise errors.bad_request(f"spec.replicas: must be a whole number up to {MOST}, got {json_text(number)}")
     if number == UNSET and scaled is not None:
         raise errors.bad_request(f'the spec replicas field ".{".".join(scaled.wanted)}" cannot be empty')
     if number < 0 and not custom:

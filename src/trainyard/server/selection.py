@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from trainyard.objects import Key
-from trainyard.objects.labels import Selects, demanded, selector
+from trainyard.objects import NamespacedName
+from trainyard.objects.labels import Selector, equality_requirement, parse_selector
 from trainyard.server import errors
 from trainyard.server.resources import Resource
 from trainyard.server.store import Label, Record, View
 
 _FIELD = re.compile(r"\s*([A-Za-z0-9_.\-/\[\]]+?)\s*(==|=|!=)((?:[^,\\]|\\.)*)(?:,|\Z)")
 
-FieldTest = Callable[[Key, Record], bool]
+FieldTest = Callable[[NamespacedName, Record], bool]
 
 
 class Selection(msgspec.Struct, frozen=True):
     """A compiled selection; `wants` tests one object. Without selectors only the namespace counts."""
 
     namespace: str = ""
-    labels: Selects | None = None
+    labels: Selector | None = None
     fields: tuple[FieldTest, ...] = ()
     label: Label | None = None
     """A label that every selected object has, for the label index; None when the selector demands none."""
@@ -31,14 +31,14 @@ class Selection(msgspec.Struct, frozen=True):
     def everything(self) -> bool:
         return self.labels is None and not self.fields
 
-    def wants(self, key: Key, record: Record) -> bool:
+    def wants(self, key: NamespacedName, record: Record) -> bool:
         if self.namespace and key.namespace != self.namespace:
             return False
         if self.labels is not None and not self.labels(record.labels):
             return False
         return all(test(key, record) for test in self.fields)
 
-    def among(self, view: View, start: Key | None = None) -> Iterator[tuple[Key, Record]]:
+    def among(self, view: View, start: NamespacedName | None = None) -> Iterator[tuple[NamespacedName, Record]]:
         """The selected objects of a view, in key order. A lazy iterator."""
         labels, fields = self.labels, self.fields
         for key in view.within(self.namespace, start):
@@ -50,13 +50,13 @@ class Selection(msgspec.Struct, frozen=True):
 def select(resource: Resource, namespace: str, labels: str, fields: str, name: str = "") -> Selection:
     """Compiles the selectors. Raises Refused 400 for a malformed selector or an unsupported field."""
     try:
-        chosen = selector(labels) if labels.strip() else None
+        chosen = parse_selector(labels) if labels.strip() else None
     except ValueError as error:
         raise errors.bad_request(f"unable to parse requirement: {error}") from None
     tests = _field_tests(resource, fields)
     if name:
         tests.append(_test(resource, "metadata.name", name, equal=True))
-    return Selection(namespace, chosen, tuple(tests), demanded(labels))
+    return Selection(namespace, chosen, tuple(tests), equality_requirement(labels))
 
 
 def must_parse(text: str) -> None:

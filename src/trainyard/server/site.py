@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainyard.objects import Json, Key, decode, format_time
+from trainyard.objects import Json, NamespacedName, decode, format_time
 from trainyard.server.log import Entry, Log
 from trainyard.server.users import User
 
@@ -66,5 +66,5 @@ class Site:
 
     def get(self, store: str, namespace: str, name: str) -> Json | None:
         """A stored object, decoded; None when it does not exist."""
-        record = self.log.get(store, Key(namespace, name))
+        record = self.log.get(store, NamespacedName(namespace, name))
         return None if record is None else dict(decode(record.body))

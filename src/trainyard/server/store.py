@@ -10,11 +10,11 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from trainyard.objects import Key
+from trainyard.objects import NamespacedName
 
 NAMES = 8  # label indexes of one resource; the oldest is dropped for a new one
 
-Keys = list[Key]
+Keys = list[NamespacedName]
 Label = tuple[str, str]
 
 
@@ -27,33 +27,33 @@ class Record(NamedTuple):
     fields: Mapping[str, str]
 
 
-def following(key: Key) -> Key:
+def following(key: NamespacedName) -> NamespacedName:
     """The smallest key after that one."""
-    return Key(key.namespace, f"{key.name}\0")
+    return NamespacedName(key.namespace, f"{key.name}\0")
 
 
 class View(NamedTuple):
     """A view of objects, valid until the next write: sorted keys, and the records of these."""
 
     keys: Keys
-    records: Mapping[Key, Record]
+    records: Mapping[NamespacedName, Record]
 
-    def within(self, namespace: str, start: Key | None = None) -> Keys:
+    def within(self, namespace: str, start: NamespacedName | None = None) -> Keys:
         """The keys in a namespace ("": all namespaces), from `start` on."""
-        least = Key(namespace, "")
+        least = NamespacedName(namespace, "")
         first = bisect_left(self.keys, max(start, least) if start else least)
-        return self.keys[first : bisect_left(self.keys, Key(f"{namespace}\0", "")) if namespace else None]
+        return self.keys[first : bisect_left(self.keys, NamespacedName(f"{namespace}\0", "")) if namespace else None]
 
 
 class Store:
     """The objects of one resource. `records` is read-only for callers; `put` changes it."""
 
     def __init__(self) -> None:
-        self.records: dict[Key, Record] = {}
+        self.records: dict[NamespacedName, Record] = {}
         self._keys: Keys | None = None
-        self._by_label: dict[str, dict[str, set[Key]]] = {}
+        self._by_label: dict[str, dict[str, set[NamespacedName]]] = {}
 
-    def put(self, key: Key, record: Record | None) -> None:
+    def put(self, key: NamespacedName, record: Record | None) -> None:
         """Sets the record of a key; None removes it."""
         before = self.records.get(key)
         if record is not None:
@@ -87,7 +87,9 @@ class Store:
         return View(sorted(self._by_label[name].get(value, ())), self.records)
 
 
-def _reindex(index: dict[str, set[Key]], key: Key, old_value: str | None, new_value: str | None) -> None:
+def _reindex(
+    index: dict[str, set[NamespacedName]], key: NamespacedName, old_value: str | None, new_value: str | None
+) -> None:
     """Moves a key from one label value to another in an index. None: the object does not have the label."""
     if old_value == new_value:
         return

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainyard.objects import Json, encode
-from trainyard.schema import DEPTH
+from trainyard.schema import MAX_DEPTH
 from trainyard.server.patches import BadPatch, PatchFailed
 from trainyard.server.types import ANY, Shape
 
@@ -31,8 +31,8 @@ ORDER, DELETE = "$setElementOrder/", "$deleteFromPrimitiveList/"
 
 def merge(original: Any, patch: Any, shape: Shape, level: int = 0) -> Json:
     """The patched object. Raises BadPatch for a malformed patch, PatchFailed for one that cannot be applied."""
-    if level > DEPTH:
-        raise BadPatch(f"the patch is nested deeper than {DEPTH} levels")
+    if level > MAX_DEPTH:
+        raise BadPatch(f"the patch is nested deeper than {MAX_DEPTH} levels")
     if patch is None and not level:
         return dict(original)
     if not isinstance(patch, dict):

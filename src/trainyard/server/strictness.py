@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from trainyard.objects import Json, decode, encode
-from trainyard.schema import DEPTH
+from trainyard.schema import MAX_DEPTH
 from trainyard.server import errors, metadata, types
 from trainyard.server.decoding import plain, settled
 from trainyard.server.requests import JSON, Request
@@ -128,7 +128,7 @@ def _may_repeat(request: Request, sent: Json) -> bool:
 
 
 def _walk(value: Any, shape: Shape, path: str, level: int = 0) -> Iterator[str]:
-    if level > DEPTH:
+    if level > MAX_DEPTH:
         return
     if isinstance(value, list):
         for index, item in enumerate(value):

@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, quote, urlencode
 
 import msgspec
 
-from trainyard.objects import Json, Key, decode, encode, format_time
+from trainyard.objects import Json, NamespacedName, decode, encode, format_time
 from trainyard.objects.values import replace
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server import accounts, admission, deletion, errors, metadata, proxy_targets
 from trainyard.server.paths import Target
 from trainyard.server.requests import Answer, Elsewhere, Inside, Request, Response, Tunnel, body_of, dry_run, reply
@@ -74,7 +74,7 @@ def answer(seat: Seat, resource: Resource, target: Target, request: Request) -> 
         raise errors.no_such_path()
     if target.subresource == "proxy":
         return _proxy(seat, resource, target, request)
-    record = seat.writes.log.get(resource.place, Key(target.namespace, target.name))
+    record = seat.writes.log.get(resource.place, NamespacedName(target.namespace, target.name))
     if record is None:
         raise errors.not_found(resource.plural, resource.group, target.name)
     obj: Json = decode(record.body)
@@ -149,7 +149,7 @@ def _running_containers(pod: Json) -> set[str]:
 def _proxy(seat: Seat, resource: Resource, target: Target, request: Request) -> Inside:
     """The proxy target of a request: the program, and the node's URL that returns its socket."""
     log, requested = seat.writes.log, proxy_targets.split(target.name, resource.kind.lower())
-    record = log.get(resource.place, Key(target.namespace, requested.name))
+    record = log.get(resource.place, NamespacedName(target.namespace, requested.name))
     if record is None:
         raise errors.not_found(resource.plural, resource.group, requested.name)
     obj: Json = decode(record.body)
@@ -179,7 +179,7 @@ def _kubelet_url(seat: Seat, pod: Json) -> str:
     node = spec.get("nodeName")
     if not node:
         raise errors.bad_request(f"pod {meta['name']} does not have a host assigned")
-    record = seat.writes.log.get(NODES, Key("", node))
+    record = seat.writes.log.get(NODES, NamespacedName("", node))
     if record is None:
         raise errors.Refused(500, "InternalError", f'Internal error occurred: nodes "{node}" not found')
     address, port = kubelet_of(decode(record.body))
@@ -230,11 +230,11 @@ def _bind(writes: Writes, resource: Resource, pod: Json, request: Request, site:
     target = sent.get("target") if isinstance(sent, dict) else None
     node = target.get("name") if isinstance(target, dict) else None
     if not isinstance(node, str) or not node:
-        raise errors.bad_request(f"target.name: Required value: the name of a node, got {shown(node)}")
+        raise errors.bad_request(f"target.name: Required value: the name of a node, got {json_text(node)}")
     meta, spec = pod["metadata"], dict(pod.get("spec") or {})
     uid = (sent.get("metadata") or {}).get("uid") if isinstance(sent.get("metadata"), dict | None) else None
     if uid and uid != meta["uid"]:
-        reason = f"Precondition failed: UID in precondition: {shown(uid)}, UID in object meta: {meta['uid']}"
+        reason = f"Precondition failed: UID in precondition: {json_text(uid)}, UID in object meta: {meta['uid']}"
         raise errors.conflict("pods/binding", "", meta["name"], reason)
     if "deletionTimestamp" in meta:
         reason = f"pod {meta['name']} is being deleted, cannot be assigned to a host"
@@ -258,7 +258,7 @@ def _evict(seat: Seat, resource: Resource, pod: Json, request: Request) -> Respo
     """Eviction: a delete. There are no PodDisruptionBudgets here."""
     sent = body_of(request)
     if not isinstance(sent, dict) or not isinstance(delete_options := sent.get("deleteOptions") or {}, dict):
-        raise errors.bad_request(f"the body must be an Eviction of policy/v1, got {shown(sent)}")
+        raise errors.bad_request(f"the body must be an Eviction of policy/v1, got {json_text(sent)}")
     delete_request = request._replace(body=encode(delete_options), content_type="application/json")
     options = deletion.read_options(delete_request)
     deletion.must_be_meant(resource, pod, options)
@@ -272,7 +272,7 @@ def _finalize(writes: Writes, resource: Resource, obj: Json, request: Request) -
     sent = admission.read_object(resource, body_of(request), "", obj["metadata"]["name"])
     finalizers = (sent.get("spec") or {}).get("finalizers") if isinstance(sent.get("spec"), dict | None) else None
     if not isinstance(finalizers, list | None) or not all(isinstance(finalizer, str) for finalizer in finalizers or ()):
-        raise errors.bad_request(f"spec.finalizers: must be a list of strings, got {shown(finalizers)}")
+        raise errors.bad_request(f"spec.finalizers: must be a list of strings, got {json_text(finalizers)}")
     if problems := metadata.finalizer_problems(finalizers or (), indexed=True):
         raise errors.invalid(resource.kind, resource.group, obj["metadata"]["name"], problems)
     meta = sent["metadata"]

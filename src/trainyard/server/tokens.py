@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from trainyard.objects import Json, Key, decode, encode, parse_time
+from trainyard.objects import Json, NamespacedName, decode, encode, parse_time
 from trainyard.server.log import Log
 from trainyard.server.users import User, account_groups, account_name
 
@@ -85,7 +85,7 @@ class Tokens:
 
     def _is(self, store: str, namespace: str, reference: Json) -> bool:
         """Whether the bound object exists with that uid and was not deleted more than LEEWAY ago."""
-        record = self._log.get(store, Key(namespace, reference["name"]))
+        record = self._log.get(store, NamespacedName(namespace, reference["name"]))
         if record is None:
             return False
         meta: Any = decode(record.body)["metadata"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from trainyard.objects import Json, Key, Problem, decode, encode, format_time
+from trainyard.objects import Json, NamespacedName, Problem, decode, encode, format_time
 from trainyard.server import (
     absent,
     access,
@@ -157,7 +157,7 @@ class Verbs:
 
     def _get(self, resource: Resource, target: Target, request: Request) -> Answer:
         form = lists.form(resource, request, self._now)
-        record = self._log.get(resource.place, Key(target.namespace, target.name))
+        record = self._log.get(resource.place, NamespacedName(target.namespace, target.name))
         if record is None:
             raise errors.not_found(resource.plural, resource.group, target.name)
         return Response(form.one(record.body))
@@ -183,7 +183,7 @@ class Verbs:
         with judged.telling((*warnings, *site.warnings)):
             if version and not dry:
                 raise errors.Refused(500, "", "resourceVersion should not be set on objects to be created")
-            if self._log.get(resource.place, Key(target.namespace, meta["name"])) is not None:
+            if self._log.get(resource.place, NamespacedName(target.namespace, meta["name"])) is not None:
                 raise errors.already_exists(resource.plural, resource.group, meta["name"])
             if version:
                 new["metadata"]["resourceVersion"] = version  # dry run: the resourceVersion is not checked
@@ -194,7 +194,7 @@ class Verbs:
         """A free name for generateName; after _NAME_ATTEMPTS possibly one in use."""
         for _ in range(_NAME_ATTEMPTS):
             name = metadata.generated(prefix)
-            if self._log.get(resource.place, Key(namespace, name)) is None:
+            if self._log.get(resource.place, NamespacedName(namespace, name)) is None:
                 break
         return name
 
@@ -220,7 +220,7 @@ class Verbs:
         if verb == "patch" and request.content_type != patching.APPLY:
             body_of(request, request.content_type)
         with judged.telling(warnings):
-            record = self._log.get(resource.place, Key(target.namespace, target.name))
+            record = self._log.get(resource.place, NamespacedName(target.namespace, target.name))
             if record is None and patching.applies(request, target.subresource):
                 return self._create_by_apply(resource, target, request)
             if record is None:
@@ -294,7 +294,7 @@ class Verbs:
     def _serve_scale(
         self, verb: str, resource: Resource, target: Target, request: Request, warnings: tuple[str, ...]
     ) -> Answer:
-        record = self._log.get(resource.place, Key(target.namespace, target.name))
+        record = self._log.get(resource.place, NamespacedName(target.namespace, target.name))
         if record is None:
             raise errors.not_found(resource.plural, resource.group, target.name)
         if verb not in ("get", "update", "patch") or resource.scale is None:

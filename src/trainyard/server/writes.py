@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainyard.objects import Json, Key, decode, encode, labels_of
+from trainyard.objects import Json, NamespacedName, decode, encode, labels_of
 from trainyard.server import errors
 from trainyard.server.log import Log
 from trainyard.server.resources import Registry, Resource
@@ -29,13 +29,13 @@ class Writes:
     def must_accept(self, namespace: str, resource: Resource, name: str) -> None:
         """Raises Refused 403, 404 or 405 when objects cannot be created: the namespace does not exist or is
         terminating, or the CRD is terminating."""
-        if resource.custom and _is_terminating(self.log.get(DEFINITIONS, Key("", resource.place))):
+        if resource.custom and _is_terminating(self.log.get(DEFINITIONS, NamespacedName("", resource.place))):
             refused = errors.not_supported("create", resource.plural, resource.group)
             refused.message = "create not allowed while custom resource definition is terminating"
             raise refused
         if not namespace:
             return
-        record = self.log.get(NAMESPACES, Key("", namespace))
+        record = self.log.get(NAMESPACES, NamespacedName("", namespace))
         if record is None:
             raise errors.not_found(NAMESPACES, "", errors.printable(namespace))
         if _is_terminating(record):
@@ -49,7 +49,7 @@ class Writes:
         that removes the last finalizer of a deleted object removes the object."""
         new = {"kind": new["kind"], "apiVersion": new["apiVersion"], **new}  # first, so that lists can cut them off
         meta = new["metadata"]
-        key = Key(meta.get("namespace", ""), meta["name"])
+        key = NamespacedName(meta.get("namespace", ""), meta["name"])
         before = self.log.get(resource.place, key) if old is not None else None
         if old is not None and before is not None:
             meta["resourceVersion"] = old["metadata"]["resourceVersion"]
@@ -71,7 +71,7 @@ class Writes:
     def remove(self, resource: Resource, obj: Json, dry: bool = False) -> bytes:
         """Removes the object. Returns its last state, with the revision of the deletion. Raises Refused 404."""
         meta = obj["metadata"]
-        key = Key(meta.get("namespace", ""), meta["name"])
+        key = NamespacedName(meta.get("namespace", ""), meta["name"])
         record = self.log.get(resource.place, key)
         if record is None:
             raise errors.not_found(resource.plural, resource.group, key.name)
@@ -82,7 +82,7 @@ class Writes:
         self._settle_container(resource.place, key)
         return last
 
-    def contents(self, place: str, name: str) -> Iterator[tuple[Resource, Key]]:
+    def contents(self, place: str, name: str) -> Iterator[tuple[Resource, NamespacedName]]:
         """The objects in a namespace, or the custom objects of a CRD."""
         visited: set[str] = set()
         for resource in self.registry.all():
@@ -96,7 +96,7 @@ class Writes:
 
     def settle(self, place: str, name: str) -> None:
         """Removes the finalizer of a terminating and empty namespace or CRD, which then is removed."""
-        record = self.log.get(place, Key("", name))
+        record = self.log.get(place, NamespacedName("", name))
         if record is None or not _is_terminating(record) or any(self.contents(place, name)):
             return
         old: Json = decode(record.body)
@@ -112,7 +112,7 @@ class Writes:
             new["metadata"]["finalizers"] = kept
         self.put(resource, new, old)
 
-    def _settle_container(self, place: str, key: Key) -> None:
+    def _settle_container(self, place: str, key: NamespacedName) -> None:
         if key.namespace:
             self.settle(NAMESPACES, key.namespace)
         if "." in place:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from trainyard import core
-from trainyard.core.children import Container, child_of, encode_containers
+from trainyard.core.children import ContainerState, decode_child, encode_containers
 from trainyard.core.job import Job, JobStatus, ParsedSpec
 from trainyard.core.model import Child, Config, Create, Observed, Ref, Refusal
 from trainyard.core.status import parse_status
@@ -229,23 +229,24 @@ class Book:
         if isinstance(kid, Thing):
             meta = {**self.value(kid.body).get("metadata", {}), "name": kid.name, "namespace": "d", "uid": kid.uid}
             owner = {"uid": JOB_UID, "controller": True}
-            return None if kid.foreign else child_of({"metadata": {**meta, "ownerReferences": [owner]}}, kid.kind)
+            return None if kid.foreign else decode_child({"metadata": {**meta, "ownerReferences": [owner]}}, kid.kind)
         slot = self.cast.slots[kid.slot]
         child = Child(
-            kind=resource(kid), namespace="d", name=self.name(kid), uid=kid.uid, owner=JOB_UID, role=slot.role,
+            kind=resource(kid), namespace="d", name=self.name(kid), uid=kid.uid, owner_uid=JOB_UID, role=slot.role,
             index=slot.index, attempt=kid.attempt, created=float(START),
         )  # fmt: skip
         if isinstance(kid, Set):
             return replace(child, replicas=kid.replicas, deleting=kid.deleting)
         if isinstance(kid, Batch):
             reason = "BackoffLimitExceeded" if kid.phase == "Failed" else ""
-            return replace(child, deleting=kid.deleting, phase=kid.phase, reason=reason, ended=float(kid.ended))
+            return replace(child, deleting=kid.deleting, phase=kid.phase, reason=reason, finished_at=float(kid.ended))
         state = {"Pending": "waiting", "Running": "running"}.get(kid.phase, "terminated")
-        one = Container(self.cast.kind.container, state, kid.code, kid.reason, kid.restarts, False)
+        one = ContainerState(self.cast.kind.container, state, kid.code, kid.reason, kid.restarts, False)
         return replace(
-            child, job=JOB_UID, owner=kid.owner, phase=kid.phase, deleting=kid.deleting, disrupted=kid.disrupted,
-            created=float(START + kid.number), started=float(kid.began), ended=float(kid.ended),
-            containers=encode_containers(one), restarts_containers=kid.alone and self.cast.in_place({}, kid.slot),
+            child, job_uid=JOB_UID, owner_uid=kid.owner, phase=kid.phase, deleting=kid.deleting,
+            disrupted=kid.disrupted, created=float(START + kid.number), start_time=float(kid.began),
+            finished_at=float(kid.ended), containers=encode_containers(one),
+            restarts_containers=kid.alone and self.cast.in_place({}, kid.slot),
         )  # fmt: skip
 
     def name(self, kid: Kid) -> str:
@@ -271,7 +272,7 @@ def _facts(memory: JobStatus, cast: Cast) -> Facts:
     return Facts(
         memory.outcome, cast.reasons.get(reason, reason), memory.suspended, memory.started, attempts,
         (sum(failures),) if cast.gang else failures,
-        memory.resumes, memory.completion_time, true, memory.ran, memory.start_time, memory.counted_failures,
+        memory.resume_count, memory.completion_time, true, memory.has_run, memory.start_time, memory.counted_failures,
         frozenset(has),
     )  # fmt: skip
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard.core import Observed, Plan, child_of, plan
+from trainyard.core import Observed, Plan, decode_child, plan
 from trainyard.kinds import TFJOB
-from trainyard.objects import Json, format_time, owner_reference
+from trainyard.objects import Json, controller_reference, format_time
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 
 NOW = 1_700_000_000.0
@@ -61,7 +61,7 @@ def batch_job(role: str, index: int = 0, attempt: int = 0, **status: Any) -> Jso
             "uid": f"uid-{name}-{attempt}",
             "creationTimestamp": format_time(NOW - 20),
             "labels": {OWNER: UID, ROLE: role, INDEX: str(index), ATTEMPT: str(attempt)},
-            "ownerReferences": [owner_reference("tensorflow.org/v1alpha1", "TfJob", "example-job", UID)],
+            "ownerReferences": [controller_reference("tensorflow.org/v1alpha1", "TfJob", "example-job", UID)],
         },
         "status": {**status, "conditions": conditions},
     }
@@ -87,7 +87,7 @@ def pod_of(job: Json, phase: str = "Running", number: int = 0, **fields: Any) ->
             "creationTimestamp": format_time(NOW - 50 + number),
             **({"deletionTimestamp": format_time(NOW)} if deleting else {}),
             "labels": dict(meta["labels"]),
-            "ownerReferences": [owner_reference("batch/v1", "Job", meta["name"], meta["uid"])],
+            "ownerReferences": [controller_reference("batch/v1", "Job", meta["name"], meta["uid"])],
         },
         "status": {
             "phase": phase,
@@ -100,7 +100,7 @@ def pod_of(job: Json, phase: str = "Running", number: int = 0, **fields: Any) ->
 
 def service() -> Json:
     """The headless Service of the job, as observed."""
-    owner = owner_reference("tensorflow.org/v1alpha1", "TfJob", "example-job", UID)
+    owner = controller_reference("tensorflow.org/v1alpha1", "TfJob", "example-job", UID)
     meta = {"name": f"tfjob-{RUNTIME_ID}", "namespace": "default", "uid": "uid-service", "labels": {OWNER: UID}}
     return {"apiVersion": "v1", "kind": "Service", "metadata": {**meta, "ownerReferences": [owner]}}
 
@@ -114,4 +114,4 @@ def started(*items: Json, at: float = NOW - 60, **spec: Any) -> Json:
 
 def look(job: Json, *children: Json, now: float = NOW) -> Plan:
     """The plan for a job with these children and its Service."""
-    return plan(TFJOB, job, Observed(tuple(map(child_of, (service(), *children)))), now)
+    return plan(TFJOB, job, Observed(tuple(map(decode_child, (service(), *children)))), now)

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from trainyard.objects import Key
+from trainyard.objects import NamespacedName
 from trainyard.server import Log, Server
 from trainyard.server.store import Record
 from trainyard.testing.garbage_cases import DEFINITION, TOKEN, case, request
@@ -143,9 +143,9 @@ def parse(got: bytes) -> list[Reply]:
     return replies
 
 
-def replayed(log: Log) -> dict[str, dict[Key, Record]]:
+def replayed(log: Log) -> dict[str, dict[NamespacedName, Record]]:
     """The objects that the entries of a log make, from its beginning."""
-    stores: dict[str, dict[Key, Record]] = {}
+    stores: dict[str, dict[NamespacedName, Record]] = {}
     for number, entry in enumerate(log.after(0), 1):
         if entry.revision != number:
             raise Broken(f"entry {number} has the number {entry.revision}")
@@ -156,7 +156,7 @@ def replayed(log: Log) -> dict[str, dict[Key, Record]]:
     return {store: objects for store, objects in stores.items() if objects}
 
 
-def stored(log: Log) -> dict[str, dict[Key, Record]]:
+def stored(log: Log) -> dict[str, dict[NamespacedName, Record]]:
     """The objects that a log says there are."""
     names = {entry.store for entry in log.after(0)}
     return {store: dict(objects) for store in names if (objects := log.list(store))}

@@ -11,9 +11,9 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainyard.core import Config, Kind, Observed, Plan, Ref, Refusal, child_of, parse_job, plan, render_child
+from trainyard.core import Config, Kind, Observed, Plan, Ref, Refusal, decode_child, parse_job, plan, render_child
 from trainyard.core.model import Patch
-from trainyard.objects import Json, format_time, name_of, owner_reference, uid_of
+from trainyard.objects import Json, controller_reference, format_time, name_of, uid_of
 
 NOW = 1_700_000_000.0
 UID = "11111111-2222-4333-8444-555555555555"
@@ -33,7 +33,7 @@ class Life:
     _made: int = 0
 
     def seen(self) -> Observed:
-        children = tuple(child_of(one) for one in self.objects.values())
+        children = tuple(decode_child(one) for one in self.objects.values())
         return Observed(children, refused=dict(self.refused), config=self.config)
 
     def look(self) -> Plan:
@@ -172,7 +172,7 @@ class Life:
     def _pod(self, owner: Json, name: str) -> None:
         template = owner["spec"]["template"]
         meta = {**(template.get("metadata") or {}), "name": name, "namespace": owner["metadata"]["namespace"]}
-        owned = owner_reference(str(owner["apiVersion"]), str(owner["kind"]), name_of(owner), uid_of(owner))
+        owned = controller_reference(str(owner["apiVersion"]), str(owner["kind"]), name_of(owner), uid_of(owner))
         pod: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": {**meta, "ownerReferences": [owned]}}
         self._store({**pod, "spec": template["spec"], "status": running(template, self.now)})
 

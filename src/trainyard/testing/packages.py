@@ -25,7 +25,7 @@ HEAD = "# Written by `make manifests`.\n"
 
 DEPLOY = Install(
     namespace="chainer-operator",
-    kinds=kinds.EACH,
+    kinds=kinds.KINDS,
     names=Names(
         operator="chainer-operator",
         role="chainer-operator",
@@ -98,11 +98,11 @@ def _chart() -> dict[str, str]:
     """What templates cannot say: definitions, rules, and the accelerators of clouds."""
     found = {
         f"charts/trainyard/crds/{one['metadata']['name']}.yaml": _documents([one])
-        for one in installation.definitions(kinds.EACH)
+        for one in installation.definitions(kinds.KINDS)
     }
     rules = {
         "operator": rights.rules(rights.plain_rights(rights.DEFAULT)),
-        "chainerjob": rights.rules(rights.opt_in_rights(kinds.EACH)),
+        "chainerjob": rights.rules(rights.opt_in_rights(kinds.KINDS)),
         "lease": rights.lease_rules(),
     }
     for name, listed in rules.items():

@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 from trainyard import kinds
-from trainyard.kinds.pages import page
+from trainyard.kinds.pages import kind_page
 
 FOLDER = Path(__file__).parents[3] / "docs" / "kinds"
 
 
 def written(folder: Path = FOLDER) -> dict[Path, str]:
     """Every file as it should be."""
-    return {folder / f"{kind.singular}.md": page(kind) for kind in kinds.EACH}
+    return {folder / f"{kind.singular}.md": kind_page(kind) for kind in kinds.KINDS}
 
 
 def write(folder: Path = FOLDER) -> None:

@@ -59,9 +59,9 @@ other. The category `all` is that of the ChainerJob README (`kubectl get all -l 
 def page() -> str:
     return TEXT.format(
         count=len(rights.resource_verb_pairs(rights.DEFAULT)),
-        plain=_table(rights.plain_rights(kinds.EACH)),
+        plain=_table(rights.plain_rights(kinds.KINDS)),
         lease="\n".join(f"| {verb} | {why} |" for verb, why in rights.LEASE_SITES),
-        opted=_table(rights.opt_in_rights(kinds.EACH)),
+        opted=_table(rights.opt_in_rights(kinds.KINDS)),
         names="\n".join(_names(kind) for kind in kinds.ALL),
     )
 
@@ -81,7 +81,7 @@ def _table(held: frozenset[Right]) -> str:
     """One line for each pair, with who asks and why."""
     lines = ["| resource | verb | asked by | for |", "|---|---|---|---|"]
     for right in sorted(held):
-        sites = [site for site in rights.SITES if any(_asks(site, kind, right) for kind in kinds.EACH)]
+        sites = [site for site in rights.SITES if any(_asks(site, kind, right) for kind in kinds.KINDS)]
         where = "; ".join(dict.fromkeys(f"`{site.where}`" for site in sites)) or "the Role of each job"
         why = "; ".join(dict.fromkeys(site.why for site in sites)) or "granted to the launcher of that job"
         lines.append(f"| {right.name} | {right.verb} | {where} | {why} |")

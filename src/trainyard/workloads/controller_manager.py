@@ -28,7 +28,7 @@ from trainyard.controller_runtime.store import Change
 from trainyard.objects import (
     GVK,
     Json,
-    Key,
+    NamespacedName,
     controller_of,
     key_of,
     labels_of,
@@ -87,7 +87,7 @@ class WorkItem(NamedTuple):
 
     controller: str
     gvk: GVK
-    key: Key
+    key: NamespacedName
 
     @property
     def namespace(self) -> str:
@@ -216,11 +216,11 @@ class ControllerManager:
         if gvk == NAMESPACE and after is not None:
             self._controller.queue.add(WorkItem("furnish", gvk, key_of(obj)))
         if namespaces.DEFAULT_OBJECTS.get(gvk) == name_of(obj):
-            self._controller.queue.add(WorkItem("furnish", NAMESPACE, Key("", namespace_of(obj))))
+            self._controller.queue.add(WorkItem("furnish", NAMESPACE, NamespacedName("", namespace_of(obj))))
         for key in endpoint_slices.affected_services(gvk, before, after, self._graph.all(SERVICE)):
             self._controller.queue.add(WorkItem("endpoints", SERVICE, key))
         if gvk == CRD:
-            self._controller.queue.add(WorkItem("discover", CRD, Key("", "")))
+            self._controller.queue.add(WorkItem("discover", CRD, NamespacedName("", "")))
         if gvk == NODE:
             self._enqueue_unscheduled_pods("")
         if gvk == PERSISTENT_VOLUME_CLAIM:
@@ -242,7 +242,7 @@ class ControllerManager:
         gvk = self._catalog.resource_for(str(owner.get("apiVersion")), str(owner.get("kind"))) if owner else None
         if owner is None or gvk is None or gvk not in WORKLOAD_RESOURCES:
             return None
-        key = Key(namespace_of(obj), str(owner.get("name")))
+        key = NamespacedName(namespace_of(obj), str(owner.get("name")))
         self._controller.queue.add(WorkItem("owner", gvk, key))
         return self._graph.get(gvk, key)
 
@@ -337,7 +337,8 @@ class ControllerManager:
 
     def _decide_namespace(self, namespace: Json) -> Decision:
         account, root = (
-            self._graph.get(gvk, Key(name_of(namespace), name)) for gvk, name in namespaces.DEFAULT_OBJECTS.items()
+            self._graph.get(gvk, NamespacedName(name_of(namespace), name))
+            for gvk, name in namespaces.DEFAULT_OBJECTS.items()
         )
         return namespaces.decide(namespace, account, root, self._root_ca)
 
@@ -359,7 +360,7 @@ class ControllerManager:
         if len(nodes) > 1:
             load.update(str(spec_of(other_pod).get("nodeName") or "") for other_pod in self._graph.all(POD))
         claims = {
-            name: self._graph.get(PERSISTENT_VOLUME_CLAIM, Key(namespace_of(pod), name))
+            name: self._graph.get(PERSISTENT_VOLUME_CLAIM, NamespacedName(namespace_of(pod), name))
             for name in scheduler.claim_names(pod)
             if name not in self._mounted
         }

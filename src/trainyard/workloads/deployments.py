@@ -17,12 +17,12 @@ from trainyard.objects import (
     GVK,
     Json,
     controller_of,
+    controller_reference,
     labels_of,
     name_of,
     namespace_of,
-    owner_reference,
+    set_condition,
     uid_of,
-    with_condition,
 )
 from trainyard.objects.resources import DEPLOYMENT, POD, REPLICA_SET
 from trainyard.workloads import pods as pod_facts
@@ -138,7 +138,7 @@ def _new_replica_set(deployment: Json, template_hash: str, revision: int) -> Jso
     selector = copy.deepcopy(spec.get("selector") or {})
     selector["matchLabels"] = {**(selector.get("matchLabels") or {}), POD_TEMPLATE_HASH: template_hash}
     annotations = {**_annotations(deployment, revision), DESIRED_REPLICAS: str(replicas), MAX_REPLICAS: str(replicas)}
-    owner = owner_reference("apps/v1", "Deployment", name_of(deployment), uid_of(deployment))
+    owner = controller_reference("apps/v1", "Deployment", name_of(deployment), uid_of(deployment))
     return {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
@@ -187,12 +187,12 @@ def _status_write(deployment: Json, replica_sets: list[Json], current: Json | No
         available_condition = (True, "MinimumReplicasAvailable", "Deployment has minimum availability.")
     else:
         available_condition = (False, "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
-    conditions = with_condition(conditions, "Available", *available_condition, now)
+    conditions = set_condition(conditions, "Available", *available_condition, now)
     complete = current is not None and available >= replicas and counts["replicas"] == updated == replicas
     progress = "has successfully progressed" if complete else "is progressing"
     reason = "NewReplicaSetAvailable" if complete else "ReplicaSetUpdated"
     subject = f'ReplicaSet "{name_of(current)}"' if current else f'Deployment "{name_of(deployment)}"'
-    conditions = with_condition(conditions, "Progressing", True, reason, f"{subject} {progress}.", now)
+    conditions = set_condition(conditions, "Progressing", True, reason, f"{subject} {progress}.", now)
     status: Json = {"observedGeneration": deployment["metadata"].get("generation", 1)}
     status |= {field: count for field, count in counts.items() if count}
     status["conditions"] = conditions

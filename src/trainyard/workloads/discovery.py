@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from trainyard.client import Api, NotFound, Unavailable
-from trainyard.objects import GVK, Json, decode, is_true
+from trainyard.objects import GVK, Json, decode, is_condition_true
 
 REQUIRED_VERBS = frozenset({"list", "watch", "delete"})  # verbs
 IGNORED_RESOURCES = frozenset({"events"})  # no event has an owner reference, and there are many events
@@ -55,7 +55,7 @@ def awaited(crds: Iterable[Json], served: Collection[GVK]) -> list[str]:
     for crd in crds:
         spec = crd.get("spec") or {}
         plural = (spec.get("names") or {}).get("plural")
-        established = is_true((crd.get("status") or {}).get("conditions"), "Established")
+        established = is_condition_true((crd.get("status") or {}).get("conditions"), "Established")
         served_version = any(version.get("served") for version in spec.get("versions") or ())
         if established and served_version and (spec.get("group"), plural) not in resources:
             names.append(f"{plural}.{spec.get('group')}")

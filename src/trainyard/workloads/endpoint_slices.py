@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from trainyard.objects import GVK, Json, Key, is_true, key_of, labels_of, name_of, namespace_of, owner_reference, uid_of
+from trainyard.objects import (
+    GVK,
+    Json,
+    NamespacedName,
+    controller_reference,
+    is_condition_true,
+    key_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    uid_of,
+)
 from trainyard.objects.resources import ENDPOINT_SLICE, POD, SERVICE
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import spec_of, status_of
@@ -56,13 +67,15 @@ def selects(service: Json, pod: Json) -> bool:
     return same_namespace and bool(selector) and all(labels.get(key) == value for key, value in selector.items())
 
 
-def affected_services(gvk: GVK, before: Json | None, after: Json | None, services: Iterable[Json]) -> Iterator[Key]:
+def affected_services(
+    gvk: GVK, before: Json | None, after: Json | None, services: Iterable[Json]
+) -> Iterator[NamespacedName]:
     """The keys of the Services to reconcile after a change of an object: (before, after), None where it is absent."""
     obj = after or before or {}
     if gvk == SERVICE:
         yield key_of(obj)
     elif gvk == ENDPOINT_SLICE and (name := labels_of(obj).get(SERVICE_NAME_LABEL)):
-        yield Key(namespace_of(obj), name)
+        yield NamespacedName(namespace_of(obj), name)
     elif gvk == POD and _endpoint_fields(before) != _endpoint_fields(after):
         for service in services:
             if any(pod and selects(service, pod) for pod in (before, after)):
@@ -86,7 +99,7 @@ def _has_address(pod: Json) -> bool:
 
 
 def _endpoint(service: Json, pod: Json) -> Json:
-    serving, terminating = is_true(status_of(pod).get("conditions"), "Ready"), pod_facts.is_deleting(pod)
+    serving, terminating = is_condition_true(status_of(pod).get("conditions"), "Ready"), pod_facts.is_deleting(pod)
     ready = bool(spec_of(service).get("publishNotReadyAddresses")) or (serving and not terminating)
     endpoint: Json = {
         "addresses": [status_of(pod)["podIP"]],
@@ -124,7 +137,7 @@ def _new_slice(service: Json, name: str, fields: Json) -> Json:
     labels = {**labels_of(service), SERVICE_NAME_LABEL: name_of(service), MANAGED_BY_LABEL: CONTROLLER_NAME}
     if spec_of(service).get("clusterIP") == "None":
         labels[HEADLESS_LABEL] = ""
-    owner = owner_reference("v1", "Service", name_of(service), uid_of(service))
+    owner = controller_reference("v1", "Service", name_of(service), uid_of(service))
     meta = {"name": name, "namespace": namespace_of(service), "labels": labels, "ownerReferences": [owner]}
     return {
         "apiVersion": ENDPOINT_SLICE.api_version,

@@ -11,7 +11,7 @@ from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.in_flight_writes import AcknowledgedWrite, InFlightWrites
 from trainyard.controller_runtime.store import Store
 from trainyard.core import Event
-from trainyard.objects import GVK, Json, controller_of, name_of, namespace_of, revision_of, uid_of
+from trainyard.objects import GVK, Json, controller_of, name_of, namespace_of, resource_version_of, uid_of
 from trainyard.objects.resources import NAMESPACE, POD
 from trainyard.workloads import events
 from trainyard.workloads.pods import is_deleting
@@ -71,7 +71,9 @@ class WriteExecutor:
     def _track(self, reconciled: Json, gvk: GVK, answer: Json) -> None:
         if gvk in self._stores:
             self.in_flight.record(
-                uid_of(reconciled), AcknowledgedWrite(gvk, uid_of(answer), revision_of(answer)), time.monotonic()
+                uid_of(reconciled),
+                AcknowledgedWrite(gvk, uid_of(answer), resource_version_of(answer)),
+                time.monotonic(),
             )
 
     async def _create(self, gvk: GVK, obj: Json, reconciled: Json) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from trainyard.objects import GVK, Json, name_of, namespace_of, revision_of, uid_of
+from trainyard.objects import GVK, Json, name_of, namespace_of, resource_version_of, uid_of
 from trainyard.workloads.pods import is_deleting
 from trainyard.workloads.writes import Decision, Patch, Write, delete_of
 
@@ -119,5 +119,5 @@ def _without_finalizer(gvk: GVK, obj: Json, finalizer: str) -> Patch:
 
 def _metadata_patch(gvk: GVK, obj: Json, fields: Json) -> Patch:
     """A merge patch of `metadata`, with uid and resourceVersion of `obj` as preconditions."""
-    body = {"metadata": {**fields, "resourceVersion": revision_of(obj), "uid": uid_of(obj)}}
+    body = {"metadata": {**fields, "resourceVersion": resource_version_of(obj), "uid": uid_of(obj)}}
     return Patch(gvk, namespace_of(obj), name_of(obj), body)

@@ -8,7 +8,7 @@ import msgspec
 
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.controller_runtime.store import Change, Store
-from trainyard.objects import GVK, Json, Key, key_of, uid_of
+from trainyard.objects import GVK, Json, NamespacedName, key_of, uid_of
 from trainyard.objects.resources import CRD
 from trainyard.objects.values import replace
 from trainyard.workloads.gc import Dependent, owner_references
@@ -47,7 +47,7 @@ class Graph:
 
     def __init__(self) -> None:
         self.stores: dict[GVK, Store[Json]] = {}
-        self._dependents: dict[str, set[tuple[GVK, Key]]] = {}
+        self._dependents: dict[str, set[tuple[GVK, NamespacedName]]] = {}
         self._gone: dict[str, None] = {}  # an ordered set: the oldest uid is dropped first
 
     def add_store(self, gvk: GVK) -> Store[Json]:
@@ -61,7 +61,7 @@ class Graph:
     def synced(self) -> bool:
         return all(store.synced for store in self.stores.values())
 
-    def get(self, gvk: GVK, key: Key) -> Json | None:
+    def get(self, gvk: GVK, key: NamespacedName) -> Json | None:
         store = self.stores.get(gvk)
         return store.get(key) if store else None
 
@@ -107,7 +107,7 @@ class Graph:
     def is_absent(self, uid: str) -> bool:
         return uid in self._gone
 
-    def _remove_dependent(self, owner_uid: str, dependent: tuple[GVK, Key]) -> None:
+    def _remove_dependent(self, owner_uid: str, dependent: tuple[GVK, NamespacedName]) -> None:
         dependents = self._dependents.get(owner_uid, set())
         dependents.discard(dependent)
         if not dependents:

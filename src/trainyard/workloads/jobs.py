@@ -22,13 +22,13 @@ from __future__ import annotations
 from trainyard.core import Event
 from trainyard.objects import (
     Json,
+    controller_reference,
     format_time,
-    is_true,
+    is_condition_true,
     name_of,
-    owner_reference,
     parse_time,
+    set_condition,
     uid_of,
-    with_condition,
 )
 from trainyard.objects.labels import PREFIX
 from trainyard.objects.resources import JOB, POD
@@ -65,8 +65,8 @@ def decide(job: Json, pods: list[Json], now: float) -> Decision:
 def _sync_running(job: Json, pods: list[Json], failed: int, now: float) -> Decision:
     status = dict(status_of(job))
     conditions = status.get("conditions") or []
-    if is_true(conditions, "Suspended"):
-        status["conditions"] = with_condition(conditions, "Suspended", False, "JobResumed", "Job resumed", now)
+    if is_condition_true(conditions, "Suspended"):
+        status["conditions"] = set_condition(conditions, "Suspended", False, "JobResumed", "Job resumed", now)
     status.setdefault("startTime", format_time(now))
     active = [pod for pod in pods if pod_facts.active(pod)]
     due: list[float] = []
@@ -95,7 +95,7 @@ def _backoff_end(job: Json, pods: list[Json], failed: int) -> float:
 
 def _new_pod(job: Json, failed: int) -> Json:
     template = job["spec"].get("template") or {}
-    owner = owner_reference("batch/v1", "Job", name_of(job), uid_of(job))
+    owner = controller_reference("batch/v1", "Job", name_of(job), uid_of(job))
     name = pod_facts.generated_name(name_of(job), pod_facts.name_suffix(uid_of(job), failed))
     pod = pod_facts.pod_from_template(template, job, owner, name)
     pod["metadata"]["labels"] |= pod_labels(name_of(job), uid_of(job))
@@ -154,7 +154,7 @@ def _set_counts(status: Json, pods: list[Json], failed: int, active: int) -> Non
 
 def _finished(job: Json) -> bool:
     conditions = status_of(job).get("conditions")
-    return is_true(conditions, "Complete") or is_true(conditions, "Failed")
+    return is_condition_true(conditions, "Complete") or is_condition_true(conditions, "Failed")
 
 
 def _failure(job: Json, pods: list[Json], failed: int, now: float) -> tuple[str, str] | None:
@@ -202,7 +202,7 @@ def _complete(job: Json, pods: list[Json], now: float) -> Decision:
     _set_counts(status, pods, _failures(job, pods), active=0)
     status |= {"succeeded": 1, "completionTime": format_time(now)}
     reason, message = "CompletionsReached", "Reached expected number of succeeded pods"
-    status["conditions"] = with_condition(status.get("conditions") or [], "Complete", True, reason, message, now)
+    status["conditions"] = set_condition(status.get("conditions") or [], "Complete", True, reason, message, now)
     event = Event("Normal", "Completed", "Job completed")
     return Decision((*_status_update(job, status), *_delete_active(pods)), _expiry(job, status), (event,))
 
@@ -213,7 +213,7 @@ def _fail(job: Json, pods: list[Json], failed: int, failure: tuple[str, str], no
     active = sum(pod_facts.active(pod) for pod in pods)
     _set_counts(status, pods, failed + active, active=0)
     status["ready"] = 0
-    status["conditions"] = with_condition(status.get("conditions") or [], "Failed", True, *failure, now)
+    status["conditions"] = set_condition(status.get("conditions") or [], "Failed", True, *failure, now)
     event = Event("Warning", *failure)
     return Decision((*_status_update(job, status), *_delete_active(pods)), _expiry(job, status), (event,))
 
@@ -244,7 +244,7 @@ def _suspend(job: Json, pods: list[Json], failed: int, now: float) -> Decision:
     _set_counts(status, pods, failed, active=0)
     status["ready"] = 0
     conditions = status.get("conditions") or []
-    status["conditions"] = with_condition(conditions, "Suspended", True, "JobSuspended", "Job suspended", now)
+    status["conditions"] = set_condition(conditions, "Suspended", True, "JobSuspended", "Job suspended", now)
     return Decision((*_status_update(job, status), *_delete_active(pods)))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from hashlib import sha256
 
-from trainyard.objects import Json, encode, is_true, name_of, namespace_of, parse_time
+from trainyard.objects import Json, encode, is_condition_true, name_of, namespace_of, parse_time
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, no characters that look alike
 _NAME_LIMIT = 63
@@ -51,7 +51,7 @@ def active(pod: Json) -> bool:
 
 
 def ready(pod: Json) -> bool:
-    return active(pod) and is_true(status_of(pod).get("conditions"), "Ready")
+    return active(pod) and is_condition_true(status_of(pod).get("conditions"), "Ready")
 
 
 def restart_count(pod: Json) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import count, islice
 
-from trainyard.objects import Json, name_of, owner_reference, parse_time, uid_of
+from trainyard.objects import Json, controller_reference, name_of, parse_time, uid_of
 from trainyard.objects.resources import POD, REPLICA_SET
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import status_of
@@ -49,7 +49,7 @@ def _pod_names(replica_set: Json) -> Iterable[str]:
 
 
 def _new_pod(replica_set: Json, name: str) -> Json:
-    owner = owner_reference("apps/v1", "ReplicaSet", name_of(replica_set), uid_of(replica_set))
+    owner = controller_reference("apps/v1", "ReplicaSet", name_of(replica_set), uid_of(replica_set))
     return pod_facts.pod_from_template(replica_set["spec"].get("template") or {}, replica_set, owner, name)
 
 

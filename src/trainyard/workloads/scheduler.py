@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from trainyard.core import Event
-from trainyard.objects import Json, condition, is_true, name_of, namespace_of, uid_of, with_condition
+from trainyard.objects import Json, find_condition, is_condition_true, name_of, namespace_of, set_condition, uid_of
 from trainyard.objects.resources import POD
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import spec_of, status_of
@@ -55,10 +55,10 @@ def decide(
         return Decision((Bind(namespace_of(pod), name_of(pod), uid_of(pod), node_name),), events=(event,))
     message = _unschedulable_message(len(nodes), problem) if problem else "no node is ready"
     conditions = status_of(pod).get("conditions") or []
-    scheduled = condition(conditions, "PodScheduled")
+    scheduled = find_condition(conditions, "PodScheduled")
     if scheduled and scheduled.get("status") == "False" and scheduled.get("message") == message:
         return Decision()
-    conditions = with_condition(conditions, "PodScheduled", False, "Unschedulable", message, now)
+    conditions = set_condition(conditions, "PodScheduled", False, "Unschedulable", message, now)
     write = Patch(POD, namespace_of(pod), name_of(pod), {"status": {"conditions": conditions}}, "status")
     return Decision((write,), events=(Event("Warning", "FailedScheduling", message),))
 
@@ -87,7 +87,7 @@ def _unschedulable_message(node_count: int, problem: str) -> str:
 
 def _is_schedulable(node: Json) -> bool:
     return (
-        is_true(status_of(node).get("conditions"), "Ready")
+        is_condition_true(status_of(node).get("conditions"), "Ready")
         and not spec_of(node).get("unschedulable")
         and not pod_facts.is_deleting(node)
     )

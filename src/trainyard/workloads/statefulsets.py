@@ -28,11 +28,11 @@ from typing import NamedTuple
 
 from trainyard.objects import (
     Json,
-    condition,
+    controller_reference,
+    find_condition,
     labels_of,
     name_of,
     namespace_of,
-    owner_reference,
     parse_time,
     uid_of,
 )
@@ -163,7 +163,7 @@ def _available_at(workload: Json, pod: Json) -> float | None:
     it became ready. 0.0 without minReadySeconds; None while the pod is not Running and Ready."""
     if not _running_and_ready(pod):
         return None
-    ready_since = (condition(status_of(pod).get("conditions"), "Ready") or {}).get("lastTransitionTime")
+    ready_since = (find_condition(status_of(pod).get("conditions"), "Ready") or {}).get("lastTransitionTime")
     min_ready_seconds = float(workload["spec"].get("minReadySeconds") or 0)
     return (parse_time(ready_since) or 0.0) + min_ready_seconds if min_ready_seconds else 0.0
 
@@ -173,7 +173,7 @@ def _available_at(workload: Json, pod: Json) -> float | None:
 
 def _new_pod(workload: Json, index: int, revision: str) -> Json:
     name = f"{name_of(workload)}-{index}"
-    owner = owner_reference("apps/v1", "StatefulSet", name_of(workload), uid_of(workload))
+    owner = controller_reference("apps/v1", "StatefulSet", name_of(workload), uid_of(workload))
     pod = pod_facts.pod_from_template(workload["spec"].get("template") or {}, workload, owner, name)
     pod["metadata"]["labels"] |= {POD_NAME_LABEL: name, POD_INDEX_LABEL: str(index), REVISION_LABEL: revision}
     pod["spec"]["hostname"] = name

@@ -9,7 +9,7 @@ from trainyard.cli.diagnosis.facts import BLOCK, WAIT, Facts, Finding, names_of
 from trainyard.cli.diagnosis.waits import missing_object
 from trainyard.cli.view import index_of, role_of
 from trainyard.core import Observed
-from trainyard.core.policies.restart import LONGEST_BACKOFF
+from trainyard.core.policies.restart import MAX_DELAY
 from trainyard.objects import Json, controller_of, name_of, namespace_of, uid_of
 
 PATIENCE = 10.0  # seconds in which a controller creates a pod
@@ -93,7 +93,7 @@ def decision(facts: Facts) -> core.Plan:
     children = []
     for obj in (*facts.children, *facts.pods):
         try:
-            children.append(core.child_of(obj, str(obj.get("kind"))))
+            children.append(core.decode_child(obj, str(obj.get("kind"))))
         except ValueError:
             continue
     return core.plan(facts.kind, facts.job, Observed(tuple(children)), facts.now)
@@ -102,7 +102,7 @@ def decision(facts: Facts) -> core.Plan:
 def next_look(facts: Facts) -> float | None:
     """When the operator reconciles the job again without an event, in Unix seconds; None when no requeue is planned."""
     requeue_at = decision(facts).requeue_at
-    return requeue_at if requeue_at is not None and facts.now < requeue_at <= facts.now + LONGEST_BACKOFF else None
+    return requeue_at if requeue_at is not None and facts.now < requeue_at <= facts.now + MAX_DELAY else None
 
 
 def done_without_pods(facts: Facts) -> int:

@@ -11,7 +11,7 @@ import msgspec
 from trainyard.cli.diagnosis.exits import Surroundings
 from trainyard.cli.view import Replica, replica, result
 from trainyard.core import Config, Job, Kind, parse_job
-from trainyard.objects import Json, Problem, condition, name_of, namespace_of, parse_time, uid_of
+from trainyard.objects import Json, Problem, find_condition, name_of, namespace_of, parse_time, uid_of
 
 # Levels of a finding, the most important first. `why` returns findings in this order, except that NOTE comes last.
 END, BLOCK, WAIT, NOTE, FINE = range(5)
@@ -82,7 +82,7 @@ class Facts:
 
     def holds(self, kind: str) -> Json | None:
         """The job's condition of this type when its status is True; otherwise None."""
-        job_condition = condition(self.conditions, kind)
+        job_condition = find_condition(self.conditions, kind)
         return job_condition if job_condition is not None and job_condition.get("status") == "True" else None
 
     @cached_property

@@ -26,7 +26,7 @@ from trainyard.cli.diagnosis.output import cause_of, port_is_taken, ports_named,
 from trainyard.cli.diagnosis.tracebacks import without_frames
 from trainyard.cli.diagnosis.waits import missing_object, unschedulable_fix, volume_cause, waiting_cause
 from trainyard.cli.view import age, ended, index_of, role_of
-from trainyard.objects import Json, condition, format_time, name_of, namespace_of, parse_time, uid_of
+from trainyard.objects import Json, find_condition, format_time, name_of, namespace_of, parse_time, uid_of
 from trainyard.objects.values import replace
 
 PATIENCE = 10.0  # seconds in which a pod is scheduled, or deleted after its grace period
@@ -131,7 +131,7 @@ def _terminating_finding(facts: Facts, pod: Json) -> Finding | None:
 
 
 def _unscheduled_finding(facts: Facts, pod: Json) -> Finding | None:
-    scheduled = condition((pod.get("status") or {}).get("conditions"), "PodScheduled")
+    scheduled = find_condition((pod.get("status") or {}).get("conditions"), "PodScheduled")
     node_name = (pod.get("spec") or {}).get("nodeName")
     if node_name:
         return None
@@ -161,7 +161,7 @@ def _unscheduled_finding(facts: Facts, pod: Json) -> Finding | None:
 
 
 def _is_schedulable(node: Json) -> bool:
-    ready = condition((node.get("status") or {}).get("conditions"), "Ready")
+    ready = find_condition((node.get("status") or {}).get("conditions"), "Ready")
     return ready is not None and ready.get("status") == "True" and not (node.get("spec") or {}).get("unschedulable")
 
 

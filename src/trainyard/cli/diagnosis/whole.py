@@ -190,7 +190,7 @@ def fine(facts: Facts) -> Iterator[Finding]:
 
 
 def deadline_note(facts: Facts) -> tuple[str, ...]:
-    limit, start = facts.read.policy.deadline, parse_time(facts.status.get("startTime"))
+    limit, start = facts.read.policy.active_deadline_seconds, parse_time(facts.status.get("startTime"))
     if limit is None or start is None:
         return ()
     return (f"activeDeadlineSeconds stops it at {format_time(start + limit)}",)

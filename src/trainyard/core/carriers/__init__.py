@@ -9,6 +9,6 @@ terminations.py  the state of one pod and how it ended; used by all three
 
 from trainyard.core.carriers.jobs import JOB_CARRIER, RETRYING_JOB_CARRIER
 from trainyard.core.carriers.pods import POD_CARRIER
-from trainyard.core.carriers.sets import SET_CARRIER
+from trainyard.core.carriers.sets import STATEFUL_SET_CARRIER
 
-__all__ = ["JOB_CARRIER", "POD_CARRIER", "RETRYING_JOB_CARRIER", "SET_CARRIER"]
+__all__ = ["JOB_CARRIER", "POD_CARRIER", "RETRYING_JOB_CARRIER", "STATEFUL_SET_CARRIER"]

@@ -14,21 +14,21 @@ from __future__ import annotations
 
 from trainyard.core.carriers.terminations import (
     disruption_of,
-    last_crash,
+    last_restart_reason,
     main_container,
     newest_pod,
-    restarts,
+    restart_count,
     run_state,
     succeeded,
     termination_of,
 )
-from trainyard.core.job import Carrier, Job, OwnedObjects, Replica, Termination
+from trainyard.core.job import Job, OwnedObjects, Replica, Termination, WorkloadAdapter
 from trainyard.core.model import Child, Delete, Ref, Slot
 from trainyard.objects import Json
 from trainyard.objects.resources import JOB
 from trainyard.objects.values import replace
 
-ENDLESS = 2147483647
+UNLIMITED_BACKOFF_LIMIT = 2147483647
 """The `backoffLimit` of a Job that is retried without limit: the largest int32."""
 
 NO_POD_GRACE = 5.0
@@ -42,7 +42,8 @@ def observe_job(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
         return Replica(slot, None, "Unknown")
     replica = _observed(job, slot, child, pods, pod)
     return replica._replace(
-        pods_ended=_pods_ended(job, slot, child, pod), last_crash=last_crash(pod) if replica.restarts else ""
+        pods_ended=_pods_ended(job, slot, child, pod),
+        last_restart_reason=last_restart_reason(pod) if replica.restart_count else "",
     )
 
 
@@ -60,7 +61,7 @@ def _pods_ended(job: Job, slot: Slot, child: Child, pod: Child | None) -> bool:
 
 
 def _observed(job: Job, slot: Slot, child: Child, pods: tuple[Child, ...], pod: Child | None) -> Replica:
-    restart_count, supervised = restarts(pods), slot in job.kind.supervised_slots_of(job)
+    restarts, supervised = restart_count(pods), slot in job.kind.supervised_slots_of(job)
     failed = tuple(
         sorted(candidate.uid for candidate in pods if candidate.phase == "Failed" and not _disrupted(candidate))
     )
@@ -71,15 +72,15 @@ def _observed(job: Job, slot: Slot, child: Child, pods: tuple[Child, ...], pod: 
     if stale and job.restarts_gang():
         return replaced
     if child.phase == "Complete" or (pod and not child.deleting and succeeded(job, slot, pod, supervised)):
-        return Replica(slot, child, "Succeeded", None, () if supervised else failed, restart_count)
+        return Replica(slot, child, "Succeeded", None, () if supervised else failed, restarts)
     if child.deleting or stale:
         return replaced
     if supervised:
-        return _observe_supervised(job, Replica(slot, child, "", None, (), restart_count), child, pod)
+        return _observe_supervised(job, Replica(slot, child, "", None, (), restarts), child, pod)
     if child.phase == "Failed":
-        return Replica(slot, child, "Failed", None, failed, restart_count, child.message or child.reason)
+        return Replica(slot, child, "Failed", None, failed, restarts, child.message or child.reason)
     state, message = run_state(job, slot, pod)
-    return Replica(slot, child, state, None, failed, restart_count, message)
+    return Replica(slot, child, state, None, failed, restarts, message)
 
 
 def _stale_failures(job: Job, slot: Slot, child: Child, pod: Child | None) -> tuple[str, ...]:
@@ -105,7 +106,9 @@ def _termination_without_pod(child: Child) -> Termination | None:
     if child.phase != "Failed":
         return None
     reason = child.reason or "Failed"
-    return Termination(child.uid, child.ended, child.created, -1, reason, "", False, False, child.ended + NO_POD_GRACE)
+    return Termination(
+        child.uid, child.finished_at, child.created, -1, reason, "", False, False, child.finished_at + NO_POD_GRACE
+    )
 
 
 def _termination(job: Job, slot: Slot, child: Child, pod: Child) -> Termination | None:
@@ -131,7 +134,7 @@ def observe_retrying_job(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
         "Unknown",
         None,
         failed,
-        restarts(pods),
+        restart_count(pods),
         pods_ended=bool(child.phase),
         failed_pods=child.failed_pods,
     )
@@ -146,18 +149,18 @@ def observe_retrying_job(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
             state="Failed", termination=_job_termination(job, slot, child, pod), message=child.message or child.reason
         )
     state, message = run_state(job, slot, pod)
-    return replica._replace(state=state, message=message, last_crash=last_crash(pod))
+    return replica._replace(state=state, message=message, last_restart_reason=last_restart_reason(pod))
 
 
 def _job_termination(job: Job, slot: Slot, child: Child, pod: Child | None) -> Termination:
     """The termination of a failed Job: the reason is the Job's; container and exit code are those of the newest pod, or
     of the container's last termination if that pod has not ended."""
     pod_termination = termination_of(job, slot, pod, child.uid) if pod else None
-    code, name = (pod_termination.code, pod_termination.container) if pod_termination else (-1, "")
+    code, name = (pod_termination.exit_code, pod_termination.container) if pod_termination else (-1, "")
     detail = pod_termination.message if pod_termination else ""
     container = main_container(job, slot, pod) if pod and not pod_termination else None
-    if container and container.code:
-        code, name = container.code, container.name
+    if container and container.exit_code:
+        code, name = container.exit_code, container.name
     elif container and container.state == "running":
         detail = f"container {container.name} was still running"
     elif pod is None:
@@ -165,7 +168,7 @@ def _job_termination(job: Job, slot: Slot, child: Child, pod: Child | None) -> T
     reason = child.reason or "Failed"
     message = "; ".join(dict.fromkeys(text for text in (child.message, detail) if text))
     termination = Termination(
-        child.uid, child.ended, child.created, code, reason, name, False, True, 0.0, reason, message
+        child.uid, child.finished_at, child.created, code, reason, name, False, True, 0.0, reason, message
     )
     return replace(termination, pod_is_gone=pod is None)
 
@@ -184,7 +187,7 @@ def render_job(job: Job, slot: Slot, attempt: int) -> Json:
     supervised = slot in job.kind.supervised_slots_of(job)
     policy = template.get("spec", {}).get("restartPolicy")
     restart = "Never" if supervised or policy == "Never" else "OnFailure"
-    return _batch_job(job, slot, template, restart, {"backoffLimit": 0 if supervised else ENDLESS})
+    return _batch_job(job, slot, template, restart, {"backoffLimit": 0 if supervised else UNLIMITED_BACKOFF_LIMIT})
 
 
 def render_retrying_job(job: Job, slot: Slot, attempt: int) -> Json:
@@ -192,7 +195,7 @@ def render_retrying_job(job: Job, slot: Slot, attempt: int) -> Json:
     template = _pod_template(job, slot)
     policy = template.get("spec", {}).get("restartPolicy") or "Never"
     return _batch_job(
-        job, slot, template, "Never" if policy == "Never" else "OnFailure", job.kind.job_limits(job, slot)
+        job, slot, template, "Never" if policy == "Never" else "OnFailure", job.kind.job_spec_fields(job, slot)
     )
 
 
@@ -225,7 +228,7 @@ def stop_job(replica: Replica, reason: str) -> Delete | None:
     return Delete(JOB, child.name, child.uid, reason)
 
 
-JOB_CARRIER = Carrier(
+JOB_CARRIER = WorkloadAdapter(
     gvk=JOB,
     observe=observe_job,
     render=render_job,

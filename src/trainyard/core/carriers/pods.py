@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from trainyard.core.carriers.terminations import (
     disruption_of,
-    last_crash,
-    restarts,
+    last_restart_reason,
+    restart_count,
     run_state,
     succeeded,
     termination_of,
 )
-from trainyard.core.job import Carrier, Job, OwnedObjects, Replica, Termination
+from trainyard.core.job import Job, OwnedObjects, Replica, Termination, WorkloadAdapter
 from trainyard.core.model import Child, Delete, Ref, Slot
 from trainyard.objects import Json
 from trainyard.objects.resources import POD
@@ -26,16 +26,16 @@ def observe_pod(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
     pod = owned.by_ref.get(Ref("Pod", job.kind.child_name(job, slot)))
     if pod is None:
         return Replica(slot, None, "Unknown")
-    ended, restart_count = pod.phase in ("Succeeded", "Failed"), restarts((pod,))
+    ended, restarts = pod.phase in ("Succeeded", "Failed"), restart_count((pod,))
     replica = Replica(
         slot,
         pod,
         "Unknown",
         None,
         (),
-        restart_count,
+        restarts,
         pods_ended=ended,
-        last_crash=last_crash(pod) if restart_count else "",
+        last_restart_reason=last_restart_reason(pod) if restarts else "",
     )
     stale = pod.attempt < job.status.role(slot.role).attempt
     if pod.deleting:  # a program that exits with 0 on SIGTERM has not finished its work
@@ -80,7 +80,7 @@ def stop_pod(replica: Replica, reason: str) -> Delete | None:
     return None if pod is None or pod.deleting else Delete(POD, pod.name, pod.uid, reason)
 
 
-POD_CARRIER = Carrier(
+POD_CARRIER = WorkloadAdapter(
     gvk=POD,
     observe=observe_pod,
     render=render_pod,

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from trainyard.core.carriers.terminations import last_crash, restarts, run_state
-from trainyard.core.job import NO_POD, Carrier, Job, OwnedObjects, Replica
+from trainyard.core.carriers.terminations import last_restart_reason, restart_count, run_state
+from trainyard.core.job import NO_POD, Job, OwnedObjects, Replica, WorkloadAdapter
 from trainyard.core.model import Patch, Ref, Slot
 from trainyard.objects import Json
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import STATEFUL_SET
 
 
-def observe_set(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
+def observe_stateful_set(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
     """The observed state of the slot that one StatefulSet runs: Running when one of its pods runs."""
     child = owned.by_ref.get(Ref(STATEFUL_SET.kind, job.kind.child_name(job, slot)))
     if child is None:
         return Replica(slot, None, "Unknown")
     pods = tuple(sorted(owned.pods_by_owner.get(child.uid, ()), key=lambda pod: pod.name))
-    replica = Replica(slot, child, "Unknown", None, (), restarts(pods), pods_ended=child.replicas == 0)
+    replica = Replica(slot, child, "Unknown", None, (), restart_count(pods), pods_ended=child.replicas == 0)
     if child.deleting or child.attempt < job.status.role(slot.role).attempt:
         return replica._replace(message="is being replaced")
     states = [run_state(job, slot, pod) for pod in pods]
     running = sum(state == "Running" for state, _ in states)
     message = next((text for state, text in states if state != "Running"), "" if states else NO_POD)
-    crash = next((text for pod in pods if (text := last_crash(pod))), "")
+    crash = next((text for pod in pods if (text := last_restart_reason(pod))), "")
     return replica._replace(
-        state="Running" if running else "Starting", message=message, last_crash=crash, running=running
+        state="Running" if running else "Starting", message=message, last_restart_reason=crash, running_pods=running
     )
 
 
-def render_set(job: Job, slot: Slot, attempt: int) -> Json:
+def render_stateful_set(job: Job, slot: Slot, attempt: int) -> Json:
     """The StatefulSet of one role, without its name, owner reference and common labels. Its pods start in parallel."""
     role = job.role(slot.role)
     if role is None or role.template is None:
@@ -49,11 +49,11 @@ def render_set(job: Job, slot: Slot, attempt: int) -> Json:
     }
 
 
-def stop_set(replica: Replica, reason: str) -> Patch | None:
+def stop_stateful_set(replica: Replica, reason: str) -> Patch | None:
     return None if replica.child is None or replica.child.deleting else _scale_patch(replica, 0)
 
 
-def resume_set(job: Job, replica: Replica) -> Patch | None:
+def resume_stateful_set(job: Job, replica: Replica) -> Patch | None:
     """The patch to the replicas of the role, even if another client has scaled the StatefulSet."""
     role, child = job.role(replica.slot.role), replica.child
     # A StatefulSet of an older attempt is deleted, not scaled; the new attempt may have started in this reconcile.
@@ -68,12 +68,12 @@ def _scale_patch(replica: Replica, replicas: int) -> Patch | None:
     return Patch(STATEFUL_SET, child.name, "", {"metadata": {"uid": child.uid}, "spec": {"replicas": replicas}})
 
 
-SET_CARRIER = Carrier(
+STATEFUL_SET_CARRIER = WorkloadAdapter(
     gvk=STATEFUL_SET,
-    observe=observe_set,
-    render=render_set,
-    stop=stop_set,
-    resume=resume_set,
+    observe=observe_stateful_set,
+    render=render_stateful_set,
+    stop=stop_stateful_set,
+    resume=resume_stateful_set,
     pods_ended=lambda replica: replica.pods_ended,
     failed_attempts=lambda replica: (),
     one_object_per_role=True,

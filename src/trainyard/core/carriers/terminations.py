@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainyard.core.children import Container, containers
+from trainyard.core.children import ContainerState, decode_containers
 from trainyard.core.job import NO_POD, Job, Termination
 from trainyard.core.model import Child, Slot
 
@@ -13,39 +13,43 @@ def termination_of(job: Job, slot: Slot, pod: Child, uid: str) -> Termination | 
     if (
         container
         and container.state == "terminated"
-        and container.code
+        and container.exit_code
         and (pod.phase == "Failed" or not pod.restarts_containers)
     ):
-        failed: Container | None = container
+        failed: ContainerState | None = container
     elif pod.phase == "Failed":
-        failures = [status for status in containers(pod) if status.state == "terminated" and status.code]
+        failures = [status for status in decode_containers(pod) if status.state == "terminated" and status.exit_code]
         failed = failures[0] if failures else None
     else:
         return None
-    ended = pod.ended or pod.started or pod.created
+    ended = pod.finished_at or pod.start_time or pod.created
     if failed is None:
         fails_job = job.kind.exit_fails_job(job, -1, pod.reason)
         return Termination(
-            uid, ended, pod.started, -1, pod.reason or "Failed", "", False, fails_job, message=pod.message
+            uid, ended, pod.start_time, -1, pod.reason or "Failed", "", False, fails_job, message=pod.message
         )
     # Only the main container's exit code can fail the job (S13); if another container failed, the code is unknown.
-    code, exit_reason = (failed.code, failed.reason) if failed is container else (-1, "")
+    code, exit_reason = (failed.exit_code, failed.reason) if failed is container else (-1, "")
     fails_job = job.kind.exit_fails_job(job, code, exit_reason)
     reason = failed.reason or "Error"
-    return Termination(uid, ended, pod.started, failed.code, reason, failed.name, False, fails_job, message=pod.message)
+    return Termination(
+        uid, ended, pod.start_time, failed.exit_code, reason, failed.name, False, fails_job, message=pod.message
+    )
 
 
 def disruption_of(pod: Child, uid: str) -> Termination:
     """The termination of a disrupted pod: it is replaced, and no failure is counted (S27)."""
-    return Termination(uid, pod.ended, pod.started or pod.created, -1, pod.reason or "Deleted", "", True, False)
+    return Termination(
+        uid, pod.finished_at, pod.start_time or pod.created, -1, pod.reason or "Deleted", "", True, False
+    )
 
 
-def main_container(job: Job, slot: Slot, pod: Child) -> Container | None:
+def main_container(job: Job, slot: Slot, pod: Child) -> ContainerState | None:
     """The container whose exit code is the replica's. A pod of an older template may lack the container that the spec
     names now: then it is the kind's default container, or the pod's only one.
     """
     role = job.role(slot.role)
-    by_name = {container.name: container for container in containers(pod) if not container.init}
+    by_name = {container.name: container for container in decode_containers(pod) if not container.init}
     named = by_name.get(role.container if role else "") or by_name.get(job.kind.container)
     return named or (next(iter(by_name.values())) if len(by_name) == 1 else None)
 
@@ -55,7 +59,7 @@ def succeeded(job: Job, slot: Slot, pod: Child, supervised: bool) -> bool:
     if pod.phase == "Succeeded":
         return True
     container = main_container(job, slot, pod)
-    done = container is not None and container.state == "terminated" and container.code == 0
+    done = container is not None and container.state == "terminated" and container.exit_code == 0
     # In a supervised slot the main container alone decides; elsewhere the Job replaces a failed pod.
     return done and (not pod.always_restarts if supervised else pod.phase != "Failed")
 
@@ -67,21 +71,25 @@ def run_state(job: Job, slot: Slot, pod: Child | None) -> tuple[str, str]:
     container = main_container(job, slot, pod)
     if container and container.state == "running" and not pod.deleting:
         return "Running", ""
-    reasons = [status.reason for status in containers(pod) if status.state == "waiting" and status.reason]
+    reasons = [status.reason for status in decode_containers(pod) if status.state == "waiting" and status.reason]
     return "Starting", pod.reason or (reasons[0] if reasons else pod.phase)
 
 
 def newest_pod(pods: tuple[Child, ...]) -> Child | None:
     """The pod of the latest attempt."""
-    return max(pods, key=lambda pod: (pod.created, pod.started, pod.uid), default=None)
+    return max(pods, key=lambda pod: (pod.created, pod.start_time, pod.uid), default=None)
 
 
-def restarts(pods: tuple[Child, ...]) -> int:
+def restart_count(pods: tuple[Child, ...]) -> int:
     """The container restarts by the kubelet, of the pods that are not in Terminating (S28)."""
-    return sum(container.restarts for pod in pods if not pod.deleting for container in containers(pod))
+    return sum(container.restart_count for pod in pods if not pod.deleting for container in decode_containers(pod))
 
 
-def last_crash(pod: Child | None) -> str:
+def last_restart_reason(pod: Child | None) -> str:
     """Why a container was last restarted in place, "" when none was."""
-    restarted = (container for container in (containers(pod) if pod else ()) if container.restarts and container.code)
-    return next((f"container {container.name} exited with code {container.code}" for container in restarted), "")
+    restarted = (
+        container
+        for container in (decode_containers(pod) if pod else ())
+        if container.restart_count and container.exit_code
+    )
+    return next((f"container {container.name} exited with code {container.exit_code}" for container in restarted), "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainyard.core.job import Job, Outcome, Replica
 from trainyard.core.policies.failure_policy import termination_text
 
-MOST_NAMED = 5
+MAX_NAMED_REPLICAS = 5
 """How many replicas the message names when backoffLimit ends a job."""
 
 
@@ -17,7 +17,7 @@ def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:
     if job.policy.backoff_limit is None:
         replicas = [replica for replica in replicas if replica.slot in job.kind.supervised_slots_of(job)]
     failures = [failure for replica in replicas if (failure := _failure(replica))]
-    return Outcome("Failed", "BackoffLimitExceeded", "; ".join([text, *failures[:MOST_NAMED]]))
+    return Outcome("Failed", "BackoffLimitExceeded", "; ".join([text, *failures[:MAX_NAMED_REPLICAS]]))
 
 
 def exceeded(job: Job, in_place: int) -> str:
@@ -38,14 +38,14 @@ def exceeded(job: Job, in_place: int) -> str:
 
 def restarts_in_place(replicas: list[Replica]) -> int:
     """Container restarts by the kubelet, of existing pods: those of a deleted pod are no longer observed (S28)."""
-    return sum(replica.restarts for replica in replicas)
+    return sum(replica.restart_count for replica in replicas)
 
 
 def _failure(replica: Replica) -> str:
     """A text about the failure of one replica, as far as it can still be observed; "" if there is none."""
     if replica.termination and not replica.termination.disrupted:
         return termination_text(replica, replica.termination)
-    if replica.restarts:
-        crash = f": {replica.last_crash}" if replica.last_crash else ""
-        return f"{replica.name} was restarted {replica.restarts} times{crash}"
+    if replica.restart_count:
+        crash = f": {replica.last_restart_reason}" if replica.last_restart_reason else ""
+        return f"{replica.name} was restarted {replica.restart_count} times{crash}"
     return f"a pod of {replica.name} failed: see its logs" if replica.failed_attempts else ""

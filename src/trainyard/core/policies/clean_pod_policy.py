@@ -12,7 +12,7 @@ STOP_CAUSES = frozenset({"BackoffLimitExceeded", "DeadlineExceeded", "InvalidChi
 
 def effective_policy(job: Job, cause: str) -> str:
     """The policy of a job that ended for `cause`: at least Running for a cause in STOP_CAUSES (S4)."""
-    return "Running" if cause in STOP_CAUSES and job.policy.clean != "All" else job.policy.clean
+    return "Running" if cause in STOP_CAUSES and job.policy.clean_pod_policy != "All" else job.policy.clean_pod_policy
 
 
 def clean_pods(

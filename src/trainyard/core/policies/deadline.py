@@ -7,7 +7,11 @@ from trainyard.core.job import Job, Outcome
 
 def expires_at(job: Job, start: float | None) -> float | None:
     """When the deadline is over; None without one, or while the job is suspended."""
-    return None if job.policy.deadline is None or start is None else start + job.policy.deadline
+    return (
+        None
+        if job.policy.active_deadline_seconds is None or start is None
+        else start + job.policy.active_deadline_seconds
+    )
 
 
 def outcome(job: Job, now: float) -> Outcome | None:
@@ -15,4 +19,8 @@ def outcome(job: Job, now: float) -> Outcome | None:
     expires = expires_at(job, job.status.start_time)
     if expires is None or now < expires:
         return None
-    return Outcome("Failed", "DeadlineExceeded", f"still running after activeDeadlineSeconds ({job.policy.deadline} s)")
+    return Outcome(
+        "Failed",
+        "DeadlineExceeded",
+        f"still running after activeDeadlineSeconds ({job.policy.active_deadline_seconds} s)",
+    )

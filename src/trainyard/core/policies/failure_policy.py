@@ -37,7 +37,7 @@ def failure_text(replica: Replica, termination: Termination) -> str:
 def termination_text(replica: Replica, termination: Termination) -> str:
     """Replica, container, exit code, reason and message of a termination."""
     detail = f": {termination.message}" if termination.message else ""
-    if termination.code < 0:
+    if termination.exit_code < 0:
         return f"{replica.name} ended: {termination.reason}{detail}"
-    container, code, reason = termination.container, termination.code, termination.reason
+    container, code, reason = termination.container, termination.exit_code, termination.reason
     return f"{replica.name}: container {container} exited with code {code} ({reason}){detail}"

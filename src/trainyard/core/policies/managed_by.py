@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from trainyard.core.job import Job
 
-OURS = "trainyard.dev/operator"
-OTHERS = frozenset({"kueue.x-k8s.io/multikueue"})
+TRAINYARD_OPERATOR = "trainyard.dev/operator"
+KNOWN_CONTROLLERS = frozenset({"kueue.x-k8s.io/multikueue"})
 """The known values of `managedBy` for other controllers; an unknown value gets a warning."""
 
 
 def is_managed_here(job: Job) -> bool:
     """True for `managedBy` unset or OURS; with any other value the operator sends no request for the job."""
-    return job.policy.managed_by in ("", OURS)
+    return job.policy.managed_by in ("", TRAINYARD_OPERATOR)

@@ -11,7 +11,7 @@ def force_deletes(job: Job, owned: OwnedObjects, now: float) -> tuple[list[Delet
     """Force deletes for pods that are in Terminating longer than the timeout past their grace period, and when the next
     pod is due. Without a timeout there are none, because the pod may still run on the lost node beside its
     replacement."""
-    timeout = job.config.node_lost
+    timeout = job.config.node_lost_timeout
     if timeout is None:
         return [], None
     terminating = {

@@ -9,8 +9,8 @@ from trainyard.core.model import Slot
 from trainyard.core.policies.failure_policy import termination_text
 from trainyard.objects.values import replace
 
-FIRST_BACKOFF = 10.0
-LONGEST_BACKOFF = 360.0
+BASE_DELAY = 10.0
+MAX_DELAY = 360.0
 
 
 class Restarts(NamedTuple):
@@ -55,7 +55,7 @@ def plan_restarts(
 
 def backoff(failures: int) -> float:
     """Seconds between the end of an attempt and the next one: 10 s doubling to 6 min, no jitter (S14)."""
-    return min(FIRST_BACKOFF * 2 ** float(max(0, min(failures, 10) - 1)), LONGEST_BACKOFF)
+    return min(BASE_DELAY * 2 ** float(max(0, min(failures, 10) - 1)), MAX_DELAY)
 
 
 def retry_at(job: Job, termination: Termination, failures: int, retries: int, now: float) -> float:
@@ -65,21 +65,21 @@ def retry_at(job: Job, termination: Termination, failures: int, retries: int, no
     from the start of the attempt, so that a pod that ran long is replaced at once and repeated evictions cannot spin.
     A slot that restarts alone waits FIRST_BACKOFF from its start, because the other slots wait for it.
     """
-    ended, started = termination.ended, termination.started
+    ended, started = termination.finished_at, termination.started_at
     if job.kind.restart_scope == "slot":
-        due = (started or ended) + FIRST_BACKOFF
+        due = (started or ended) + BASE_DELAY
     elif not termination.disrupted:
         due = ended + backoff(failures)
     else:
         due = started + backoff(retries) if retries else now
     # A time in the future was written with a wrong clock; the job must not wait for it.
-    return due if max(ended, started) <= now + FIRST_BACKOFF else now
+    return due if max(ended, started) <= now + BASE_DELAY else now
 
 
 def _due(job: Job, termination: Termination, role: RoleStatus, status: JobStatus, now: float) -> float:
     scope = status.roles.values() if job.restarts_gang() else (role,)
     failures = sum(member.failures for member in scope)
-    return retry_at(job, termination, failures, role.attempt - status.resumes, now)
+    return retry_at(job, termination, failures, role.attempt - status.resume_count, now)
 
 
 def _next_attempts(

@@ -16,7 +16,7 @@ def next_status(job: Job, now: float) -> JobStatus:
     status = replace(job.status, runtime_id=job.runtime_id)
     resumed = status.suspended and status.started
     if job.policy.suspend or (resumed and job.parsed.problems):
-        return replace(status, start_time=None, suspended=True, ran=False)
+        return replace(status, start_time=None, suspended=True, has_run=False)
     if status.started and not resumed:
         status = replace(status, roles=edits.follow_edits(job))
         return status if status.start_time is not None else replace(status, start_time=now)
@@ -25,5 +25,7 @@ def next_status(job: Job, now: float) -> JobStatus:
         before = status.role(role.name)
         attempt = before.attempt + 1 if resumed else 0
         roles[role.name] = RoleStatus(attempt, before.failures, role.replicas, role.port, role.digest)
-    resumes = status.resumes + (1 if resumed else 0)
-    return replace(status, roles=roles, started=True, suspended=False, ran=False, resumes=resumes, start_time=now)
+    resumes = status.resume_count + (1 if resumed else 0)
+    return replace(
+        status, roles=roles, started=True, suspended=False, has_run=False, resume_count=resumes, start_time=now
+    )

@@ -8,7 +8,11 @@ from trainyard.core.model import Delete
 
 def expires_at(job: Job, completion: float | None) -> float | None:
     """When the finished job is deleted; None without a TTL."""
-    return None if job.policy.ttl is None or completion is None else completion + job.policy.ttl
+    return (
+        None
+        if job.policy.ttl_seconds_after_finished is None or completion is None
+        else completion + job.policy.ttl_seconds_after_finished
+    )
 
 
 def expired_job(job: Job, now: float) -> Delete | None:
@@ -16,5 +20,5 @@ def expired_job(job: Job, now: float) -> Delete | None:
     expires = expires_at(job, job.status.completion_time)
     if expires is None or now < expires:
         return None
-    text = f"finished {job.policy.ttl} s ago (ttlSecondsAfterFinished)"
+    text = f"finished {job.policy.ttl_seconds_after_finished} s ago (ttlSecondsAfterFinished)"
     return Delete(job.kind.gvk, job.key.name, job.uid, text)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address
 
 from trainyard.objects import Problem
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server.strategies.refusing import address
 
 _MULTICAST = ipaddress.ip_network("224.0.0.0/24")
@@ -28,9 +28,9 @@ def settled(text: str, path: str, *, canonical: bool = False) -> Iterator[Proble
     problems = list(address(text, path))
     if not problems and (parsed := known(text)) is not None:
         if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped:
-            problems = [Problem(path, f"Invalid value: {shown(text)}: must not be an IPv4-mapped IPv6 address")]
+            problems = [Problem(path, f"Invalid value: {json_text(text)}: must not be an IPv4-mapped IPv6 address")]
         elif canonical and str(parsed) != text:
-            problems = [Problem(path, f'Invalid value: {shown(text)}: must be in canonical form ("{parsed}")')]
+            problems = [Problem(path, f'Invalid value: {json_text(text)}: must be in canonical form ("{parsed}")')]
     yield from problems
 
 
@@ -51,7 +51,7 @@ def reachable(text: str, path: str) -> Iterator[Problem]:
     elif _is_link_local_multicast(parsed):
         reason = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
     if reason:
-        yield Problem(path, f"Invalid value: {shown(text)}: {reason}")
+        yield Problem(path, f"Invalid value: {json_text(text)}: {reason}")
 
 
 def _is_link_local_multicast(parsed: IPv4Address | IPv6Address) -> bool:
@@ -78,7 +78,7 @@ def range_problems(text: str, path: str) -> Iterator[Problem]:
         except ValueError:
             reason = _RANGE_TEXT
     if reason:
-        yield Problem(path, f"Invalid value: {shown(text)}: {reason}")
+        yield Problem(path, f"Invalid value: {json_text(text)}: {reason}")
 
 
 def writing_warnings(text: str, path: str) -> Iterator[str]:

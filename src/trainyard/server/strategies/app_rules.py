@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.objects import Json, Problem
-from trainyard.objects.labels import selector
-from trainyard.schema.checks import shown
+from trainyard.objects.labels import parse_selector
+from trainyard.schema.checks import json_text
 from trainyard.server.same import same
 from trainyard.server.scale import selector_of
 from trainyard.server.strategies.claim_rules import claim_problems
@@ -66,12 +66,12 @@ def check_stateful_set(new: Json, old: Json | None) -> list[Problem]:
     ]
     problems += _template_problems({**spec, "template": _template_with_claim_volumes(spec)}, "StatefulSet")
     if old is None and "." in (new["metadata"].get("name") or ""):
-        text = f"Invalid value: {shown(new['metadata']['name'])}: must not contain dots"
+        text = f"Invalid value: {json_text(new['metadata']['name'])}: must not contain dots"
         problems.append(Problem("metadata.name", text))
     if name := spec.get("serviceName"):
         problems += named(name, "spec.serviceName")
     if spec["podManagementPolicy"] not in POLICIES:
-        text = f"Invalid value: {shown(spec['podManagementPolicy'])}: must be 'OrderedReady' or 'Parallel'"
+        text = f"Invalid value: {json_text(spec['podManagementPolicy'])}: must be 'OrderedReady' or 'Parallel'"
         problems.append(Problem("spec.podManagementPolicy", text))
     for field in ("whenDeleted", "whenScaled"):
         path = f"spec.persistentVolumeClaimRetentionPolicy.{field}"
@@ -79,7 +79,9 @@ def check_stateful_set(new: Json, old: Json | None) -> list[Problem]:
     problems += _non_negative(spec.get("ordinals") or {}, ("start",), "spec.ordinals")
     for field in SET_FIXED:
         if old is not None and not same(spec.get(field), old["spec"].get(field)):
-            problems.append(Problem(f"spec.{field}", f"Invalid value: {shown(spec.get(field))}: field is immutable"))
+            problems.append(
+                Problem(f"spec.{field}", f"Invalid value: {json_text(spec.get(field))}: field is immutable")
+            )
     if old is not None and not same(_set_fixed(spec), _set_fixed(old["spec"])):
         listed = ", ".join(f"'{name}'" for name in _SET_MUTABLE[:-1])
         text = f"updates to statefulset spec for fields other than {listed} and '{_SET_MUTABLE[-1]}' are forbidden"
@@ -106,13 +108,13 @@ def _selector_problems(new: Json) -> Iterator[Problem]:
     if label_selector is None:
         yield Problem(path, "Required value")
     elif selector_errors:
-        yield Problem(path, f"Invalid value: {shown(label_selector)}: invalid label selector")
+        yield Problem(path, f"Invalid value: {json_text(label_selector)}: invalid label selector")
         return
     elif not label_selector.get("matchLabels") and not label_selector.get("matchExpressions"):
         yield Problem(path, f"Invalid value: {{}}: empty selector is invalid for {new['kind'].lower()}")
         return
-    if label_selector is None or not selector(selector_of(new))(labels or {}):
-        text = f"Invalid value: {shown(labels)}: `selector` does not match template `labels`"
+    if label_selector is None or not parse_selector(selector_of(new))(labels or {}):
+        text = f"Invalid value: {json_text(labels)}: `selector` does not match template `labels`"
         yield Problem("spec.template.metadata.labels", text)
 
 
@@ -143,7 +145,7 @@ def _deployment_strategy(strategy: Json) -> Iterator[Problem]:
     yield from _int_or_percent(max_surge, f"{path}.maxSurge")
     if not _int_or_percent_value(max_unavailable) and not _int_or_percent_value(max_surge):
         yield Problem(
-            f"{path}.maxUnavailable", f"Invalid value: {shown(max_unavailable)}: may not be 0 when `maxSurge` is 0"
+            f"{path}.maxUnavailable", f"Invalid value: {json_text(max_unavailable)}: may not be 0 when `maxSurge` is 0"
         )
     yield from _at_most_100_percent(max_unavailable, f"{path}.maxUnavailable")
 
@@ -157,7 +159,7 @@ def _update_strategy(strategy: Json) -> Iterator[Problem]:
     )
     if strategy_type not in UPDATES:
         yield Problem(
-            "spec.updateStrategy", f"Invalid value: {shown(strategy_type)}: must be 'RollingUpdate' or 'OnDelete'"
+            "spec.updateStrategy", f"Invalid value: {json_text(strategy_type)}: must be 'RollingUpdate' or 'OnDelete'"
         )
     elif strategy_type == "OnDelete" and strategy.get("rollingUpdate") is not None:
         yield Problem(path, "Invalid value: only allowed for updateStrategy 'RollingUpdate'")
@@ -165,14 +167,14 @@ def _update_strategy(strategy: Json) -> Iterator[Problem]:
         yield from _non_negative(rolling_update, ("partition",), path)
         yield from _int_or_percent(max_unavailable := rolling_update["maxUnavailable"], f"{path}.maxUnavailable")
         if not _int_or_percent_value(max_unavailable):
-            yield Problem(f"{path}.maxUnavailable", f"Invalid value: {shown(max_unavailable)}: cannot be 0")
+            yield Problem(f"{path}.maxUnavailable", f"Invalid value: {json_text(max_unavailable)}: cannot be 0")
         yield from _at_most_100_percent(max_unavailable, f"{path}.maxUnavailable")
 
 
 def _int_or_percent(value: Any, path: str) -> Iterator[Problem]:
     """Problems of an IntOrString: a number of pods, or a percentage of all pods."""
     if isinstance(value, str) and not _PERCENT.fullmatch(value):
-        yield Problem(path, f"Invalid value: {shown(value)}: {_PERCENT_TEXT}")
+        yield Problem(path, f"Invalid value: {json_text(value)}: {_PERCENT_TEXT}")
     elif not isinstance(value, str) and value < 0:
         yield Problem(path, f"Invalid value: {value}: {NOT_NEGATIVE}")
 
@@ -185,7 +187,7 @@ def _int_or_percent_value(value: Any) -> int:
 
 def _at_most_100_percent(value: Any, path: str) -> Iterator[Problem]:
     if isinstance(value, str) and _int_or_percent_value(value) > 100:
-        yield Problem(path, f"Invalid value: {shown(value)}: must not be greater than 100%")
+        yield Problem(path, f"Invalid value: {json_text(value)}: must not be greater than 100%")
 
 
 def _volume_claim_templates(spec: Json) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.objects import Json, Problem
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server import errors
 from trainyard.server.quantities import number
 from trainyard.server.same import same
@@ -78,7 +78,7 @@ def status_problems(new: Json, old: Json) -> Iterator[Problem]:
     for name, amount in ((new.get("status") or {}).get("capacity") or {}).items():
         if number(str(amount)) < 0:
             yield Problem(
-                f"status.capacity[{name}]", f"Invalid value: {shown(amount)}: must be a valid resource quantity"
+                f"status.capacity[{name}]", f"Invalid value: {json_text(amount)}: must be a valid resource quantity"
             )
 
 
@@ -101,7 +101,7 @@ def claim_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     if size is None:
         yield Problem("spec.resources[storage]", "Required value")
     elif number(size) <= 0:
-        yield Problem("spec.resources[storage]", f"Invalid value: {shown(size)}: must be greater than zero")
+        yield Problem("spec.resources[storage]", f"Invalid value: {json_text(size)}: must be greater than zero")
     for field in ("storageClassName", "volumeAttributesClassName"):
         if name := spec.get(field):
             yield from named(name, f"spec.{field}", "subdomain")
@@ -138,7 +138,7 @@ def _data_source_problems(source: Json, path: str) -> Iterator[Problem]:
         yield from named(group, f"{path}.apiGroup", "subdomain")
     elif source["kind"] != CLAIM:
         text = f"must be '{CLAIM}' when referencing the default apiGroup"
-        yield Problem(path, f"Invalid value: {shown(source['kind'])}: {text}")
+        yield Problem(path, f"Invalid value: {json_text(source['kind'])}: {text}")
 
 
 def _update_problems(new: Json, old: Json) -> Iterator[Problem]:
@@ -156,9 +156,11 @@ def _update_problems(new: Json, old: Json) -> Iterator[Problem]:
     if (name := _beta_storage_class(new)) != (old_name := _beta_storage_class(old)) and (
         name or spec.get("storageClassName") != old_name
     ):
-        yield Problem(f"metadata.annotations.{OLD_CLASS}", f"Invalid value: {shown(name or '')}: field is immutable")
+        yield Problem(
+            f"metadata.annotations.{OLD_CLASS}", f"Invalid value: {json_text(name or '')}: field is immutable"
+        )
     if spec["volumeMode"] != old_spec.get("volumeMode"):
-        yield Problem("volumeMode", f"Invalid value: {shown(spec['volumeMode'])}: field is immutable")
+        yield Problem("volumeMode", f"Invalid value: {json_text(spec['volumeMode'])}: field is immutable")
 
 
 def _immutable_fields(spec: Json, old_spec: Json, bound: bool) -> Json:

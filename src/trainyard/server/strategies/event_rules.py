@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.objects import Json, Problem
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server.same import same
 from trainyard.server.strategies.refusing import keyed
 
@@ -48,7 +48,7 @@ def _namespace_problems(new: Json) -> Iterator[Problem]:
     else:
         is_mismatch = not object_namespace and event_namespace not in ("default", "kube-system")
     if is_mismatch:
-        text = f"Invalid value: {shown(object_namespace)}: does not match event.namespace"
+        text = f"Invalid value: {json_text(object_namespace)}: does not match event.namespace"
         yield Problem("involvedObject.namespace", text)
 
 
@@ -79,9 +79,11 @@ def _update_problems(new: Json, old: Json) -> Iterator[Problem]:
         yield from _series_problems(new)
     for name in _IMMUTABLE:
         if (new.get(name) or None) != (old.get(name) or None):
-            yield Problem(name, f"Invalid value: {shown(new.get(name) or '')}: field is immutable")
+            yield Problem(name, f"Invalid value: {json_text(new.get(name) or '')}: field is immutable")
     if new[_REPORTING_COMPONENT] != (old.get(_REPORTING_COMPONENT) or ""):
-        yield Problem("reportingController", f"Invalid value: {shown(new[_REPORTING_COMPONENT])}: field is immutable")
+        yield Problem(
+            "reportingController", f"Invalid value: {json_text(new[_REPORTING_COMPONENT])}: field is immutable"
+        )
 
 
 def _series_problems(new: Json) -> Iterator[Problem]:

@@ -85,7 +85,9 @@ _FIELD_NAMES = (
     "reportingComponent",
     "source",
 )
-_SCHEMA = Schema.ours(obj(involvedObject=FREE, source=FREE, series=FREE, reason=STRING, message=STRING, count=INTEGER))
+_SCHEMA = Schema.trusted(
+    obj(involvedObject=FREE, source=FREE, series=FREE, reason=STRING, message=STRING, count=INTEGER)
+)
 
 RESOURCES = tuple(
     Resource(

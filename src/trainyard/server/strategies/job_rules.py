@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from trainyard.objects import Json, Problem
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server.metadata import key_texts, name_problem
 from trainyard.server.strategies.refusing import NOT_NEGATIVE, one_of, too_many
 from trainyard.server.strategies.templates import containers_of
@@ -49,7 +49,7 @@ def name_problems(new: Json) -> Iterator[Problem]:
         last = f"{name}-{spec['completions'] - 1}"
         if name_problem(last, "label"):
             text = f"will not able to create pod with invalid DNS label: {last}"
-            yield Problem("metadata.name", f"Invalid value: {shown(name)}: {text}")
+            yield Problem("metadata.name", f"Invalid value: {json_text(name)}: {text}")
 
 
 def manager_problems(manager: str | None) -> Iterator[Problem]:
@@ -60,12 +60,12 @@ def manager_problems(manager: str | None) -> Iterator[Problem]:
     domain, _, name = manager.partition("/")
     if not domain or not name:
         text = 'must be a domain-prefixed path (such as "acme.io/foo")'
-        yield Problem(path, f"Invalid value: {shown(manager)}: {text}" if manager else "Required value")
+        yield Problem(path, f"Invalid value: {json_text(manager)}: {text}" if manager else "Required value")
     else:
         if problem := name_problem(domain, "subdomain", path):
             yield problem
         if not _PATH.fullmatch(name):
-            yield Problem(path, f"Invalid value: {shown(name)}: Invalid path")
+            yield Problem(path, f"Invalid value: {json_text(name)}: Invalid path")
     if len(manager) > LONGEST_MANAGER:
         yield Problem(path, f"Too long: may not be more than {LONGEST_MANAGER} bytes")
 
@@ -76,7 +76,7 @@ def success_problems(spec: Json) -> Iterator[Problem]:
     if policy is None:
         return
     if spec["completionMode"] != "Indexed":
-        yield Problem(path, f"Invalid value: {shown(policy)}: requires indexed completion mode")
+        yield Problem(path, f"Invalid value: {json_text(policy)}: requires indexed completion mode")
         return
     rules = policy.get("rules") or ()
     if not rules:
@@ -98,7 +98,7 @@ def _success_rule(rule: Json, completions: int, path: str) -> Iterator[Problem]:
         named_indexes, error = _count_indexes(indexes, completions)
         if error:
             text = f"error parsing succeededIndexes: {error}"
-            yield Problem(f"{path}.succeededIndexes", f"Invalid value: {shown(indexes)}: {text}")
+            yield Problem(f"{path}.succeededIndexes", f"Invalid value: {json_text(indexes)}: {text}")
     if count is None:
         return
     if count < 0:
@@ -118,12 +118,12 @@ def _count_indexes(text: str, completions: int) -> tuple[int, str]:
     for fragment in text.split(",") if text else ():
         ends = fragment.split("-")
         if len(ends) > 2:
-            return 0, f"the fragment {shown(fragment)} has more than two parts separated by '-'"
+            return 0, f"the fragment {json_text(fragment)} has more than two parts separated by '-'"
         for end in ends:
             if not re.fullmatch("[+]?[0-9]{1,18}", end):
-                return 0, f"cannot convert string to integer for index: {shown(end)}"
+                return 0, f"cannot convert string to integer for index: {json_text(end)}"
             if int(end) >= completions:
-                return 0, f"too large index: {shown(end)}"
+                return 0, f"too large index: {json_text(end)}"
         first, final = int(ends[0]), int(ends[-1])
         if first <= previous or (len(ends) == 2 and final <= first):
             return 0, f"non-increasing order, previous: {max(first, previous)}, current: {final}"
@@ -150,14 +150,14 @@ def _failure_rule(rule: Json, spec: Json, path: str) -> Iterator[Problem]:
         yield _required(ACTIONS, f"{path}.action")
     yield from one_of(action or ACTIONS[0], ACTIONS, f"{path}.action")
     if action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
-        text = f"Invalid value: {shown(action)}: requires the backoffLimitPerIndex to be set"
+        text = f"Invalid value: {json_text(action)}: requires the backoffLimitPerIndex to be set"
         yield Problem(f"{path}.action", text)
     if codes is not None:
         yield from _exit_codes(codes, spec, f"{path}.onExitCodes")
     for index, condition in enumerate(conditions):
         condition_path, condition_type = f"{path}.onPodConditions[{index}]", condition.get("type") or ""
         yield from (
-            Problem(f"{condition_path}.type", f"Invalid value: {shown(condition_type)}: {text}")
+            Problem(f"{condition_path}.type", f"Invalid value: {json_text(condition_type)}: {text}")
             for text in key_texts(condition_type)
         )
         yield from one_of(condition.get("status") or "", STATUSES, f"{condition_path}.status")
@@ -178,9 +178,11 @@ def _exit_codes(codes: Json, spec: Json, path: str) -> Iterator[Problem]:
     ]
     if container_name is not None and container_name not in names:
         text = "must be one of the container or initContainer names in the pod template"
-        yield Problem(f"{path}.containerName", f"Invalid value: {shown(container_name)}: {text}")
+        yield Problem(f"{path}.containerName", f"Invalid value: {json_text(container_name)}: {text}")
     if not values:
-        yield Problem(f"{path}.values", f"Invalid value: {shown(codes.get('values'))}: at least one value is required")
+        yield Problem(
+            f"{path}.values", f"Invalid value: {json_text(codes.get('values'))}: at least one value is required"
+        )
     if len(values) > MOST_CODES:
         yield too_many(values, MOST_CODES, f"{path}.values")
         return
@@ -192,7 +194,7 @@ def _exit_codes(codes: Json, spec: Json, path: str) -> Iterator[Problem]:
             yield Problem(f"{path}.values[{index}]", f"Duplicate value: {value}")
         seen.add(value)
     if any(code > next_code for code, next_code in pairwise(values)):
-        yield Problem(f"{path}.values", f"Invalid value: {shown(values)}: must be ordered")
+        yield Problem(f"{path}.values", f"Invalid value: {json_text(values)}: must be ordered")
 
 
 def status_problems(new: Json, old: Json) -> Iterator[Problem]:

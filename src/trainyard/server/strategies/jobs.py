@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from trainyard.objects import Json, Problem, encode, is_true, parse_time
-from trainyard.schema.checks import shown
+from trainyard.objects import Json, Problem, encode, is_condition_true, parse_time
+from trainyard.schema.checks import json_text
 from trainyard.server.metadata import label_problems
 from trainyard.server.resources import Column, Resource
 from trainyard.server.same import same
@@ -110,7 +110,7 @@ def check(new: Json, old: Json | None) -> list[Problem]:
     problems += [*success_problems(spec), *manager_problems(spec.get("managedBy"))]
     if spec["completionMode"] not in MODES:
         supported = 'supported values: "NonIndexed", "Indexed"'
-        text = f"Unsupported value: {shown(spec['completionMode'])}: {supported}"
+        text = f"Unsupported value: {json_text(spec['completionMode'])}: {supported}"
         problems.append(Problem("spec.completionMode", text))
     if spec["completionMode"] == "Indexed" and spec.get("completions") is None:
         problems.append(Problem("spec.completions", "Required value: when completion mode is Indexed"))
@@ -118,11 +118,11 @@ def check(new: Json, old: Json | None) -> list[Problem]:
     problems += template_problems(spec["template"], "spec.template")
     policy = spec["template"]["spec"].get("restartPolicy")
     if policy not in RESTARTS:
-        prefix = "Required value: valid" if policy == "Always" else f"Unsupported value: {shown(policy)}: supported"
+        prefix = "Required value: valid" if policy == "Always" else f"Unsupported value: {json_text(policy)}: supported"
         problems.append(Problem(path, f'{prefix} values: "OnFailure", "Never"'))
     elif policy != "Never" and spec.get("podFailurePolicy") is not None:
         text = 'only "Never" is supported when podFailurePolicy is specified'
-        problems.append(Problem(path, f"Invalid value: {shown(policy)}: {text}"))
+        problems.append(Problem(path, f"Invalid value: {json_text(policy)}: {text}"))
     return problems
 
 
@@ -143,7 +143,7 @@ def _selector_problems(new: Json, old: Json | None) -> list[Problem]:
         for label, value in generated_labels.items():
             if labels and labels.get(label) != value:
                 label_path = f"spec.template.metadata.labels[{label}]"
-                problems.append(Problem(label_path, f"Invalid value: {shown(labels)}: must be '{value}'"))
+                problems.append(Problem(label_path, f"Invalid value: {json_text(labels)}: must be '{value}'"))
     problems += label_problems(match_labels, f"{path}.matchLabels")
     is_mismatch = any((labels or {}).get(name) != value for name, value in match_labels.items())
     if selector is None or is_mismatch:
@@ -159,7 +159,7 @@ def _update_problems(new: Json, old: Json) -> Iterator[Problem]:
     spec, old_spec = new["spec"], old["spec"]
     for name in _IMMUTABLE:
         if not same(spec.get(name), old_spec.get(name)):
-            yield Problem(f"spec.{name}", f"Invalid value: {shown(spec.get(name))}: field is immutable")
+            yield Problem(f"spec.{name}", f"Invalid value: {json_text(spec.get(name))}: field is immutable")
     completions_changed = spec.get("completions") != old_spec.get("completions")
     completions_changed = completions_changed and (
         spec["completionMode"] != "Indexed" or spec.get("completions") is not None
@@ -167,16 +167,16 @@ def _update_problems(new: Json, old: Json) -> Iterator[Problem]:
     if completions_changed and not (
         spec["completionMode"] == "Indexed" and spec.get("completions") == spec.get("parallelism")
     ):
-        text = f"Invalid value: {shown(spec.get('completions'))}: field is immutable"
+        text = f"Invalid value: {json_text(spec.get('completions'))}: field is immutable"
         yield Problem("spec.completions", text)
     status = old.get("status") or {}
     is_unstarted = old_spec.get("suspend") is True and not status.get("startTime") and not status.get("active")
     if is_unstarted and not same(
         _immutable_pod_spec(spec["template"]["spec"]), _immutable_pod_spec(old_spec["template"]["spec"])
     ):
-        yield Problem("spec.template.spec", f"Invalid value: {shown(spec['template']['spec'])}: field is immutable")
+        yield Problem("spec.template.spec", f"Invalid value: {json_text(spec['template']['spec'])}: field is immutable")
     elif not is_unstarted and not same(spec["template"], old_spec["template"]):
-        yield Problem("spec.template", f"Invalid value: {shown(spec['template'])}: field is immutable")
+        yield Problem("spec.template", f"Invalid value: {json_text(spec['template'])}: field is immutable")
 
 
 def _immutable_pod_spec(spec: Json) -> Json:
@@ -193,7 +193,7 @@ def fields(job: Json) -> Mapping[str, str]:
 def shown_status(job: Json, now: float) -> str:
     conditions = (job.get("status") or {}).get("conditions")
     for condition_type in ("Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet"):
-        if is_true(conditions, condition_type):
+        if is_condition_true(conditions, condition_type):
             return condition_type
     return "Terminating" if "deletionTimestamp" in job["metadata"] else "Running"
 

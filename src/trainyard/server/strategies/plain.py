@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server import errors, metadata
 from trainyard.server.resources import Column, Resource
 from trainyard.server.site import Site
@@ -80,7 +80,7 @@ def _frozen(new: Json, old: Json | None) -> list[Problem]:
             if new.get(name) != old.get(name):
                 problems.append(Problem(name, "Forbidden: field is immutable when `immutable` is set"))
     for key in (new.get("data") or {}).keys() & (new.get("binaryData") or {}).keys():
-        text = f"Invalid value: {shown(key)}: duplicate of key present in binaryData"
+        text = f"Invalid value: {json_text(key)}: duplicate of key present in binaryData"
         problems.append(Problem(f"data[{key[:80]}]", text))
     for name in ("data", "binaryData"):
         for key in new.get(name) or ():
@@ -195,14 +195,14 @@ CORE = (
         kind="ConfigMap",
         plural="configmaps",
         short=("cm",),
-        schema=Schema.ours(obj(data=PAIRS, binaryData=PAIRS, immutable=BOOLEAN)),
+        schema=Schema.trusted(obj(data=PAIRS, binaryData=PAIRS, immutable=BOOLEAN)),
         check=_check_config_map,
         columns=(NAME, _data_column("data", "binaryData"), AGE),
     ),
     Resource(
         kind="Secret",
         plural="secrets",
-        schema=Schema.ours(obj(data=PAIRS, stringData=PAIRS, type=STRING, immutable=BOOLEAN)),
+        schema=Schema.trusted(obj(data=PAIRS, stringData=PAIRS, type=STRING, immutable=BOOLEAN)),
         prepare=_prepare_secret,
         check=_check_secret,
         fields=lambda secret: {"type": text(secret.get("type"))},
@@ -215,7 +215,9 @@ CORE = (
         plural="serviceaccounts",
         short=("sa",),
         subresources=("token",),
-        schema=Schema.ours(obj(secrets=many(FREE), imagePullSecrets=many(FREE), automountServiceAccountToken=BOOLEAN)),
+        schema=Schema.trusted(
+            obj(secrets=many(FREE), imagePullSecrets=many(FREE), automountServiceAccountToken=BOOLEAN)
+        ),
         prepare=_prepare_account,
         columns=(NAME, AGE),
     ),
@@ -236,7 +238,7 @@ CORE = (
         kind="Endpoints",
         plural="endpoints",
         short=("ep",),
-        schema=Schema.ours(obj(subsets=many(FREE))),
+        schema=Schema.trusted(obj(subsets=many(FREE))),
         columns=cells.ENDPOINTS,
     ),
 )
@@ -246,7 +248,7 @@ OTHERS = (
         group="coordination.k8s.io",
         kind="Lease",
         plural="leases",
-        schema=Schema.ours(obj(spec=_LEASE)),
+        schema=Schema.trusted(obj(spec=_LEASE)),
         prepare=_prepare_lease,
         check=lease_problems,
         names_version=True,

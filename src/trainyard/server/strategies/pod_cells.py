@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainyard.objects import Json, is_true, parse_time
+from trainyard.objects import Json, is_condition_true, parse_time
 from trainyard.server.resources import Column
 from trainyard.server.strategies.shapes import text
 from trainyard.server.strategies.templates import containers_of
@@ -65,7 +65,7 @@ def _init_reason(pod: Json) -> str:
 
 
 def _is_initialized(pod: Json) -> bool:
-    return not _init_reason(pod) or is_true(_status(pod).get("conditions"), "Initialized")
+    return not _init_reason(pod) or is_condition_true(_status(pod).get("conditions"), "Initialized")
 
 
 def ready(pod: Json, now: float) -> str:
@@ -120,7 +120,7 @@ def shown_status(pod: Json, now: float) -> str:
             elif state.get("ready") is True and "running" in (state.get("state") or {}):
                 running = True
         if shown == "Completed" and running:
-            shown = "Running" if is_true(conditions, "Ready") else "NotReady"
+            shown = "Running" if is_condition_true(conditions, "Ready") else "NotReady"
     if "deletionTimestamp" in pod["metadata"]:
         if status.get("reason") == "NodeLost":
             return "Unknown"
@@ -136,7 +136,7 @@ def _pod_ip(pod: Json, now: float) -> str:
 def _readiness_gates(pod: Json, now: float) -> str:
     gates = (pod.get("spec") or {}).get("readinessGates") or ()
     conditions = _status(pod).get("conditions")
-    met = sum(is_true(conditions, text(gate.get("conditionType"))) for gate in gates)
+    met = sum(is_condition_true(conditions, text(gate.get("conditionType"))) for gate in gates)
     return f"{met}/{len(gates)}" if gates else "<none>"
 
 

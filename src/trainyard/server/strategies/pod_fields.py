@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainyard.objects import Json, Problem
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server.metadata import name_problem
 from trainyard.server.strategies.refusing import config_key, keyed, named, one_of
 
@@ -36,7 +36,7 @@ def variable_problems(container: Json, where: str) -> Iterator[Problem]:
             yield Problem(f"{here}.name", "Required value")
         elif "=" in name or "\x00" in name:
             text = "must not be empty and must not contain '='"
-            yield Problem(f"{here}.name", f"Invalid value: {shown(name)}: {text}")
+            yield Problem(f"{here}.name", f"Invalid value: {json_text(name)}: {text}")
         if (source := variable.get("valueFrom")) is not None:
             yield from _value_from(source, bool(variable.get("value")), f"{here}.valueFrom")
     for index, group in enumerate(container.get("envFrom") or ()):
@@ -72,7 +72,7 @@ def _env_from(group: Json, where: str, index: int) -> Iterator[Problem]:
     here, kinds = f"{where}[{index}]", [kind for kind in ("configMapRef", "secretRef") if group.get(kind) is not None]
     if (prefix := group.get("prefix")) and not _PRINTABLE.fullmatch(prefix):
         text = "a valid environment variable name must consist only of printable ASCII characters other than '='"
-        yield Problem(f"{here}.prefix", f"Invalid value: {shown(prefix)}: {text}")
+        yield Problem(f"{here}.prefix", f"Invalid value: {json_text(prefix)}: {text}")
     for kind in kinds:
         yield from named(group[kind].get("name") or "", f"{here}.{kind}.name", "subdomain")
     if len(kinds) != 1:
@@ -102,7 +102,7 @@ def field_problems(reference: Json, known: tuple[str, ...], here: str) -> Iterat
     else:
         yield from one_of(path, known, f"{here}.fieldPath")
     if text:
-        yield Problem(f"{here}.fieldPath", f"Invalid value: {shown(path)}: error converting fieldPath: {text}")
+        yield Problem(f"{here}.fieldPath", f"Invalid value: {json_text(path)}: error converting fieldPath: {text}")
 
 
 def resource_field_problems(reference: Json, here: str, *, of_a_file: bool = False) -> Iterator[Problem]:
@@ -118,4 +118,4 @@ def resource_field_problems(reference: Json, here: str, *, of_a_file: bool = Fal
     if divisor not in ("0", *units) and (resource in AMOUNTS or resource.startswith(_HUGEPAGES)):
         name = resource.partition(".")[2].partition("-")[0]
         text = f"only divisor's values {', '.join(units[:-1])} and {units[-1]} are supported with the {name} resource"
-        yield Problem(f"{here}.divisor", f"Invalid value: {shown(resource)}: {text}")
+        yield Problem(f"{here}.divisor", f"Invalid value: {json_text(resource)}: {text}")

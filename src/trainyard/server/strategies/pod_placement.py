@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.objects import Json, Problem
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server.metadata import WORD_TEXT, label_problems, name_problem
 from trainyard.server.strategies.refusing import keyed, one_of, requirement, selector_problems
 
@@ -85,12 +85,12 @@ def _node_field_requirement(expression: Json, path: str) -> Iterator[Problem]:
         expression.get("key") or "",
     )
     if operator not in ("In", "NotIn"):
-        yield Problem(f"{path}.operator", f"Invalid value: {shown(operator)}: not a valid selector operator")
+        yield Problem(f"{path}.operator", f"Invalid value: {json_text(operator)}: not a valid selector operator")
     elif len(values) != 1:
         text = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
         yield Problem(f"{path}.values", f"Required value: {text}")
     if key != "metadata.name":
-        yield Problem(f"{path}.key", f"Invalid value: {shown(key)}: not a valid field selector key")
+        yield Problem(f"{path}.key", f"Invalid value: {json_text(key)}: not a valid field selector key")
         return
     for index, value in enumerate(values):
         if problem := name_problem(value, "subdomain", f"{path}.values[{index}]"):
@@ -143,7 +143,7 @@ def _topology_spread(constraints: Any, path: str) -> Iterator[Problem]:
             (key, when_unsatisfiable) == (other.get("topologyKey"), other.get("whenUnsatisfiable"))
             for other in later_constraints
         ):
-            text = f"Duplicate value: {shown(f'{{{key}, {when_unsatisfiable}}}')}"
+            text = f"Duplicate value: {json_text(f'{{{key}, {when_unsatisfiable}}}')}"
             yield Problem(f"{where}.{{topologyKey, whenUnsatisfiable}}", text)
         yield from _min_domains(constraint.get("minDomains"), when_unsatisfiable, f"{where}.minDomains")
         for word in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
@@ -170,7 +170,7 @@ def _match_label_keys(term: Json, fields: tuple[str, ...], path: str) -> Iterato
             yield from keyed(key, f"{path}.{field}[{index}]")
             if any(key in (term.get(other) or ()) for other in fields[1:] if field == fields[0]):
                 text = f"exists in both {fields[0]} and {fields[1]}"
-                yield Problem(f"{path}.{field}[{index}]", f"Invalid value: {shown(key)}: {text}")
+                yield Problem(f"{path}.{field}[{index}]", f"Invalid value: {json_text(key)}: {text}")
 
 
 def _scheduling_gates(gates: Any, path: str) -> Iterator[Problem]:
@@ -181,7 +181,7 @@ def _scheduling_gates(gates: Any, path: str) -> Iterator[Problem]:
             yield Problem(where, 'Invalid value: "": name part must be non-empty')
             yield Problem(where, f'Invalid value: "": name part {WORD_TEXT}')
         if name in seen:
-            yield Problem(where, f"Duplicate value: {shown(name)}")
+            yield Problem(where, f"Duplicate value: {json_text(name)}")
         seen.add(name)
 
 
@@ -191,13 +191,13 @@ def _toleration(toleration: Json, where: str) -> Iterator[Problem]:
         yield from keyed(key, f"{where}.key")
     elif operator != "Exists":
         text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-        yield Problem(f"{where}.operator", f"Invalid value: {shown(operator)}: {text}")
+        yield Problem(f"{where}.operator", f"Invalid value: {json_text(operator)}: {text}")
     if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
         text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-        yield Problem(f"{where}.effect", f"Invalid value: {shown(effect)}: {text}")
+        yield Problem(f"{where}.effect", f"Invalid value: {json_text(effect)}: {text}")
     if operator == "Exists" and value:
         text = "value must be empty when `operator` is 'Exists'"
-        yield Problem(f"{where}.operator", f"Invalid value: {shown(value)}: {text}")
+        yield Problem(f"{where}.operator", f"Invalid value: {json_text(value)}: {text}")
     elif operator in ("", "Equal"):
         yield from label_problems({"key": value}, f"{where}.operator")
     yield from one_of(operator or None, OPERATORS, f"{where}.operator")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.objects import Json, Problem
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server.strategies.refusing import NOT_NEGATIVE, one_of
 
 SCHEMES = ("HTTP", "HTTPS")
@@ -77,7 +77,7 @@ def _handler(handler: Json, where: str, grace: int | None = None) -> Iterator[Pr
         for header in settings.get("httpHeaders") or ():
             if not _HTTP_HEADER.fullmatch(name := header.get("name") or ""):
                 text = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name')"
-                yield Problem(f"{here}.httpHeaders", f"Invalid value: {shown(name)}: {text}")
+                yield Problem(f"{here}.httpHeaders", f"Invalid value: {json_text(name)}: {text}")
 
 
 def port_problems(port: Any, path: str) -> Iterator[Problem]:
@@ -90,13 +90,13 @@ def port_problems(port: Any, path: str) -> Iterator[Problem]:
 
 def port_name_problems(name: str, path: str) -> Iterator[Problem]:
     if len(name) > 15:
-        yield Problem(path, f"Invalid value: {shown(name)}: must be no more than 15 characters")
+        yield Problem(path, f"Invalid value: {json_text(name)}: must be no more than 15 characters")
     if not re.fullmatch("[-a-z0-9]+", name):
         text = "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"
-        yield Problem(path, f"Invalid value: {shown(name)}: {text}")
+        yield Problem(path, f"Invalid value: {json_text(name)}: {text}")
     if not re.search("[a-z]", name):
-        yield Problem(path, f"Invalid value: {shown(name)}: must contain at least one letter (a-z)")
+        yield Problem(path, f"Invalid value: {json_text(name)}: must contain at least one letter (a-z)")
     if "--" in name:
-        yield Problem(path, f"Invalid value: {shown(name)}: must not contain consecutive hyphens")
+        yield Problem(path, f"Invalid value: {json_text(name)}: must not contain consecutive hyphens")
     if name[:1] == "-" or name[-1:] == "-":
-        yield Problem(path, f"Invalid value: {shown(name)}: must not begin or end with a hyphen")
+        yield Problem(path, f"Invalid value: {json_text(name)}: must not begin or end with a hyphen")

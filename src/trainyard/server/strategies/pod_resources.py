@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.objects import Json, Problem
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server.metadata import key_texts
 from trainyard.server.quantities import number
 
@@ -41,12 +41,12 @@ def resource_problems(resources: Json, path: str) -> Iterator[Problem]:
 
 def _quantity_problems(name: str, quantity: str, path: str) -> Iterator[Problem]:
     for text in () if name in OF_CONTAINERS else _name_texts(name):
-        yield Problem(path, f"Invalid value: {shown(name)}: {text}")
+        yield Problem(path, f"Invalid value: {json_text(name)}: {text}")
     value = number(quantity)
     if value.numerator < 0:
-        yield Problem(path, f"Invalid value: {shown(quantity)}: must be greater than or equal to 0")
+        yield Problem(path, f"Invalid value: {json_text(quantity)}: must be greater than or equal to 0")
     if _is_integer(name) and value.denominator != 1:
-        yield Problem(path, f"Invalid value: {shown(quantity)}: must be a whole number")
+        yield Problem(path, f"Invalid value: {json_text(quantity)}: must be a whole number")
 
 
 def _name_texts(name: str) -> Iterator[str]:
@@ -77,6 +77,6 @@ def _may_overcommit(name: str) -> bool:
 def _request_over_limit(name: str, amount: str, limit: str, path: str) -> Iterator[Problem]:
     limit_text = f"{name[:80]} limit of {limit}"
     if number(amount) != number(limit) and not _may_overcommit(name):
-        yield Problem(path, f"Invalid value: {shown(amount)}: must be equal to {limit_text}")
+        yield Problem(path, f"Invalid value: {json_text(amount)}: must be equal to {limit_text}")
     elif number(amount) > number(limit):
-        yield Problem(path, f"Invalid value: {shown(amount)}: must be less than or equal to {limit_text}")
+        yield Problem(path, f"Invalid value: {json_text(amount)}: must be less than or equal to {limit_text}")

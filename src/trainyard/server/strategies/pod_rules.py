@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from trainyard.objects import Json, Problem
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server.metadata import annotation_problems, label_problems, name_problem
 from trainyard.server.strategies.pod_fields import variable_problems
 from trainyard.server.strategies.pod_placement import placement_problems
@@ -74,7 +74,7 @@ def _containers(spec: Json, path: str, volumes: dict[str, Json]) -> Iterator[Pro
             if context := container.get("securityContext"):
                 yield from container_context_problems(context, spec, f"{where}.securityContext")
             if (name := container.get("name")) in names:
-                yield Problem(f"{where}.name", f"Duplicate value: {shown(name)}")
+                yield Problem(f"{where}.name", f"Duplicate value: {json_text(name)}")
             names.add(name or "")
             if group == "containers":
                 yield from _host_ports(container, where, used_host_ports, spec.get("hostNetwork") is True)
@@ -87,7 +87,7 @@ def _host_ports(container: Json, where: str, used: set[str], host_network: bool)
         if not number:
             continue
         if (host_port := f"{port.get('protocol')}/{port.get('hostIP') or ''}/{number}") in used:
-            yield Problem(here, f"Duplicate value: {shown(host_port)}")
+            yield Problem(here, f"Duplicate value: {json_text(host_port)}")
         used.add(host_port)
         if host_network and number != port.get("containerPort"):
             text = f"Invalid value: {number}: must match `containerPort` when `hostNetwork` is true"
@@ -99,7 +99,9 @@ def _container(container: Json, where: str, volumes: dict[str, Json]) -> Iterato
     if not (image := container.get("image")):
         yield Problem(f"{where}.image", "Required value: name the image to run")
     elif image != image.strip():
-        yield Problem(f"{where}.image", f"Invalid value: {shown(image)}: must not have leading or trailing whitespace")
+        yield Problem(
+            f"{where}.image", f"Invalid value: {json_text(image)}: must not have leading or trailing whitespace"
+        )
     yield from one_of(container.get("imagePullPolicy"), POLICIES, f"{where}.imagePullPolicy")
     yield from one_of(container.get("restartPolicy"), RESTARTS, f"{where}.restartPolicy")
     yield from one_of(container.get("terminationMessagePolicy"), MESSAGES, f"{where}.terminationMessagePolicy")
@@ -116,7 +118,7 @@ def _ports(container: Json, where: str) -> Iterator[Problem]:
         if name := port.get("name"):
             yield from port_name_problems(name, f"{where}.ports[{index}].name")
             if name in names:
-                yield Problem(f"{where}.ports[{index}].name", f"Duplicate value: {shown(name)}")
+                yield Problem(f"{where}.ports[{index}].name", f"Duplicate value: {json_text(name)}")
             names.add(name)
         if number := port.get("containerPort"):
             yield from port_problems(number, f"{where}.ports[{index}].containerPort")
@@ -186,14 +188,14 @@ def _dns(config: Json, policy: str | None, where: str) -> Iterator[Problem]:
     yield from more_than(searches, MOST_SEARCHES, "search paths", f"{where}.searches")
     if len(" ".join(searches)) > LONGEST_SEARCHES:
         text = f"must not have more than {LONGEST_SEARCHES} characters (including spaces) in the search list"
-        yield Problem(f"{where}.searches", f"Invalid value: {shown(searches)}: {text}")
+        yield Problem(f"{where}.searches", f"Invalid value: {json_text(searches)}: {text}")
     for index, search in enumerate(searches):
         name = search.removesuffix(".")
         if len(name) > 253:
             text = "must be no more than 253 characters"
-            yield Problem(f"{where}.searches[{index}]", f"Invalid value: {shown(search)}: {text}")
+            yield Problem(f"{where}.searches[{index}]", f"Invalid value: {json_text(search)}: {text}")
         elif search != "." and not _SEARCH.fullmatch(name):
-            yield Problem(f"{where}.searches[{index}]", f"Invalid value: {shown(search)}: {_SEARCH_TEXT}")
+            yield Problem(f"{where}.searches[{index}]", f"Invalid value: {json_text(search)}: {_SEARCH_TEXT}")
     for index, option in enumerate(config.get("options") or ()):
         if not option.get("name"):
             yield Problem(f"{where}.options[{index}]", "Required value: must not be empty")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.objects import Json, Problem
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server.strategies.refusing import MOST, one_of
 
 PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
@@ -51,7 +51,7 @@ def container_context_problems(context: Json, spec: Json, path: str) -> Iterator
         text = 'Invalid value: "Unmasked": `hostUsers` must be false to use `Unmasked`'
         yield Problem(f"{path}.procMount", text)
     if context.get("allowPrivilegeEscalation") is False:
-        prefix = f"Invalid value: {shown(context)}: cannot set `allowPrivilegeEscalation` to false and"
+        prefix = f"Invalid value: {json_text(context)}: cannot set `allowPrivilegeEscalation` to false and"
         if context.get("privileged"):
             yield Problem(path, f"{prefix} `privileged` to true")
         if ALL_OF_THE_KERNEL in ((context.get("capabilities") or {}).get("add") or ()):
@@ -82,7 +82,7 @@ def _profile(profile: Json, kind: str, path: str) -> Iterator[Problem]:
         else:
             yield from _localhost_profile(file, kind, here)
     elif file is not None:
-        yield Problem(here, f"Invalid value: {shown(file)}: can only be set when {kind} type is Localhost")
+        yield Problem(here, f"Invalid value: {json_text(file)}: can only be set when {kind} type is Localhost")
 
 
 def _localhost_profile(file: str, kind: str, path: str) -> Iterator[Problem]:
@@ -92,7 +92,9 @@ def _localhost_profile(file: str, kind: str, path: str) -> Iterator[Problem]:
         "must not be padded with whitespace": kind == "AppArmor" and file != file.strip(),
     }
     yield from (
-        Problem(path, f"Invalid value: {shown(file)}: {text}") for text, is_mistake in mistakes.items() if is_mistake
+        Problem(path, f"Invalid value: {json_text(file)}: {text}")
+        for text, is_mistake in mistakes.items()
+        if is_mistake
     )
 
 
@@ -104,14 +106,14 @@ def _sysctls(spec: Json, sysctls: Any, path: str) -> Iterator[Problem]:
             yield Problem(here, "Required value")
         elif len(name) > 253 or not _SYSCTL.fullmatch(name):
             text = f"must have at most 253 characters and match regex ^{_SYSCTL.pattern}$"
-            yield Problem(here, f"Invalid value: {shown(name)}: {text}")
+            yield Problem(here, f"Invalid value: {json_text(name)}: {text}")
         elif name in seen:
-            yield Problem(here, f"Duplicate value: {shown(name)}")
+            yield Problem(here, f"Duplicate value: {json_text(name)}")
         seen.add(name)
         dotted = _dotted_sysctl(name)
         for field, prefixes in (("hostNetwork", ("net.",)), ("hostIPC", _IPC_SYSCTLS)):
             if spec.get(field) and dotted.startswith(prefixes):
-                text = f"Invalid value: {shown(name)}: may not be specified when '{field}' is true"
+                text = f"Invalid value: {json_text(name)}: may not be specified when '{field}' is true"
                 yield Problem(here, text)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from trainyard.objects import Json, Problem, encode
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server.quantities import number
 from trainyard.server.strategies.pod_fields import field_problems, resource_field_problems
 from trainyard.server.strategies.refusing import inside, mode, named, no_way_up, one_of
@@ -33,7 +33,7 @@ def volume_problems(spec: Json, path: str) -> tuple[list[Problem], dict[str, Jso
         here, name = f"{path}.volumes[{index}]", volume.get("name") or ""
         volume_errors = [*named(name, f"{here}.name"), *_volume_source(volume, here)]
         if name in valid:
-            volume_errors.append(Problem(f"{here}.name", f"Duplicate value: {shown(name)}"))
+            volume_errors.append(Problem(f"{here}.name", f"Duplicate value: {json_text(name)}"))
         if not volume_errors:
             valid[name] = volume
         problems += volume_errors
@@ -66,7 +66,7 @@ def _nfs(source: Json, here: str) -> Iterator[Problem]:
         if not source.get(word):
             yield Problem(f"{here}.{word}", "Required value")
     if not (file := source.get("path") or "").startswith("/"):
-        yield Problem(f"{here}.path", f"Invalid value: {shown(file)}: must be an absolute path")
+        yield Problem(f"{here}.path", f"Invalid value: {json_text(file)}: must be an absolute path")
 
 
 def _persistent_volume_claim(source: Json, here: str) -> Iterator[Problem]:
@@ -108,7 +108,7 @@ def _file_path(file: str | None, where: str) -> Iterator[Problem]:
         return
     yield from inside(file, f"{where}.path")
     if file.startswith("..") and not file.startswith("../"):
-        yield Problem(f"{where}.path", f"Invalid value: {shown(file)}: must not start with '..'")
+        yield Problem(f"{where}.path", f"Invalid value: {json_text(file)}: must not start with '..'")
 
 
 def _downward_api(source: Json, here: str) -> Iterator[Problem]:
@@ -169,7 +169,7 @@ def _token_lifetime(token: Json, where: str) -> Iterator[Problem]:
 def _conflicting_paths(source: Json, source_name: str, files: set[str], here: str) -> Iterator[Problem]:
     for item in source.get("items") or ():
         if (file := item.get("path") or "") in files:
-            yield Problem(here, f"Invalid value: {shown(source_name)}: {_CONFLICTING_PATHS}")
+            yield Problem(here, f"Invalid value: {json_text(source_name)}: {_CONFLICTING_PATHS}")
         elif file:
             files.add(file)
 
@@ -213,13 +213,13 @@ def _mounts(container: Json, mounts: Any, where: str, volumes: dict[str, Json]) 
         if not path:
             yield Problem(f"{here}.mountPath", "Required value")
         if path in paths:
-            yield Problem(f"{here}.mountPath", f"Invalid value: {shown(path)}: must be unique")
+            yield Problem(f"{here}.mountPath", f"Invalid value: {json_text(path)}: must be unique")
         paths.add(path or "")
         yield from inside(mount.get("subPath") or "", f"{where}.subPath")
         if expression := mount.get("subPathExpr"):
             if mount.get("subPath"):
                 text = "subPathExpr and subPath are mutually exclusive"
-                yield Problem(f"{here}.subPathExpr", f"Invalid value: {shown(expression)}: {text}")
+                yield Problem(f"{here}.subPathExpr", f"Invalid value: {json_text(expression)}: {text}")
             yield from inside(expression, f"{where}.subPathExpr")
         yield from _mount_propagation(mount, container, where)
 
@@ -229,7 +229,7 @@ def _volume_reference(mount: Json, here: str, volumes: dict[str, Json]) -> Itera
     if not name:
         yield Problem(f"{here}.name", "Required value")
     if name not in volumes:
-        yield Problem(f"{here}.name", f"Not found: {shown(name)}: add it to the pod's volumes")
+        yield Problem(f"{here}.name", f"Not found: {json_text(name)}: add it to the pod's volumes")
 
 
 def _mount_propagation(mount: Json, container: Json, where: str) -> Iterator[Problem]:
@@ -255,16 +255,16 @@ def _devices(devices: Any, where: str, volumes: dict[str, Json]) -> Iterator[Pro
         here, name, path = f"{where}[{index}]", device.get("name") or "", device.get("devicePath") or ""
         yield from _volume_reference(device, here, volumes)
         if name in names:
-            yield Problem(f"{here}.name", f"Invalid value: {shown(name)}: must be unique")
+            yield Problem(f"{here}.name", f"Invalid value: {json_text(name)}: must be unique")
         if name in volumes and not any(volumes[name].get(kind) is not None for kind in _BLOCK_SOURCES):
             text = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
-            yield Problem(f"{here}.name", f"Invalid value: {shown(name)}: {text}")
+            yield Problem(f"{here}.name", f"Invalid value: {json_text(name)}: {text}")
         if not path:
             yield Problem(f"{here}.devicePath", "Required value")
         if path in paths:
-            yield Problem(f"{here}.devicePath", f"Invalid value: {shown(path)}: must be unique")
+            yield Problem(f"{here}.devicePath", f"Invalid value: {json_text(path)}: must be unique")
         if ".." in path.split("/"):
-            yield Problem(f"{here}.devicePath", f"Invalid value: {shown(path)}: can not contain backsteps ('..')")
+            yield Problem(f"{here}.devicePath", f"Invalid value: {json_text(path)}: can not contain backsteps ('..')")
         names.add(name)
         paths.add(path)
 
@@ -278,7 +278,9 @@ def _mounted_and_device(
     for index, item in enumerate(items):
         here, name, file = f"{item_fields[0]}[{index}]", item.get("name") or "", item.get(path_fields[0]) or ""
         if name in names:
-            yield Problem(f"{here}.name", f"Invalid value: {shown(name)}: must not already exist in {item_fields[1]}")
+            yield Problem(
+                f"{here}.name", f"Invalid value: {json_text(name)}: must not already exist in {item_fields[1]}"
+            )
         if file in paths:
             text = f"must not already exist as a path in {item_fields[1]}"
-            yield Problem(f"{here}.{path_fields[0]}", f"Invalid value: {shown(file)}: {text}")
+            yield Problem(f"{here}.{path_fields[0]}", f"Invalid value: {json_text(file)}: {text}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.objects import Json
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server.metadata import name_problem
 from trainyard.server.quantities import number
 from trainyard.server.strategies.pod_placement import placement_warnings
@@ -20,7 +20,7 @@ def name_warnings(new: Json, use: str) -> Iterator[str]:
     name = new["metadata"].get("name") or ""
     if name and (problem := name_problem(name, "label")):
         text = f"this is used in {use}, which can result in surprising behavior; a DNS label is recommended"
-        yield f"metadata.name: {text}: [{problem.text.removeprefix(f'Invalid value: {shown(name)}: ')}]"
+        yield f"metadata.name: {text}: [{problem.text.removeprefix(f'Invalid value: {json_text(name)}: ')}]"
 
 
 def pod_warnings(spec: Json, path: str) -> Iterator[str]:
@@ -64,7 +64,7 @@ def _duplicates(items: list[Json], path: str, field: str) -> Iterator[str]:
     for index, item in enumerate(items):
         value = item.get(field) or ""
         if value in seen:
-            yield f"{path}[{index}].{field}: duplicate {field} {shown(value)}"
+            yield f"{path}[{index}].{field}: duplicate {field} {json_text(value)}"
         seen.add(value)
 
 
@@ -74,7 +74,8 @@ def _hidden_variables(variables: list[Json], path: str) -> Iterator[str]:
     for index, variable in enumerate(variables):
         name = variable.get("name") or ""
         if name in seen:
-            yield f"{path}[{index}]: hides previous definition of {shown(name)}, which may be dropped when using apply"
+            hidden = f"hides previous definition of {json_text(name)}, which may be dropped when using apply"
+            yield f"{path}[{index}]: {hidden}"
         seen.add(name)
 
 
@@ -108,7 +109,7 @@ def _ports(containers: list[tuple[str, Json]]) -> Iterator[str]:
             continue
         if (first := names.setdefault(name, where)) != where:
             use = f"services and probes that select ports by name will use {first}"
-            yield f"{where}: duplicate port name {shown(name)} with {first}, {use}"
+            yield f"{where}: duplicate port name {json_text(name)} with {first}, {use}"
 
 
 def _port_conflict(port: Json, other: Json) -> str:

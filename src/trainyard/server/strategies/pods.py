@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainyard.objects import Json, Problem
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server.accounts import admit_pod
 from trainyard.server.metadata import key_texts
 from trainyard.server.quantities import number
@@ -124,7 +124,9 @@ def _default_container_status(container_status: Json) -> None:
 def check_status(new: Json, old: Json) -> Iterator[Problem]:
     for index, condition in enumerate(new["status"].get("conditions") or ()):
         for message in key_texts(condition["type"]):
-            yield Problem(f"status.conditions[{index}].Type", f"Invalid value: {shown(condition['type'])}: {message}")
+            yield Problem(
+                f"status.conditions[{index}].Type", f"Invalid value: {json_text(condition['type'])}: {message}"
+            )
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:
@@ -189,7 +191,7 @@ def _node_selector_problems(node_selector: Json, old_node_selector: Json) -> lis
     if old_node_selector.items() <= node_selector.items():
         return []
     text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-    return [Problem("spec.nodeSelector", f"Invalid value: {shown(node_selector)}: {text}")]
+    return [Problem("spec.nodeSelector", f"Invalid value: {json_text(node_selector)}: {text}")]
 
 
 def _fixed(spec: Json, had_gates: bool) -> Json:

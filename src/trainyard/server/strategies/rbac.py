@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server import access, errors
 from trainyard.server.access import GROUP
 from trainyard.server.metadata import path_texts
@@ -20,10 +20,10 @@ from trainyard.server.strategies.shapes import FREE, STRING, STRINGS, fill, fill
 from trainyard.server.tables import AGE, NAME
 
 _RULE = obj(verbs=STRINGS, apiGroups=STRINGS, resources=STRINGS, resourceNames=STRINGS, nonResourceURLs=STRINGS)
-_ROLE = Schema.ours(obj(rules=many(_RULE), aggregationRule=FREE))
+_ROLE = Schema.trusted(obj(rules=many(_RULE), aggregationRule=FREE))
 _SUBJECT = obj(kind=STRING, name=STRING, namespace=STRING, apiGroup=STRING)
 _REFERENCE = obj(kind=STRING, name=STRING, apiGroup=STRING)
-_BINDING = Schema.ours(obj(subjects=many(_SUBJECT), roleRef=_REFERENCE))
+_BINDING = Schema.trusted(obj(subjects=many(_SUBJECT), roleRef=_REFERENCE))
 _ROLE_KINDS = {"Role": "roles", "ClusterRole": "clusterroles"}
 
 
@@ -117,7 +117,7 @@ def check_binding(new: Json, old: Json | None) -> list[Problem]:
     problems += one_of(role["kind"], kinds, "roleRef.kind")
     problems += _role_name_problems(role["name"])
     if old is not None and not same(role, old["roleRef"]):
-        problems.append(Problem("roleRef", f"Invalid value: {shown(role)}: cannot change roleRef"))
+        problems.append(Problem("roleRef", f"Invalid value: {json_text(role)}: cannot change roleRef"))
     for index, subject in enumerate(new.get("subjects") or ()):
         problems += _subject_problems(subject, f"subjects[{index}]", namespaced)
     return problems
@@ -127,7 +127,7 @@ def _role_name_problems(name: str) -> Iterator[Problem]:
     if not name:
         yield Problem("roleRef.name", "Required value")
     for message in path_texts(name):
-        yield Problem("roleRef.name", f"Invalid value: {shown(name)}: {message}")
+        yield Problem("roleRef.name", f"Invalid value: {json_text(name)}: {message}")
 
 
 def _subject_problems(subject: Json, path: str, namespaced: bool) -> Iterator[Problem]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trainyard.objects import Json, Problem, encode
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server.metadata import key_texts, label_problems, name_problem
 
 MOST = 2**31 - 1  # the largest int32
@@ -31,7 +31,7 @@ def one_of(value: Any, known: tuple[str, ...], path: str) -> Iterator[Problem]:
     """A problem unless the value is one of `known`, or None."""
     if value is not None and value not in known:
         supported = ", ".join(f'"{word}"' for word in sorted(known))
-        yield Problem(path, f"Unsupported value: {shown(value)}: supported values: {supported}")
+        yield Problem(path, f"Unsupported value: {json_text(value)}: supported values: {supported}")
 
 
 def named(name: str, path: str, rule: str = "label") -> Iterator[Problem]:
@@ -44,7 +44,7 @@ def named(name: str, path: str, rule: str = "label") -> Iterator[Problem]:
 
 def keyed(key: str, path: str) -> Iterator[Problem]:
     """Problems of a qualified name: the key of a label, a condition type, a topology key."""
-    yield from (Problem(path, f"Invalid value: {shown(key)}: {text}") for text in key_texts(key))
+    yield from (Problem(path, f"Invalid value: {json_text(key)}: {text}") for text in key_texts(key))
 
 
 def config_key(key: str, path: str) -> Iterator[Problem]:
@@ -57,20 +57,20 @@ def config_key(key: str, path: str) -> Iterator[Problem]:
     elif key.startswith(".."):
         text = "must not start with '..'"
     if text:
-        yield Problem(path, f"Invalid value: {shown(key)}: {text}")
+        yield Problem(path, f"Invalid value: {json_text(key)}: {text}")
 
 
 def address(text: str, path: str) -> Iterator[Problem]:
     """Problems of an IP address."""
     if re.search(r"(^|\.)0\d", text):
-        yield Problem(path, f"Invalid value: {shown(text)}: must not have leading 0s")
+        yield Problem(path, f"Invalid value: {json_text(text)}: must not have leading 0s")
         return
     try:
         is_address = ipaddress.ip_address(text) and "%" not in text  # a zone is only valid on one host
     except ValueError:
         is_address = False
     if not is_address:
-        yield Problem(path, f"Invalid value: {shown(text)}: {ADDRESS_TEXT}")
+        yield Problem(path, f"Invalid value: {json_text(text)}: {ADDRESS_TEXT}")
 
 
 def mode(number: int | None, path: str) -> Iterator[Problem]:
@@ -82,13 +82,13 @@ def mode(number: int | None, path: str) -> Iterator[Problem]:
 def inside(file: str, path: str) -> Iterator[Problem]:
     """Problems of a path that must be relative and stay inside a volume."""
     if file.startswith("/"):
-        yield Problem(path, f"Invalid value: {shown(file)}: must be a relative path")
+        yield Problem(path, f"Invalid value: {json_text(file)}: must be a relative path")
     yield from no_way_up(file, path)
 
 
 def no_way_up(file: str, path: str) -> Iterator[Problem]:
     if ".." in file.split("/"):
-        yield Problem(path, f"Invalid value: {shown(file)}: must not contain '..'")
+        yield Problem(path, f"Invalid value: {json_text(file)}: must not contain '..'")
 
 
 def selector_problems(selector: Json, path: str) -> Iterator[Problem]:
@@ -110,7 +110,7 @@ def requirement(one: Json, path: str, more: tuple[str, ...] = ()) -> Iterator[Pr
         text = "must be specified single value when `operator` is 'Lt' or 'Gt'"
         yield Problem(f"{path}.values", f"Required value: {text}")
     elif operator not in (*_OPERATORS_WITH_VALUES, *_OPERATORS_WITHOUT_VALUES, *more):
-        yield Problem(f"{path}.operator", f"Invalid value: {shown(operator)}: not a valid selector operator")
+        yield Problem(f"{path}.operator", f"Invalid value: {json_text(operator)}: not a valid selector operator")
     yield from keyed(one.get("key") or "", f"{path}.key")
     for index, value in enumerate(values):
         yield from label_problems({"key": value}, f"{path}.values[{index}]")

@@ -17,8 +17,8 @@ _ATTRIBUTES = obj(
 )
 _PATH = obj(path=STRING, verb=STRING)
 _REVIEW_SPEC = obj(resourceAttributes=_ATTRIBUTES, nonResourceAttributes=_PATH, user=STRING, groups=STRINGS)
-_ACCESS = Schema.ours(obj(("spec",), spec=needed(_REVIEW_SPEC)))
-_RULES = Schema.ours(obj(("spec",), spec=needed(obj(namespace=STRING))))
+_ACCESS = Schema.trusted(obj(("spec",), spec=needed(_REVIEW_SPEC)))
+_RULES = Schema.trusted(obj(("spec",), spec=needed(obj(namespace=STRING))))
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 
 
@@ -103,8 +103,8 @@ def _resource(group: str, kind: str, schema: Schema) -> Resource:
 
 
 RESOURCES = (
-    _resource(AUTHENTICATION, "SelfSubjectReview", Schema.ours(obj())),
-    _resource(AUTHENTICATION, "TokenReview", Schema.ours(obj(("spec",), spec=needed(obj(token=STRING))))),
+    _resource(AUTHENTICATION, "SelfSubjectReview", Schema.trusted(obj())),
+    _resource(AUTHENTICATION, "TokenReview", Schema.trusted(obj(("spec",), spec=needed(obj(token=STRING))))),
     _resource(AUTHORIZATION, "SelfSubjectAccessReview", _ACCESS),
     _resource(AUTHORIZATION, "SubjectAccessReview", _ACCESS),
     _resource(AUTHORIZATION, "SelfSubjectRulesReview", _RULES),

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from trainyard.objects import Json, Problem, decode
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 
 TLS, LOGIN = "kubernetes.io/tls", "kubernetes.io/basic-auth"
 NEEDED = {
@@ -28,7 +28,7 @@ _HEADERS = re.compile(rb"(?:[^\n]*:[^\n]*\n)*")
 def secret_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     kind, data = new["type"], new.get("data") or {}
     if old is not None and old.get("type") != kind:
-        yield Problem("type", f"Invalid value: {shown(kind)}: field is immutable")
+        yield Problem("type", f"Invalid value: {json_text(kind)}: field is immutable")
     for key in NEEDED.get(kind, ()):
         if key not in data or (key in _REQUIRED_NON_EMPTY and not data[key]):
             yield Problem(f"data[{key}]", "Required value")

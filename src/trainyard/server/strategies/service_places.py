@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainyard.objects import Json, Problem, encode
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server.site import SERVICES
 from trainyard.server.strategies.addresses import known, settled
 from trainyard.server.strategies.refusing import one_of
@@ -49,7 +49,7 @@ def _families(spec: Json) -> Iterator[Problem]:
         path = f"spec.ipFamilies[{index}]"
         yield from one_of(family, FAMILIES, path)
         if family in families[:index]:
-            yield Problem(path, f"Duplicate value: {shown(family)}")
+            yield Problem(path, f"Duplicate value: {json_text(family)}")
     policy = spec.get("ipFamilyPolicy") or ("" if anywhere(spec) or "ipFamilyPolicy" in spec else "SingleStack")
     if policy or "ipFamilyPolicy" in spec:
         yield from one_of(policy, POLICIES, "spec.ipFamilyPolicy")
@@ -100,7 +100,7 @@ def _address_family_problems(address: str, spec: Json, index: int) -> Iterator[P
     family = families[index] if index < len(families) else ""
     if parsed is not None and family in FAMILIES and family != f"IPv{parsed.version}":
         text = f"expected an {family} address, as ipFamilies[{index}] says"
-        yield Problem(f"spec.clusterIPs[{index}]", f"Invalid value: {shown(address)}: {text}")
+        yield Problem(f"spec.clusterIPs[{index}]", f"Invalid value: {json_text(address)}: {text}")
 
 
 def _unsupported_families(spec: Json, old_spec: Json) -> Iterator[Problem]:
@@ -113,15 +113,15 @@ def _unsupported_families(spec: Json, old_spec: Json) -> Iterator[Problem]:
         yield _single_stack_problem("cluster IPs")
     elif policy == "RequireDualStack":
         text = "this cluster is not configured for dual-stack services"
-        yield Problem("spec.ipFamilyPolicy", f"Invalid value: {shown(policy)}: {text}")
+        yield Problem("spec.ipFamilyPolicy", f"Invalid value: {json_text(policy)}: {text}")
     for index, family in enumerate(families):
         if family != FAMILIES[0] and families != old_spec.get("ipFamilies"):
-            text = f"Invalid value: {shown(family)}: not configured on this cluster"
+            text = f"Invalid value: {json_text(family)}: not configured on this cluster"
             yield Problem(f"spec.ipFamilies[{index}]", text)
     for index, address in enumerate(addresses):
         parsed = known(address)
         if index >= len(families) and parsed is not None and parsed.version != 4:
-            text = f"Invalid value: {shown(address)}: IPv6 is not configured on this cluster; leave it out"
+            text = f"Invalid value: {json_text(address)}: IPv6 is not configured on this cluster; leave it out"
             yield Problem(f"spec.clusterIPs[{index}]", text)
 
 
@@ -135,4 +135,4 @@ def foreign(address: str) -> Problem | None:
     if parsed is not None and parsed in SERVICES:
         return None
     text = f"the provided IP is not in the valid range {SERVICES}; leave it out, or write None for a headless service"
-    return Problem("spec.clusterIPs", f"Invalid value: {shown([address])}: {text}")
+    return Problem("spec.clusterIPs", f"Invalid value: {json_text([address])}: {text}")

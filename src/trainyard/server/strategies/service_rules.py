@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.objects import Json, Problem, encode
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server.metadata import label_problems, name_problem
 from trainyard.server.strategies.addresses import (
     known,
@@ -50,7 +50,9 @@ def service_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     annotations = new["metadata"].get("annotations") or {}
     if _HINTS in annotations and _TOPOLOGY in annotations and annotations[_HINTS] != annotations[_TOPOLOGY]:
         text = f"must match annotations[{_HINTS}] when both are specified"
-        yield Problem(f"metadata.annotations[{_TOPOLOGY}]", f"Invalid value: {shown(annotations[_TOPOLOGY])}: {text}")
+        yield Problem(
+            f"metadata.annotations[{_TOPOLOGY}]", f"Invalid value: {json_text(annotations[_TOPOLOGY])}: {text}"
+        )
 
 
 def _cluster_ip_update(spec: Json, old_spec: Json) -> Iterator[Problem]:
@@ -78,7 +80,7 @@ def _ports(spec: Json) -> Iterator[Problem]:
         if name and (problem := name_problem(name, "label", f"{here}.name")):
             yield problem
         if name in names:
-            yield Problem(f"{here}.name", f"Duplicate value: {shown(name)}")
+            yield Problem(f"{here}.name", f"Duplicate value: {json_text(name)}")
         names.update((name,) if name else ())
         yield from port_problems(number, f"{here}.port")
         yield from port_problems(port["targetPort"], f"{here}.targetPort")
@@ -88,7 +90,7 @@ def _ports(spec: Json) -> Iterator[Problem]:
         if port.get("nodePort") and spec["type"] == "ClusterIP":
             yield Problem(f"{here}.nodePort", "Forbidden: may not be used when `type` is 'ClusterIP'")
         if (port["protocol"], number) in seen:
-            yield Problem(here, f"Duplicate value: {shown({'port': number, 'protocol': port['protocol']})}")
+            yield Problem(here, f"Duplicate value: {json_text({'port': number, 'protocol': port['protocol']})}")
         seen.add((port["protocol"], number))
 
 
@@ -111,7 +113,7 @@ def _external_access(spec: Json) -> Iterator[Problem]:
     if service_type in EXTERNAL or (service_type == "ClusterIP" and spec.get("externalIPs")):
         yield from one_of(policy, POLICIES, "spec.externalTrafficPolicy")
     elif policy:
-        text = f"Invalid value: {shown(policy)}: may only be set for externally-accessible services"
+        text = f"Invalid value: {json_text(policy)}: may only be set for externally-accessible services"
         yield Problem("spec.externalTrafficPolicy", text)
     if number := spec.get("healthCheckNodePort"):
         if service_type == "LoadBalancer" and policy == "Local":
@@ -146,7 +148,7 @@ def _load_balancer_class(spec: Json, old_spec: Json) -> Iterator[Problem]:
     name, path = spec.get("loadBalancerClass"), "spec.loadBalancerClass"
     is_load_balancer = spec["type"] == "LoadBalancer"
     if is_load_balancer and old_spec.get("type") == "LoadBalancer" and name != old_spec.get("loadBalancerClass"):
-        yield Problem(path, f"Invalid value: {shown(name)}: may not change once set")
+        yield Problem(path, f"Invalid value: {json_text(name)}: may not change once set")
     if name is not None and not is_load_balancer:
         yield Problem(path, f"Forbidden: {_ONLY_LOAD_BALANCER}")
     elif name is not None:
@@ -211,6 +213,8 @@ def status_problems(new: Json, old: Json) -> Iterator[Problem]:
         elif mode is not None:
             yield Problem(f"{here}.ipMode", "Forbidden: may not be specified when `ip` is not set")
         if name and known(name) is not None:
-            yield Problem(f"{here}.hostname", f"Invalid value: {shown(name)}: must be a DNS name, not an IP address")
+            yield Problem(
+                f"{here}.hostname", f"Invalid value: {json_text(name)}: must be a DNS name, not an IP address"
+            )
         elif name and (problem := name_problem(name, "subdomain", f"{here}.hostname")):
             yield problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainyard.objects import Json, Problem
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server import errors
 from trainyard.server.resources import Column, Resource
 from trainyard.server.site import Site
@@ -157,7 +157,7 @@ def _allocate(new: Json, old_spec: Json, site: Site) -> None:
             _reject(new, [problem])
         if site.addresses.taken(address):
             text = "failed to allocate: provided IP is already allocated"
-            _reject(new, [Problem("spec.clusterIPs", f"Invalid value: {shown([address])}: {text}")])
+            _reject(new, [Problem("spec.clusterIPs", f"Invalid value: {json_text([address])}: {text}")])
 
 
 def _reject(new: Json, problems: list[Problem]) -> None:

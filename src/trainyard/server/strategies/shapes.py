@@ -45,7 +45,7 @@ def one_of(*values: str) -> Json:
 def whole(spec: Json, required: bool = True, **fields: Json) -> Schema:
     """The schema of a resource with this spec; `required`: the spec must be set."""
     names = ("spec",) if required else ()
-    return Schema.ours(obj(names, spec=needed(spec) if required else spec, status=FREE, **fields))
+    return Schema.trusted(obj(names, spec=needed(spec) if required else spec, status=FREE, **fields))
 
 
 def fill(target: Json, **defaults: Any) -> None:

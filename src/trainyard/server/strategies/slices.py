@@ -7,7 +7,7 @@ from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
-from trainyard.schema.checks import shown
+from trainyard.schema.checks import json_text
 from trainyard.server.metadata import label_problems, name_problem
 from trainyard.server.resources import Resource
 from trainyard.server.same import same
@@ -52,7 +52,7 @@ def slice_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     else:
         yield from one_of(address_type, ADDRESS_TYPES, "addressType")
     if old is not None and old.get("addressType") != address_type:
-        yield Problem("addressType", f"Invalid value: {shown(address_type)}: field is immutable")
+        yield Problem("addressType", f"Invalid value: {json_text(address_type)}: field is immutable")
     endpoints = new.get("endpoints") or ()
     # Addresses that the stored slice already has were validated when they were written.
     old_addresses = [endpoint.get("addresses") for endpoint in (old or {}).get("endpoints") or ()]
@@ -90,7 +90,7 @@ def _address(address: str, address_type: str, where: str, index: int) -> Iterato
         return
     parsed = known(address)
     if parsed is not None and f"IPv{parsed.version}" != address_type:
-        yield Problem(where, f"Invalid value: {shown(address)}: must be an {address_type} address")
+        yield Problem(where, f"Invalid value: {json_text(address)}: must be an {address_type} address")
     yield from reachable(address, f"{where}[{index}]")
 
 
@@ -102,7 +102,7 @@ def _fqdn_problems(name: str, path: str) -> Iterator[Problem]:
         yield problem
     elif "." not in name.removesuffix("."):
         text = "should be a domain with at least two segments separated by dots"
-        yield Problem(path, f"Invalid value: {shown(name)}: {text}")
+        yield Problem(path, f"Invalid value: {json_text(name)}: {text}")
     else:
         parts = (name_problem(part, "label", path) for part in name.removesuffix(".").split("."))
         yield from [problem for problem in parts if problem][:1]
@@ -119,7 +119,7 @@ def _hints(hints: Json, here: str) -> Iterator[Problem]:
         for index, item in enumerate(items):
             name, path = item.get("name") or "", f"{where}[{index}].name"
             if name in names:
-                yield Problem(path, f"Duplicate value: {shown(name)}")
+                yield Problem(path, f"Duplicate value: {json_text(name)}")
             names.add(name)
             if field == "forZones":
                 yield from label_problems({"key": name}, path)
@@ -132,7 +132,7 @@ def _ports(ports: Sequence[Json]) -> Iterator[Problem]:
     for index, port in enumerate(ports):
         here, name = f"ports[{index}]", port.get("name") or ""
         if name in names:
-            yield Problem(f"{here}.name", f"Duplicate value: {shown(name)}")
+            yield Problem(f"{here}.name", f"Duplicate value: {json_text(name)}")
         if name and (problem := name_problem(name, "label", f"{here}.name")):
             yield problem
         names.add(name)
@@ -146,7 +146,7 @@ RESOURCES = (
         group="discovery.k8s.io",
         kind="EndpointSlice",
         plural="endpointslices",
-        schema=Schema.ours(obj(endpoints=many(FREE), ports=many(FREE), addressType=STRING)),
+        schema=Schema.trusted(obj(endpoints=many(FREE), ports=many(FREE), addressType=STRING)),
         prepare=prepare,
         check=lambda new, old: list(slice_problems(new, old)),
         columns=cells.SLICE,

@@ -145,7 +145,7 @@ BAD_LISTS: tuple[tuple[Json, str, str], ...] = (
 @check(
     "A list that is a map names keys that its items have, and a set has plain items.",
     area=AREA,
-    breaks=replaced("schema.structural:_lists", lambda schema, path: iter(())),
+    breaks=replaced("schema.structural:_list_problems", lambda schema, path: iter(())),
 )
 async def list_types(yard: Subject) -> None:
     for part, place, reason in BAD_LISTS:
@@ -156,7 +156,7 @@ async def list_types(yard: Subject) -> None:
 @check(
     "A default that its own schema does not take is refused.",
     area=AREA,
-    breaks=replaced("schema.structural:_all_defaults", lambda schema, path: iter(())),
+    breaks=replaced("schema.structural:_default_problems", lambda schema, path: iter(())),
 )
 async def bad_defaults(yard: Subject) -> None:
     for part, reason in (

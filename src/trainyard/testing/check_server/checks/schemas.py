@@ -270,7 +270,7 @@ async def logic(yard: Subject) -> None:
 @check(
     "An embedded resource needs apiVersion and kind, keeps what is preserved, and loses unknown metadata.",
     area=AREA,
-    breaks=replaced("schema.shaping:_own_metadata", lambda meta: meta) | UNPRUNED,
+    breaks=replaced("schema.shaping:_prune_embedded_metadata", lambda meta: meta) | UNPRUNED,
 )
 async def embedded(yard: Subject) -> None:
     kind = await kind_of(yard, t={**FREE, "x-kubernetes-embedded-resource": True})
@@ -280,7 +280,7 @@ async def embedded(yard: Subject) -> None:
     assert await stored(yard, kind, t=pod) == {"t": {**pod, "metadata": {"name": "x"}}}
 
 
-@check("All problems of an object are told at once.", area=AREA, breaks=replaced("schema.checks:MOST", 1))
+@check("All problems of an object are told at once.", area=AREA, breaks=replaced("schema.checks:MAX_PROBLEMS", 1))
 async def all_at_once(yard: Subject) -> None:
     kind = await kind_of(yard, i={"type": "integer", "minimum": 1}, s=TEXT, e={"type": "string", "enum": ["x"]})
     wanted = [("spec.e", "NotSupported"), ("spec.i", "Invalid"), ("spec.s", "TypeInvalid")]

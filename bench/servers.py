@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from trainyard.server import Server
-from trainyard.server.certificates import Authority
+from trainyard.server.certificates import CertificateAuthority
 from trainyard.server.disk import DiskLog
 from trainyard.testing.control_plane import ControlPlane
 
@@ -277,9 +277,9 @@ async def serve(folder: Path) -> None:
     log = DiskLog(folder)
     token = secrets.token_urlsafe()
     server = Server(token=token, log=log)
-    authority = Authority.new(time.time())
+    authority = CertificateAuthority.new(time.time())
     await server.start()
-    await server.start_tls(authority.context(folder))
+    await server.start_tls(authority.server_context(folder))
     port = int(server.tls_url.rsplit(":", 1)[1])
     print(json.dumps({"port": port, "token": token, "ca": authority.pem}), flush=True)
     await asyncio.Event().wait()
@@ -336,9 +336,9 @@ class Fixed(asyncio.Protocol):
 
 
 async def serve_fixed(folder: Path) -> None:
-    authority = Authority.new(time.time())
+    authority = CertificateAuthority.new(time.time())
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(Fixed, "127.0.0.1", 0, ssl=authority.context(folder))
+    server = await loop.create_server(Fixed, "127.0.0.1", 0, ssl=authority.server_context(folder))
     port = server.sockets[0].getsockname()[1]
     print(json.dumps({"port": port, "ca": authority.pem}), flush=True)
     await server.serve_forever()

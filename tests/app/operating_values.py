@@ -14,7 +14,7 @@ from trainyard import kinds
 from trainyard.client import Api
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CRD, SERVICE_ACCOUNT
-from trainyard.server import Authority, Server
+from trainyard.server import CertificateAuthority, Server
 
 TFJOB = kinds.TFJOB.gvk
 RBAC = "rbac.authorization.k8s.io"
@@ -91,9 +91,9 @@ class Site:
 
     def rotate(self) -> None:
         """The server has a certificate of a new authority from here on, and the folder has that authority's."""
-        authority = Authority.new(time.time())
+        authority = CertificateAuthority.new(time.time())
         keys = self.folder.parent / "keys"
-        authority.context(keys)
+        authority.server_context(keys)
         self._tls.load_cert_chain(keys / "apiserver.crt", keys / "apiserver.key")
         (self.folder / "ca.new").write_text(authority.pem)
         (self.folder / "ca.new").replace(self.folder / "ca.crt")
@@ -130,12 +130,12 @@ async def running_site(folder: Path, served: tuple[Any, ...] = (kinds.TFJOB,)) -
     site: list[Site] = []
     server = Server(token="admin", now=lambda: time.time() + (site[0].shift if site else 0.0))
     await server.start()
-    authority = Authority.new(time.time())
+    authority = CertificateAuthority.new(time.time())
     keys = folder / "keys"
     account = folder / "account"
     for made in (keys, account):
         made.mkdir()
-    tls = authority.context(keys)
+    tls = authority.server_context(keys)
     await server.start_tls(tls)
     (account / "ca.crt").write_text(authority.pem)
     (account / "namespace").write_text("default")

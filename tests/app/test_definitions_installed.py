@@ -11,8 +11,8 @@ from trainyard.core import Kind
 from trainyard.objects import Json, encode
 from trainyard.objects.resources import CRD
 from trainyard.objects.values import replace
-from trainyard.server import Server, vouch
-from trainyard.server.examining import check, remembered
+from trainyard.server import Server, trust_crd
+from trainyard.server.examining import check, schema_problems
 
 
 async def test_our_definitions_have_no_field_that_the_server_does_not_know() -> None:
@@ -37,14 +37,14 @@ def definition_of(kind: Kind) -> tuple[Json, Json]:
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.plural}.{kind.gvk.group}")
 def test_our_schemas_and_their_rules_are_right(kind: Kind) -> None:
     _, schema = definition_of(kind)
-    assert remembered(encode(schema), "schema", True) == ()
+    assert schema_problems(encode(schema), "schema", True) == ()
     schema["properties"]["spec"]["type"] = "no type"
-    assert remembered(encode(schema), "schema", True) != ()
+    assert schema_problems(encode(schema), "schema", True) != ()
 
 
 def test_what_nobody_vouches_for_is_examined() -> None:
     definition, schema = definition_of(kinds.TFJOB)
     schema["properties"]["spec"]["type"] = "no type either"
     assert [problem.path for problem in check(definition, None)]
-    vouch(definition)
+    trust_crd(definition)
     assert check(definition, None) == []

@@ -15,7 +15,7 @@ import yaml
 from trainyard.app.kubeconfig import ClusterAccess, KubeconfigError, find_cluster, in_cluster, read_kubeconfig
 from trainyard.client import Unavailable
 from trainyard.objects.resources import NAMESPACE
-from trainyard.server import Authority, Server
+from trainyard.server import CertificateAuthority, Server
 
 V1 = "client.authentication.k8s.io/v1"
 
@@ -140,10 +140,10 @@ def test_tls_is_checked_unless_the_file_says_otherwise() -> None:
 
 
 async def test_a_cluster_behind_a_proxy_whose_certificate_has_another_name_is_reached(tmp_path: Path) -> None:
-    authority = Authority.new(time.time())
+    authority = CertificateAuthority.new(time.time())
     server = Server(token="mine")
     await server.start()
-    await server.start_tls(authority.context(tmp_path, names=["inner.example"], addresses=[]))
+    await server.start_tls(authority.server_context(tmp_path, names=["inner.example"], addresses=[]))
     asked = list[bytes]()
 
     async def proxied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -19,9 +19,9 @@ from trainyard.client import Api, ApiError
 from trainyard.node import Node, lifecycle
 from trainyard.node.hub import beneath
 from trainyard.node.pod_logs import PodLogs
-from trainyard.node.pods import Given
-from trainyard.node.running import UNEXPECTED, folder_name
-from trainyard.node.volumes import Hopeless, Room, build
+from trainyard.node.pods import EnvContext
+from trainyard.node.running import UNEXPECTED_ADMISSION_ERROR, folder_name
+from trainyard.node.volumes import FatalStartError, VolumeContext, build
 from trainyard.objects import Json, name_of
 from trainyard.objects.resources import POD
 from trainyard.server import Server
@@ -44,7 +44,9 @@ async def yard(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[Yar
     server = Server(token=TOKEN)
     await server.start()
     async with Api(server.url, TOKEN) as api:
-        node = Node(api, state, CurrentInterpreter(state), network=request.param, token=TOKEN, say=lines.append)
+        node = Node(
+            api, state, CurrentInterpreter(state), network=request.param, token=TOKEN, print_message=lines.append
+        )
         await node.start()
         yield Yard(api, node, lines)
         await node.stop(kill=True)
@@ -78,18 +80,21 @@ def test_a_folder_of_a_pod_fits_into_a_file_name_and_ends_with_the_uid(name: str
 
 
 async def test_a_pod_without_an_address_fails_and_can_be_deleted(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = yard.node._house.network  # type: ignore[union-attr]
-    allot = network.allot
+    network = yard.node._context.network  # type: ignore[union-attr]
+    allot = network.allocate_ip
 
     def none_for_unlucky(pod: Json) -> str:
         if name_of(pod) == "unlucky":
             raise OSError("no free address for a pod in 10.244.0.0/16")
         return allot(pod)
 
-    monkeypatch.setattr(network, "allot", none_for_unlucky)
+    monkeypatch.setattr(network, "allocate_ip", none_for_unlucky)
     await yard.pod("unlucky", WAITS)
     status = (await yard.phase("unlucky", "Failed"))["status"]
-    assert (status["reason"], status["message"]) == (UNEXPECTED, "no free address for a pod in 10.244.0.0/16")
+    assert (status["reason"], status["message"]) == (
+        UNEXPECTED_ADMISSION_ERROR,
+        "no free address for a pod in 10.244.0.0/16",
+    )
     await yard.api.delete(POD, "default", "unlucky")
     await yard.gone("unlucky")
     await goes_on(yard)
@@ -101,10 +106,13 @@ async def test_a_pod_that_cannot_be_taken_in_fails(yard: Yard) -> None:
             raise ValueError("a folder that cannot be named")
         return None
 
-    yard.node._house.log_folder = broken  # type: ignore[union-attr]
+    yard.node._context.log_folder = broken  # type: ignore[union-attr]
     await yard.pod("unlucky", WAITS)
     status = (await yard.phase("unlucky", "Failed"))["status"]
-    assert (status["reason"], status["message"]) == (UNEXPECTED, "ValueError: a folder that cannot be named")
+    assert (status["reason"], status["message"]) == (
+        UNEXPECTED_ADMISSION_ERROR,
+        "ValueError: a folder that cannot be named",
+    )
     await goes_on(yard)
 
 
@@ -112,7 +120,7 @@ async def test_a_pod_whose_lifecycle_breaks_is_killed_and_fails(yard: Yard, monk
     step = lifecycle.step
 
     def broken(pod: lifecycle.Pod, event: lifecycle.Event) -> Any:
-        if pod.name.startswith("unlucky") and pod.containers[0].at is lifecycle.At.RUNNING:
+        if pod.name.startswith("unlucky") and pod.containers[0].state is lifecycle.ContainerState.RUNNING:
             raise KeyError("no such move")
         return step(pod, event)
 
@@ -121,7 +129,7 @@ async def test_a_pod_whose_lifecycle_breaks_is_killed_and_fails(yard: Yard, monk
     monkeypatch.setattr(lifecycle, "step", broken)
     yard.node.resync()
     status = (await yard.phase("unlucky", "Failed"))["status"]
-    assert status["reason"] == UNEXPECTED and "no such move" in status["message"]
+    assert status["reason"] == UNEXPECTED_ADMISSION_ERROR and "no such move" in status["message"]
     await yard.api.delete(POD, "default", "unlucky")
     await yard.gone("unlucky")
     await goes_on(yard)
@@ -135,7 +143,7 @@ def test_files_beside_the_logs_are_no_runs(tmp_path: Path) -> None:
 
 
 async def test_a_service_that_cannot_be_served_leaves_the_others(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = yard.node._house.network  # type: ignore[union-attr]
+    network = yard.node._context.network  # type: ignore[union-attr]
     listen, served = network._listen, asyncio.Event()  # type: ignore[attr-defined]
 
     async def broken(key: Any, *place: Any) -> None:
@@ -229,16 +237,16 @@ async def test_many_long_arguments_are_refused(yard: Yard) -> None:
 
 @pytest.mark.parametrize("claim", ["../../keys", "/etc", "..", "", "a/b", "a\0b"])
 def test_a_claim_is_a_name(claim: str, tmp_path: Path) -> None:
-    given = Given({"metadata": {"namespace": "default"}}, {}, {})
-    room = Room(given, tmp_path / "volumes", tmp_path / "claims", {}, str, print)
-    with pytest.raises(Hopeless, match="claimName"):
+    given = EnvContext({"metadata": {"namespace": "default"}}, {}, {})
+    room = VolumeContext(given, tmp_path / "volumes", tmp_path / "claims", {}, str, print)
+    with pytest.raises(FatalStartError, match="claimName"):
         build({"name": "data", "persistentVolumeClaim": {"claimName": claim}}, room)
 
 
 @pytest.mark.parametrize("volume", ["../x", "/x", "..", "a/b"])
 def test_a_volume_is_a_name(volume: str, tmp_path: Path) -> None:
-    room = Room(Given({}, {}, {}), tmp_path / "volumes", tmp_path / "claims", {}, str, print)
-    with pytest.raises(Hopeless, match="volumes"):
+    room = VolumeContext(EnvContext({}, {}, {}), tmp_path / "volumes", tmp_path / "claims", {}, str, print)
+    with pytest.raises(FatalStartError, match="volumes"):
         build({"name": volume, "emptyDir": {}}, room)
 
 

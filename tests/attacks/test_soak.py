@@ -10,7 +10,7 @@ import pytest
 from soak import AT_ONCE, grown, run_jobs, until_given_back
 
 from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.node.shared import Ports
+from trainyard.node.shared import PortAllocator
 from trainyard.objects import NamespacedName
 
 
@@ -26,10 +26,10 @@ async def test_jobs_leave_no_port_address_socket_file_thread_or_task(network: st
 
 
 def test_a_port_is_free_when_its_last_holder_has_released_it() -> None:
-    ports, service = Ports(), NamespacedName("default", "web")
-    port = ports.of("default", "web", 80, service)
-    assert port == ports.of("default", "web", 80, "uid-1") == ports.of("default", "web", 80, "uid-2")
-    ports.of("default", "other", 80, "uid-1")
+    ports, service = PortAllocator(), NamespacedName("default", "web")
+    port = ports.allocate("default", "web", 80, service)
+    assert port == ports.allocate("default", "web", 80, "uid-1") == ports.allocate("default", "web", 80, "uid-2")
+    ports.allocate("default", "other", 80, "uid-1")
     for holder in (service, "uid-1", "uid-1", "unknown"):
         ports.release(holder)
         assert ports.known("default", "web", 80) == port
@@ -38,8 +38,8 @@ def test_a_port_is_free_when_its_last_holder_has_released_it() -> None:
 
 
 def test_ports_do_not_run_out_when_each_is_released() -> None:
-    ports = Ports()
+    ports = PortAllocator()
     for number in range(200):
-        ports.of("default", f"service-{number}", 80, f"uid-{number}")
+        ports.allocate("default", f"service-{number}", 80, f"uid-{number}")
         ports.release(f"uid-{number}")
     assert not ports._marks and not ports._held and not ports._holders and len(ports) == 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trainyard.cli.scripts.command_line import Words
-from trainyard.cli.scripts.making import Made, make
+from trainyard.cli.scripts.command_line import ProgramArguments
+from trainyard.cli.scripts.making import ProgramJob, make_job
 
 NOTHING: dict[str, Any] = {
     "workers": None,
@@ -29,6 +29,6 @@ def script(folder: Path, text: str = "", name: str = "train.py") -> Path:
     return path
 
 
-def made(path: Path | str, *arguments: str, form: Any = "script", **options: Any) -> Made:
+def made(path: Path | str, *arguments: str, form: Any = "script", **options: Any) -> ProgramJob:
     """The job of a script with these options of the command line."""
-    return make(Words(form, str(path), arguments), {**NOTHING, **options})
+    return make_job(ProgramArguments(form, str(path), arguments), {**NOTHING, **options})

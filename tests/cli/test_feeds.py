@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 
 import pytest
 
-from trainyard.cli.feeds import Feeds, source
+from trainyard.cli.feeds import Watches, watch_target
 from trainyard.client import Api, Request, Unavailable
 from trainyard.kinds import TFJOB
 from trainyard.server import Server
@@ -16,18 +16,18 @@ from trainyard.server import Server
 PATIENCE = 0.5
 
 
-async def _heard(feeds: Feeds) -> None:
+async def _heard(feeds: Watches) -> None:
     while True:
-        await feeds.next()
+        await feeds.wait_for_change()
 
 
 async def test_a_cluster_that_goes_away_and_stays_away_ends_the_watching() -> None:
     server = Server({}, "token", time.time)
     await server.start()
     async with Api(server.url, "token") as api:
-        feeds = Feeds(api, PATIENCE)
-        feeds.watch(source(TFJOB.gvk, "default"))
-        await feeds.next()
+        feeds = Watches(api, PATIENCE)
+        feeds.watch(watch_target(TFJOB.gvk, "default"))
+        await feeds.wait_for_change()
         await server.stop()
         with pytest.raises(Unavailable):
             await asyncio.wait_for(_heard(feeds), 20)
@@ -56,8 +56,8 @@ async def test_a_cluster_that_is_lost_twice_and_was_well_in_between_is_followed_
             yield b""
 
     async with Cut("http://cut") as api:
-        feeds = Feeds(api, PATIENCE)
-        feeds.watch(source(TFJOB.gvk, "default"))
+        feeds = Watches(api, PATIENCE)
+        feeds.watch(watch_target(TFJOB.gvk, "default"))
         hearing = asyncio.create_task(_heard(feeds))
         await asyncio.wait_for(api.last.wait(), 20)
         assert not hearing.done(), hearing.exception()

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from trainyard.cli.follow import Logs, Printed, newest_run
-from trainyard.cli.screen import Places, Screen
+from trainyard.cli.follow import LogFollowers, PrintedLog, newest_run
+from trainyard.cli.screen import Descriptors, Screen
 from trainyard.client import Api, NotFound, Unavailable
 from trainyard.objects import Json
 
@@ -51,13 +51,15 @@ def pod(state: Json, restarts: int = 0, phase: str = "Running") -> Json:
     return {"metadata": meta, "status": {"phase": phase, "containerStatuses": [container]}}
 
 
-async def printed(script: Script, told: Callable[[Logs], object], tail: int | None = None, only: str = "") -> list[str]:
+async def printed(
+    script: Script, told: Callable[[LogFollowers], object], tail: int | None = None, only: str = ""
+) -> list[str]:
     """What stands on the screen when the followers have finished."""
     reader, writer = os.pipe()
-    screen = Screen(Places(writer, writer, writer), False, False, lambda: None)
-    logs = Logs(script, screen, lambda pod: "x-0", tail, only)
+    screen = Screen(Descriptors(writer, writer, writer), False, False, lambda: None)
+    logs = LogFollowers(script, screen, lambda pod: "x-0", tail, only)
     told(logs)
-    await asyncio.wait_for(logs.finish(ended_only=False, seconds=5), 5)
+    await asyncio.wait_for(logs.finish(ended_pods_only=False, timeout=5), 5)
     await screen.close()
     os.close(writer)
     with os.fdopen(reader) as text:
@@ -82,14 +84,14 @@ def test_the_newest_run_that_has_begun_is_read_from_the_status(state: Json, rest
 
 async def test_a_container_that_never_ran_is_not_asked_for() -> None:
     script = Script()
-    assert await printed(script, lambda logs: logs.see(pod(STARTING, phase="Pending"))) == []
+    assert await printed(script, lambda logs: logs.update_pod(pod(STARTING, phase="Pending"))) == []
     assert script.asked == []
 
 
 async def test_a_run_that_ended_before_it_was_seen_is_printed_whole() -> None:
     script = Script()
     script.now = [b"one\ntw", b"o\nthree"]
-    assert await printed(script, lambda logs: logs.see(pod(ENDED, phase="Failed"))) == [
+    assert await printed(script, lambda logs: logs.update_pod(pod(ENDED, phase="Failed"))) == [
         "x-0 | one",
         "x-0 | two",
         "x-0 | three",
@@ -100,8 +102,8 @@ async def test_a_stream_that_breaks_goes_on_where_it_broke() -> None:
     script = Script()
     script.now = [b"one\ntw", Unavailable(0, "ConnectionLost", "gone"), b"o\n"]
 
-    def told(logs: Logs) -> None:
-        logs.see(pod(RUNNING))
+    def told(logs: LogFollowers) -> None:
+        logs.update_pod(pod(RUNNING))
         script_ends(script, logs)
 
     assert await printed(script, told) == ["x-0 | one", "x-0 | two"]
@@ -120,13 +122,13 @@ async def test_a_stream_that_breaks_goes_on_where_it_broke() -> None:
 async def test_of_a_log_whose_beginning_was_cut_off_while_the_stream_was_broken_what_is_new_is_shown(
     kept: list[bytes | Exception], shown: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Printed, "END", 3)
+    monkeypatch.setattr(PrintedLog, "END", 3)
     script = Script()
     script.now = [b"one\n", b"two\n", Unavailable(0, "ConnectionLost", "gone")]
     script.on_break = lambda: setattr(script, "now", kept)
 
-    def told(logs: Logs) -> None:
-        logs.see(pod(RUNNING))
+    def told(logs: LogFollowers) -> None:
+        logs.update_pod(pod(RUNNING))
         script_ends(script, logs)
 
     found = await printed(script, told)
@@ -137,21 +139,21 @@ async def test_a_run_that_ends_while_its_stream_is_broken_is_printed_to_its_end(
     script = Script()
     script.now = [b"one\n", Unavailable(0, "ConnectionLost", "gone")]
 
-    def told(logs: Logs) -> None:
+    def told(logs: LogFollowers) -> None:
         def again() -> None:
             script.now, script.previous = [b"the second run\n"], [b"one\ntwo\n"]
-            script.on_end = lambda: logs.see(pod(ENDED, 1, "Succeeded"))
-            logs.see(pod(RUNNING, 1))
+            script.on_end = lambda: logs.update_pod(pod(ENDED, 1, "Succeeded"))
+            logs.update_pod(pod(RUNNING, 1))
 
-        logs.see(pod(RUNNING))
+        logs.update_pod(pod(RUNNING))
         script.on_break = again
 
     assert await printed(script, told) == ["x-0 | one", "x-0 | two", "x-0 | the second run"]
 
 
-def script_ends(script: Script, logs: Logs) -> None:
+def script_ends(script: Script, logs: LogFollowers) -> None:
     """The container is over when the script is read to its end."""
-    script.on_end = lambda: logs.see(pod(ENDED, phase="Succeeded"))
+    script.on_end = lambda: logs.update_pod(pod(ENDED, phase="Succeeded"))
 
 
 async def test_the_runs_of_a_container_follow_each_other() -> None:
@@ -161,13 +163,13 @@ async def test_the_runs_of_a_container_follow_each_other() -> None:
     def second() -> None:
         script.now = [b"run 1\n"]
         script.on_end = lambda: None
-        logs_of[0].see(pod(ENDED, 1, "Failed"))
+        logs_of[0].update_pod(pod(ENDED, 1, "Failed"))
 
-    logs_of: list[Logs] = []
+    logs_of: list[LogFollowers] = []
 
-    def told(logs: Logs) -> None:
+    def told(logs: LogFollowers) -> None:
         logs_of.append(logs)
-        logs.see(pod(RUNNING))
+        logs.update_pod(pod(RUNNING))
         script.on_end = second
 
     assert await printed(script, told) == ["x-0 | run 0", "x-0 | run 1"]
@@ -178,9 +180,9 @@ async def test_a_run_whose_place_was_taken_while_we_asked_is_printed_from_previo
     script = Script()
     script.now, script.previous = [b"run 1\n"], [b"run 0\n"]
 
-    def told(logs: Logs) -> None:
-        logs.see(pod(RUNNING))
-        script.on_end = lambda: logs.see(pod(ENDED, 1, "Failed"))
+    def told(logs: LogFollowers) -> None:
+        logs.update_pod(pod(RUNNING))
+        script.on_end = lambda: logs.update_pod(pod(ENDED, 1, "Failed"))
 
     assert sorted(await printed(script, told)) == ["x-0 | run 0", "x-0 | run 1"]
 
@@ -191,12 +193,12 @@ async def test_no_line_of_a_run_is_printed_twice_or_left_out(kept: bytes) -> Non
     script = Script()
     script.now, script.previous = [b"one\ntwo\n"], [kept[:6], kept[6:]]
 
-    def second(logs: Logs) -> None:
+    def second(logs: LogFollowers) -> None:
         script.now, script.on_end = [b"the second run\n"], lambda: None
-        logs.see(pod(ENDED, 1, "Failed"))
+        logs.update_pod(pod(ENDED, 1, "Failed"))
 
-    def told(logs: Logs) -> None:
-        logs.see(pod(RUNNING))
+    def told(logs: LogFollowers) -> None:
+        logs.update_pod(pod(RUNNING))
         script.on_end = lambda: second(logs)
 
     all_ = b"one\ntwo\n" + kept[8:] + b"the second run\n"
@@ -206,14 +208,14 @@ async def test_no_line_of_a_run_is_printed_twice_or_left_out(kept: bytes) -> Non
 async def test_a_container_first_seen_in_its_second_run_has_its_first_run_printed_too() -> None:
     script = Script()
     script.now, script.previous = [b"run 1\n"], [b"run 0\n"]
-    found = await printed(script, lambda logs: logs.see(pod(ENDED, 1, "Failed")))
+    found = await printed(script, lambda logs: logs.update_pod(pod(ENDED, 1, "Failed")))
     assert found == ["x-0 | run 0", "x-0 | run 1"] and script.asked == ["previous", "now"]
 
 
 async def test_runs_that_nobody_can_show_any_more_are_said() -> None:
     script = Script()
     script.now, script.previous = [b"run 3\n"], [b"run 2\n"]
-    found = await printed(script, lambda logs: logs.see(pod(ENDED, 3, "Failed")))
+    found = await printed(script, lambda logs: logs.update_pod(pod(ENDED, 3, "Failed")))
     assert found == ["x-0: the output of 2 earlier runs is gone", "x-0 | run 2", "x-0 | run 3"]
 
 
@@ -221,9 +223,9 @@ async def test_a_pod_that_is_gone_has_nothing_to_wait_for() -> None:
     script = Script()
     script.now = [b"bye\n", NotFound(404, "NotFound", "no such pod")]
 
-    def told(logs: Logs) -> None:
-        logs.see(pod(RUNNING))
-        logs.gone(pod(RUNNING))
+    def told(logs: LogFollowers) -> None:
+        logs.update_pod(pod(RUNNING))
+        logs.delete_pod(pod(RUNNING))
 
     assert await printed(script, told) == ["x-0 | bye"]
 
@@ -233,7 +235,7 @@ async def test_of_several_containers_each_has_its_name_behind_the_replica() -> N
     script.now = [b"hi\n"]
     one = pod(ENDED, phase="Succeeded")
     one["status"]["containerStatuses"].append({"name": "side", "state": ENDED, "restartCount": 0})
-    found = await printed(script, lambda logs: logs.see(one))
+    found = await printed(script, lambda logs: logs.update_pod(one))
     assert {line.split(" ")[0] for line in found} == {"x-0/tensorflow", "x-0/side"}
 
 
@@ -244,13 +246,13 @@ async def test_with_a_tail_only_the_present_run_is_shown_and_the_next_one_whole(
     def fourth() -> None:
         script.now = [b"run 4\n"]
         script.on_end = lambda: None
-        logs_of[0].see(pod(ENDED, 4, "Failed"))
+        logs_of[0].update_pod(pod(ENDED, 4, "Failed"))
 
-    logs_of: list[Logs] = []
+    logs_of: list[LogFollowers] = []
 
-    def told(logs: Logs) -> None:
+    def told(logs: LogFollowers) -> None:
         logs_of.append(logs)
-        logs.see(pod(RUNNING, 3))
+        logs.update_pod(pod(RUNNING, 3))
         script.on_end = fourth
 
     assert await printed(script, told, tail=1) == ["x-0 | end of run 3", "x-0 | run 4"]
@@ -260,7 +262,7 @@ async def test_with_a_tail_only_the_present_run_is_shown_and_the_next_one_whole(
 async def test_with_a_tail_a_stream_that_breaks_goes_on_from_now() -> None:
     script = Script()
     script.now = [b"two\n", Unavailable(0, "ConnectionLost", "gone")]
-    await printed(script, lambda logs: logs.see(pod(RUNNING)) or script_ends(script, logs), tail=1)
+    await printed(script, lambda logs: logs.update_pod(pod(RUNNING)) or script_ends(script, logs), tail=1)
     assert script.tails == [1, 0]
 
 
@@ -269,4 +271,4 @@ async def test_one_container_may_be_asked_for() -> None:
     script.now = [b"hi\n"]
     one = pod(ENDED, phase="Succeeded")
     one["status"]["containerStatuses"].append({"name": "side", "state": ENDED, "restartCount": 0})
-    assert await printed(script, lambda logs: logs.see(one), only="side") == ["x-0/side | hi"]
+    assert await printed(script, lambda logs: logs.update_pod(one), only="side") == ["x-0/side | hi"]

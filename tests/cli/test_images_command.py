@@ -60,7 +60,7 @@ def lines_without(text: str, words: list[str]) -> list[str]:
 
 
 def cache(tmp_path: Path) -> list[store.Environment]:
-    return store.environments(tmp_path / "cache" / "trainyard")
+    return store.list_environments(tmp_path / "cache" / "trainyard")
 
 
 PINNED = "images:\n- {match: my/pinned, requirements: [a==1]}\n"
@@ -156,7 +156,7 @@ def test_an_environment_is_sized_kept_and_pruned(trainyard: Trainyard, tmp_path:
     assert flat(trainyard("prune").stdout).endswith("; kept 1 environment"), "its catalogue still names it"
     (tmp_path / "images.yaml").unlink()
     (environment,) = cache(tmp_path)
-    lock = store.hold(environment.folder)
+    lock = store.lock_environment(environment.folder)
     assert "kept a==1: it is in use" in trainyard("prune").stdout
     os.close(lock)
     ended = trainyard("prune")
@@ -170,7 +170,7 @@ def test_what_was_not_used_for_long_is_pruned_when_asked_for(trainyard: Trainyar
     trainyard("try", "my/pinned", images=PINNED)
     (environment,) = cache(tmp_path)
     assert "kept 1 environment" in flat(trainyard("prune", "--older-than", "30").stdout)
-    os.utime(environment.folder / store.RECORD, (0, environment.used - 40 * 86400))
+    os.utime(environment.folder / store.RECORD, (0, environment.last_used - 40 * 86400))
     assert "not used for 40 days" in trainyard("prune", "--older-than", "30").stdout
     assert cache(tmp_path) == []
 

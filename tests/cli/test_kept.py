@@ -12,8 +12,8 @@ from trainyard.app.job_record import JobRecord
 from trainyard.app.retention import Limits
 from trainyard.cli.diagnosis import Finding, why
 from trainyard.cli.diagnosis.facts import Facts
-from trainyard.cli.history import page
-from trainyard.cli.kept import NOT_KEPT, events_of, facts_of, findings_of, gone_pods, kept_logs, record_of
+from trainyard.cli.history import record_lines
+from trainyard.cli.kept import NOT_KEPT, events_of, facts_of, find_record, findings_of, gone_pods, kept_logs
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, name_of
 
@@ -81,10 +81,10 @@ def test_pods_that_the_end_of_the_job_deleted_are_in_the_answer(
 ) -> None:
     pods = [worker(0, 1), worker(1, 7), worker(2, 143)]
     kept(tmp_path, monkeypatch, job(FAILED), *pods)
-    record, kind = record_of(UID), kind_of(job())
-    assert record is not None and kind is not None and record_of("another-uid") is None
+    record, kind = find_record(UID), kind_of(job())
+    assert record is not None and kind is not None and find_record("another-uid") is None
     gone = gone_pods(record, kind, job(FAILED), pods[:1])
-    findings = why(facts(job(FAILED), pods[0], gone=tuple(gone), logs=kept_logs(record, gone)))
+    findings = why(facts(job(FAILED), pods[0], deleted_pods=tuple(gone), logs=kept_logs(record, gone)))
     assert [one.what for one in findings] == [
         "worker-0 ended with exit code 1 (Error): an error of the program's own",
         "worker-1 ended with exit code 7 (Error)",
@@ -119,7 +119,7 @@ def test_events_have_the_shape_of_the_api(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_the_page_of_a_record_keeps_its_columns_at_80(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = kept(tmp_path, monkeypatch, job(), end="given up: " + "because of this " * 8)
-    lines = [line for text in page(record, NOW, 80) for line in text.split("\n")]
+    lines = [line for text in record_lines(record, NOW, 80) for line in text.split("\n")]
     at = next(number for number, line in enumerate(lines) if line.startswith("Why:       given up"))
     assert lines[at + 1].startswith(" " * 11 + "this because")
     assert max(len(line) for line in lines if str(record.folder) not in line) <= 80

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.cli.layout import fields, fitted, painted, prose, terminal_width, wants_colour, wrapped
+from trainyard.cli.layout import coloured, field_lines, prose, table_lines, terminal_width, wants_colour, wrapped
 
 WORDS = st.lists(st.text("abcdefgh`", min_size=1, max_size=30), min_size=1, max_size=30)
 
@@ -35,25 +35,25 @@ ROWS = [["AGE", "OBJECT", "STATE", "MESSAGE"], ["1s", "Pod/master-abcd-0-x7k2p",
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_a_table_fits_and_its_last_column_gives_way_first(width: int) -> None:
-    lines = fitted(ROWS, width)
+    lines = table_lines(ROWS, width)
     assert all(len(line) <= width for line in lines)
     assert ("master-abcd-0-x7k2p" in lines[1]) == (width > 60) and lines[1].endswith("m…")
     assert lines[1].count("m") >= 28
 
 
 def test_a_table_that_fits_is_whole() -> None:
-    assert fitted(ROWS, 1000)[1].endswith("m" * 100)
-    assert fitted([], 80) == []
+    assert table_lines(ROWS, 1000)[1].endswith("m" * 100)
+    assert table_lines([], 80) == []
 
 
 def test_where_the_last_column_is_short_the_widest_gives_way() -> None:
-    lines = fitted([["NAME", "AGE"], ["n" * 100, "1s"]], 40)
+    lines = table_lines([["NAME", "AGE"], ["n" * 100, "1s"]], 40)
     assert max(map(len, lines)) == 40
     assert "n…" in lines[1] and lines[1].endswith("1s")
 
 
 def test_values_go_on_under_their_beginning() -> None:
-    assert fields([("Name:", "a"), ("Policies:", "one two three four five six seven"), ("No:", "")], 30) == [
+    assert field_lines([("Name:", "a"), ("Policies:", "one two three four five six seven"), ("No:", "")], 30) == [
         "Name:      a",
         "Policies:  one two three four",
         "           five six seven",
@@ -76,19 +76,19 @@ def test_values_go_on_under_their_beginning() -> None:
     ],
 )
 def test_state_words_have_the_colour_of_what_they_mean(state: str, code: str) -> None:
-    assert painted(state, True) == (f"\x1b[{code}m{state}\x1b[0m" if code else state)
-    assert painted(state, False) == state
+    assert coloured(state, True) == (f"\x1b[{code}m{state}\x1b[0m" if code else state)
+    assert coloured(state, False) == state
 
 
 def test_only_the_cells_of_state_columns_have_colour_and_columns_stay_aligned() -> None:
     rows = [["NAME", "STATE", "AGE"], ["Running", "Failed", "1s"], ["b", "Succeeded", "2s"]]
-    plain, coloured = fitted(rows, 80), fitted(rows, 80, colour=True)
+    plain, coloured = table_lines(rows, 80), table_lines(rows, 80, colour=True)
     assert coloured[1] == "Running  \x1b[31mFailed\x1b[0m     1s"
     assert [line.replace("\x1b[31m", "").replace("\x1b[32m", "").replace("\x1b[0m", "") for line in coloured] == plain
 
 
 def test_a_state_that_is_cut_keeps_its_colour() -> None:
-    (_, line) = fitted([["STATE", "NAME"], ["CreateContainerConfigError", "n" * 28]], 48, colour=True)
+    (_, line) = table_lines([["STATE", "NAME"], ["CreateContainerConfigError", "n" * 28]], 48, colour=True)
     assert line.startswith("\x1b[31mCreateContain") and "…" in line
 
 

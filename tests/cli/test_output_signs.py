@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from trainyard.cli.diagnosis.exits import exit_cause
-from trainyard.cli.diagnosis.output import sign_of
+from trainyard.cli.diagnosis.output import output_cause
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ from trainyard.cli.diagnosis.output import sign_of
     ],
 )
 def test_a_line_that_tells_is_understood(line: str, what: str, fix: str) -> None:
-    found = sign_of(["step 1", line, "more words"])
+    found = output_cause(["step 1", line, "more words"])
     assert found is not None and what in found[0] and fix in found[1]
 
 
@@ -53,11 +53,11 @@ def test_a_line_that_tells_is_understood(line: str, what: str, fix: str) -> None
     ],
 )
 def test_other_lines_mean_nothing(line: str) -> None:
-    assert sign_of([line]) is None
+    assert output_cause([line]) is None
 
 
 def test_the_last_telling_line_counts() -> None:
-    found = sign_of(["Connection refused", "ModuleNotFoundError: No module named 'a'", "bye"])
+    found = output_cause(["Connection refused", "ModuleNotFoundError: No module named 'a'", "bye"])
     assert found is not None and "module a" in found[0]
 
 

@@ -8,12 +8,12 @@ import pytest
 from why_values import NOW, RUNNING, at, child, pod, tfjob
 
 from trainyard import kinds
-from trainyard.cli.describe import child_state, described
-from trainyard.cli.events import rows
-from trainyard.cli.get import Shown
-from trainyard.cli.jobs import Family, Found
-from trainyard.cli.printing import aligned, document
-from trainyard.cli.standing import counted, words_of
+from trainyard.cli.describe import child_state, describe_lines
+from trainyard.cli.events import event_rows
+from trainyard.cli.get import ChangedRows
+from trainyard.cli.jobs import JobInfo, RelatedObjects
+from trainyard.cli.printing import align_columns, document
+from trainyard.cli.standing import count_by_kind_and_state, job_texts
 from trainyard.objects import Json
 
 
@@ -30,7 +30,7 @@ def event(number: int, **more: Any) -> Json:
 
 
 def page(job: Json, **family: list[Json]) -> list[str]:
-    return described(Found(kinds.TFJOB, job), Family(**family), NOW)
+    return describe_lines(JobInfo(kinds.TFJOB, job), RelatedObjects(**family), NOW)
 
 
 def test_a_page_names_what_a_person_looks_for() -> None:
@@ -57,13 +57,13 @@ def test_a_page_shows_the_newest_events_and_counts_the_others() -> None:
 
 
 def test_an_event_is_one_line_with_its_count() -> None:
-    (_, row) = rows([event(1, count=3)], NOW)
+    (_, row) = event_rows([event(1, count=3)], NOW)
     assert row == ["90s (x3)", "Normal", "R1", "TfJob/mnist", "a b"]
 
 
 def test_a_watched_table_shows_what_has_changed_and_what_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
     head = ["KIND", "NAME", "STATE", "RUNNING", "RESTARTS", "AGE"]
-    shown = Shown()
+    shown = ChangedRows()
     shown.print([head, ["TfJob", "a", "Created", "0/1", "0", "1s"], ["TfJob", "b", "Running", "1/1", "0", "1s"]])
     shown.print([head, ["TfJob", "a", "Running", "1/1", "0", "2s"], ["TfJob", "b", "Running", "1/1", "0", "2s"]])
     shown.print([head, ["TfJob", "b", "Running", "1/1", "0", "3s"]])
@@ -92,11 +92,11 @@ def test_a_child_has_a_word_for_its_state() -> None:
 
 def test_many_jobs_are_counted_and_the_first_few_named() -> None:
     jobs = [("TfJob", f"default/{number}", "Running" if number else "Failed") for number in range(8)]
-    assert counted(jobs) == ["TfJob: 1 Failed, 7 Running"]
-    assert words_of(jobs)[0] == "TfJob default/0 (Failed)" and words_of(jobs)[-1] == "and 2 more"
+    assert count_by_kind_and_state(jobs) == ["TfJob: 1 Failed, 7 Running"]
+    assert job_texts(jobs)[0] == "TfJob default/0 (Failed)" and job_texts(jobs)[-1] == "and 2 more"
 
 
 def test_columns_are_aligned_and_objects_are_printed_alone_or_as_a_list() -> None:
-    assert aligned([["A", "B"], ["long", ""]]) == ["A     B", "long"] and aligned([]) == []
+    assert align_columns([["A", "B"], ["long", ""]]) == ["A     B", "long"] and align_columns([]) == []
     assert document([{"a": 1}], "json", True) == '{\n  "a": 1\n}'
     assert document([{"a": "x\ny\n"}], "yaml", False) == ("apiVersion: v1\nkind: List\nitems:\n- a: |\n    x\n    y\n")

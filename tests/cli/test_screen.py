@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from trainyard.cli.screen import FULL, Cut, Places, Screen, wants_colour
+from trainyard.cli.screen import MAX_QUEUED_BYTES, Descriptors, LineSplitter, Screen, wants_colour
 
 
 class Pipe(NamedTuple):
@@ -36,7 +36,7 @@ def pipes() -> Iterator[tuple[Pipe, Pipe]]:
 def screen(pipes: tuple[Pipe, Pipe], colour: bool = False, live: bool = False, broken: object = None) -> Screen:
     out, err = (pipe.writer for pipe in pipes)
     told = broken if callable(broken) else lambda: None
-    return Screen(Places(out, out, err), colour, live, told)
+    return Screen(Descriptors(out, out, err), colour, live, told)
 
 
 async def test_lines_of_all_replicas_stand_behind_their_names(pipes: tuple[Pipe, Pipe]) -> None:
@@ -92,14 +92,14 @@ async def test_a_reader_who_went_away_is_told_once_and_nothing_else_breaks(pipes
 
 async def test_a_reader_who_does_not_read_holds_up_the_logs_but_not_the_loop(pipes: tuple[Pipe, Pipe]) -> None:
     shown = screen(pipes)
-    shown.log("a", b"x" * (2 * FULL))
-    held = asyncio.create_task(shown.space())
+    shown.log("a", b"x" * (2 * MAX_QUEUED_BYTES))
+    held = asyncio.create_task(shown.wait_for_space())
     await asyncio.sleep(0)
     assert not held.done()
 
     def read() -> int:
         size = 0
-        while size < 2 * FULL:
+        while size < 2 * MAX_QUEUED_BYTES:
             size += len(os.read(pipes[0].reader, 1 << 16))
         return size
 
@@ -117,13 +117,13 @@ async def test_a_reader_who_does_not_read_holds_up_the_logs_but_not_the_loop(pip
         ([b"windows\r\n"], [b"windows"]),
         ([b"\n\n"], [b"", b""]),
         ([b""], []),
-        ([b"x" * (Cut.LONGEST + 1)], [b"x" * Cut.LONGEST, b"x"]),
+        ([b"x" * (LineSplitter.MAX_LINE_BYTES + 1)], [b"x" * LineSplitter.MAX_LINE_BYTES, b"x"]),
     ],
 )
 def test_output_is_cut_into_lines_and_nothing_is_left_over(chunks: list[bytes], lines: list[bytes]) -> None:
-    cut = Cut()
+    cut = LineSplitter()
     found = [line for chunk in chunks for line in cut.feed(chunk)]
-    assert [*found, *cut.end()] == lines
+    assert [*found, *cut.finish()] == lines
 
 
 def test_no_colour_when_it_is_not_wanted() -> None:
@@ -160,7 +160,7 @@ async def test_without_a_terminal_an_activity_is_a_note_now_and_then(pipes: tupl
 async def test_a_full_disk_is_said_once_where_notes_go(pipes: tuple[Pipe, Pipe]) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     told = asyncio.Event()
-    shown = Screen(Places(full, full, pipes[1].writer), False, False, told.set)
+    shown = Screen(Descriptors(full, full, pipes[1].writer), False, False, told.set)
     shown.log("a-0", b"x")
     await asyncio.wait_for(told.wait(), 10)
     shown.result("y")

@@ -11,7 +11,7 @@ from script_values import script
 
 from trainyard.cli.init import init
 from trainyard.cli.run import run
-from trainyard.cli.scripts.command_line import Words, split
+from trainyard.cli.scripts.command_line import ProgramArguments, split_arguments
 from trainyard.cli.scripts.program import job_name
 
 
@@ -27,8 +27,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def words(form: str, target: str, *arguments: str) -> Words:
-    return Words(form, target, arguments)  # type: ignore[arg-type]
+def words(form: str, target: str, *arguments: str) -> ProgramArguments:
+    return ProgramArguments(form, target, arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def words(form: str, target: str, *arguments: str) -> Words:
         ("", "", None),
     ],
 )
-def test_our_words_end_where_the_programs_begin(line: str, ours: str, program: Words | None) -> None:
-    assert split(line.split(), run.params) == (ours.split(), program)
+def test_our_words_end_where_the_programs_begin(line: str, ours: str, program: ProgramArguments | None) -> None:
+    assert split_arguments(line.split(), run.params) == (ours.split(), program)
 
 
 @pytest.mark.parametrize(

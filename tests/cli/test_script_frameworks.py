@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from script_values import script
 
-from trainyard.cli.scripts.frameworks import guess
+from trainyard.cli.scripts.frameworks import guess_framework
 from trainyard.objects.manifest import ManifestError
 
 TRAIN = "train.py"
@@ -59,7 +59,7 @@ TRAIN = "train.py"
 def test_the_framework_and_the_reason(files: dict[str, str], framework: str, reason: str, tmp_path: Path) -> None:
     for name, text in files.items():
         script(tmp_path, text, name)
-    found = guess(tmp_path / TRAIN, tmp_path)
+    found = guess_framework(tmp_path / TRAIN, tmp_path)
     assert found.framework == framework
     assert found.reason.startswith(reason)
 
@@ -68,8 +68,8 @@ def test_modules_are_followed_for_some_layers_only(tmp_path: Path) -> None:
     for number in range(10):
         script(tmp_path, f"import m{number + 1}", f"m{number}.py")
     script(tmp_path, "import torch", "m10.py")
-    assert guess(tmp_path / "m0.py", tmp_path).framework == "plain"
-    assert guess(tmp_path / "m8.py", tmp_path).framework == "torch"
+    assert guess_framework(tmp_path / "m0.py", tmp_path).framework == "plain"
+    assert guess_framework(tmp_path / "m8.py", tmp_path).framework == "torch"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_script_that_is_no_python_is_refused_with_its_line(
     path = tmp_path / TRAIN
     path.write_bytes(text)
     with pytest.raises(ManifestError) as caught:
-        guess(path, tmp_path)
+        guess_framework(path, tmp_path)
     (problem,) = caught.value.problems
     assert f"{TRAIN}{place}" in str(problem) and words in problem.text
     assert "--framework" in problem.text or not place

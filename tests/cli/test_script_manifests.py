@@ -59,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def text_of(case: str) -> str:
-    return made("train.py", "--lr", "3", **CASES[case]).text(Path("train.yaml"))
+    return made("train.py", "--lr", "3", **CASES[case]).manifest_yaml(Path("train.yaml"))
 
 
 every_case = pytest.mark.parametrize("case", CASES)
@@ -89,7 +89,7 @@ def test_admission_lint_and_plan_take_it_without_a_warning(case: str) -> None:
     Path("train.yaml").write_text(text_of(case))
     (document,) = manifests.load(["train.yaml"])
     kind = kinds.kind_of(document.obj)
-    assert kind and manifests.admitted(document, kind)[1] == []
+    assert kind and manifests.admit(document, kind)[1] == []
     checked = CliRunner().invoke(lint, ["train.yaml"])
     assert (checked.exit_code, checked.output) == (0, "1 job, no problem, 0 warnings\n")
     planned = CliRunner().invoke(plan, ["train.yaml"])
@@ -117,7 +117,7 @@ def test_arguments_and_variables_arrive_as_they_were_written(text: str, stored: 
     job = made("train.py", text, env=(f"V={text}",)).job
     assert container(job)["command"] == ["python", "train.py", stored]
     assert container(job)["env"][-1] == {"name": "V", "value": stored}
-    (document,) = read(made("train.py", text, env=(f"V={text}",)).text(Path("x.yaml")), "x.yaml")
+    (document,) = read(made("train.py", text, env=(f"V={text}",)).manifest_yaml(Path("x.yaml")), "x.yaml")
     assert document.obj == job
 
 

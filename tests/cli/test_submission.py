@@ -92,7 +92,7 @@ def test_a_job_for_another_operator_waits_for_it_on_a_cluster_and_is_refused_in_
 
 
 def test_what_jobs_need_may_be_handed_in_alone_on_a_cluster(tmp_path: Path) -> None:
-    found = read(written(tmp_path, CONFIG), otherwise="team", private=False)
+    found = read(written(tmp_path, CONFIG), default_namespace="team", private=False)
     assert [namespace_of(obj) for _, obj in found.others] == ["team"]
     with pytest.raises(ManifestError, match="holds no job"):
         read(written(tmp_path, CONFIG))

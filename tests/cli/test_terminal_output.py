@@ -14,10 +14,10 @@ import yaml
 
 from trainyard.app.logs import TextFormatter
 from trainyard.cli.commands import main
-from trainyard.cli.layout import fields, fitted, table_line
+from trainyard.cli.layout import field_lines, table_line, table_lines
 from trainyard.cli.printing import as_json, as_yaml
-from trainyard.cli.screen import Places, Screen
-from trainyard.cli.speaking import note, out
+from trainyard.cli.screen import Descriptors, Screen
+from trainyard.cli.speaking import note, print_output
 
 HOSTILE = "\x1b[2J\x1b]0;x\x07\rhidden\x9b1A\u202e"
 
@@ -27,16 +27,16 @@ def clean(text: str) -> bool:
 
 
 def test_a_cell_stays_in_its_row_and_a_value_is_shown() -> None:
-    (_, row) = fitted([["NAME", "STATE"], [f"a\n{HOSTILE}", HOSTILE]], 200, colour=True)
+    (_, row) = table_lines([["NAME", "STATE"], [f"a\n{HOSTILE}", HOSTILE]], 200, colour=True)
     assert clean(row) and "\n" not in row
     assert clean(table_line([f"x\n{HOSTILE}"], [3], {}))
-    assert all(clean(line) for line in fields([("Message:", HOSTILE)], 200, colour=True))
+    assert all(clean(line) for line in field_lines([("Message:", HOSTILE)], 200, colour=True))
 
 
 @pytest.mark.parametrize("command", ["out", "note", "echo"])
 def test_every_command_writes_through_the_filter(command: str, capfd: pytest.CaptureFixture[str]) -> None:
     """`main` puts the filter before stdout and stderr of all commands, also of one that knows nothing about it."""
-    say = {"out": out, "note": note, "echo": click.echo}[command]
+    say = {"out": print_output, "note": note, "echo": click.echo}[command]
     main.add_command(click.Command("hostile-output", callback=lambda: say(HOSTILE)))
     original = sys.stdout
     # `Commands` finds its own by name only, so the command is called as the group would call it.
@@ -55,7 +55,7 @@ def test_json_and_yaml_keep_the_value_and_steer_nothing() -> None:
 
 
 async def shown_on(descriptor: int) -> None:
-    screen = Screen(Places(descriptor, descriptor, descriptor), False, False, lambda: None)
+    screen = Screen(Descriptors(descriptor, descriptor, descriptor), False, False, lambda: None)
     screen.log("worker-0", b"\x1b[32mgreen \x1b[2Jhidden")
     screen.note(HOSTILE)
     screen.result(HOSTILE)

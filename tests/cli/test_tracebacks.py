@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.cli.diagnosis.exits import Surroundings
-from trainyard.cli.diagnosis.output import cause_of, ports_named
+from trainyard.cli.diagnosis.exits import ContainerContext
+from trainyard.cli.diagnosis.output import cause_of, ports_in
 from trainyard.cli.diagnosis.tracebacks import last_exception
 
-LOCAL = Surroundings(local=True, interpreter="/venv/bin/python")
+LOCAL = ContainerContext(on_process_node=True, interpreter="/venv/bin/python")
 
 
 def output_of(folder: Path, code: str) -> list[str]:
@@ -51,12 +51,12 @@ def test_output_without_a_traceback_has_none() -> None:
 def test_what_stood_before_the_exception_is_not_the_cause() -> None:
     lines = ["warning: Connection refused, trying again", "Traceback (most recent call last):"]
     lines += ['  File "/a/train.py", line 7, in train', "    rate[0]", "KeyError: 'rate'"]
-    assert cause_of(lines, 1, "Error", LOCAL).what == "KeyError: 'rate' at /a/train.py:7, in train"
+    assert cause_of(lines, 1, "Error", LOCAL).explanation == "KeyError: 'rate' at /a/train.py:7, in train"
 
 
 def test_words_in_the_frames_are_not_the_cause() -> None:
     lines = ["Traceback (most recent call last):", '  File "/a/train.py", line 7, in train', "    getaddrinfo(host)"]
-    assert "resolved" not in cause_of([*lines, "TimeoutError: timed out"], 1, "Error", LOCAL).what
+    assert "resolved" not in cause_of([*lines, "TimeoutError: timed out"], 1, "Error", LOCAL).explanation
 
 
 def test_a_launcher_speaks_for_the_process_that_failed() -> None:
@@ -65,7 +65,7 @@ def test_a_launcher_speaks_for_the_process_that_failed() -> None:
         '  File "/x/site-packages/torch/run.py", line 1, in main',
         "torch.errors.ChildFailedError: train.py FAILED",
     ]
-    assert "no module data" in cause_of(lines, 1, "Error", LOCAL).what
+    assert "no module data" in cause_of(lines, 1, "Error", LOCAL).explanation
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_a_launcher_speaks_for_the_process_that_failed() -> None:
 def test_memory_limits_are_spoken_of_where_there_are_any(
     code: int, reason: str, limit: str, says: str, not_says: str
 ) -> None:
-    cause = cause_of(["Connection refused"], code, reason, Surroundings(local=True, memory_limit=limit))
-    assert says in cause.what and not_says not in " ".join(cause)
+    cause = cause_of(["Connection refused"], code, reason, ContainerContext(on_process_node=True, memory_limit=limit))
+    assert says in cause.explanation and not_says not in " ".join(cause)
     assert "dmesg | grep -i oom" in cause.fix if reason == "Error" else "lower what" in cause.fix
 
 
@@ -92,15 +92,19 @@ MODULE = ["Traceback (most recent call last):", '  File "/a/t.py", line 1, in <m
     ("name", "around", "fix"),
     [
         ("cv2", LOCAL, "`/venv/bin/python -m pip install opencv-python`"),
-        ("cv2", Surroundings(local=True, interpreter="/c/environments/a-1/bin/python"), "in your catalogue (--images)"),
-        ("cv2", Surroundings(image="team/train:1"), "install opencv-python into the image team/train:1"),
+        (
+            "cv2",
+            ContainerContext(on_process_node=True, interpreter="/c/environments/a-1/bin/python"),
+            "in your catalogue (--images)",
+        ),
+        ("cv2", ContainerContext(image="team/train:1"), "install opencv-python into the image team/train:1"),
         ("tensorflow.contrib", LOCAL, "this version of it has no tensorflow.contrib"),
     ],
 )
-def test_a_module_is_installed_where_its_python_is_from(name: str, around: Surroundings, fix: str) -> None:
+def test_a_module_is_installed_where_its_python_is_from(name: str, around: ContainerContext, fix: str) -> None:
     assert fix in cause_of([*MODULE, f"ModuleNotFoundError: No module named '{name}'"], 1, "Error", around).fix
 
 
 def test_ports_that_a_line_names() -> None:
     lines = ["server.bind(('127.0.0.1', 2222))", "bind: [::]:8080", "port 29500 at 12:34:56, loss 0.5, took 99999 s"]
-    assert {2222, 8080, 29500} <= set(ports_named(lines)) and 99999 not in ports_named(lines)
+    assert {2222, 8080, 29500} <= set(ports_in(lines)) and 99999 not in ports_in(lines)

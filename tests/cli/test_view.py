@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.cli.view import Board, age, clock, progress, replica, result, table, word
+from trainyard.cli.view import JobStates, format_age, format_clock, job_result, job_state, progress, replica, table
 from trainyard.objects import Json, format_time
 
 START = "2024-01-01T00:00:00Z"
@@ -51,27 +51,27 @@ def test_a_replica_that_was_told_to_go_has_not_failed() -> None:
 
 def test_a_replica_without_its_image_is_blocked_and_says_what_to_do() -> None:
     waiting = {"state": {"waiting": {"reason": "ErrImageNeverPull", "message": "name a file with --images"}}}
-    board = Board()
-    board.see_job(job())
-    board.see_pod(pod("worker-0", "Pending", waiting), NOW)
-    assert board.blocked(NOW) == "worker-0: ErrImageNeverPull: name a file with --images"
+    board = JobStates()
+    board.update_job(job())
+    board.update_pod(pod("worker-0", "Pending", waiting), NOW)
+    assert board.blocked_reason(NOW) == "worker-0: ErrImageNeverPull: name a file with --images"
 
 
 def test_what_a_replica_refers_to_may_come_for_a_while() -> None:
     waiting = {"state": {"waiting": {"reason": "CreateContainerConfigError", "message": 'configmap "c" not found'}}}
-    board = Board()
-    board.see_job(job())
-    board.see_pod(pod("ps-0", "Pending", waiting), NOW)
-    assert board.blocked(NOW + 9) == "" and "configmap" in board.blocked(NOW + 10)
-    board.see_pod(pod("ps-0"), NOW + 5)
-    assert board.blocked(NOW + 10) == ""
+    board = JobStates()
+    board.update_job(job())
+    board.update_pod(pod("ps-0", "Pending", waiting), NOW)
+    assert board.blocked_reason(NOW + 9) == "" and "configmap" in board.blocked_reason(NOW + 10)
+    board.update_pod(pod("ps-0"), NOW + 5)
+    assert board.blocked_reason(NOW + 10) == ""
 
 
 def test_the_newest_pod_of_a_slot_speaks_for_it_and_all_restarts_count() -> None:
-    board = Board()
-    board.see_job(job())
-    board.see_pod(pod("master-0", "Failed", {**terminated(137, "Error"), "restartCount": 2}, uid="old"), NOW)
-    board.see_pod(
+    board = JobStates()
+    board.update_job(job())
+    board.update_pod(pod("master-0", "Failed", {**terminated(137, "Error"), "restartCount": 2}, uid="old"), NOW)
+    board.update_pod(
         pod("master-0", "Running", {"restartCount": 1}, uid="new", creationTimestamp="2024-01-01T00:01:00Z"), NOW
     )
     (one,) = board.slots("u")
@@ -79,44 +79,44 @@ def test_the_newest_pod_of_a_slot_speaks_for_it_and_all_restarts_count() -> None
 
 
 def test_pods_of_other_jobs_are_not_shown() -> None:
-    board = Board()
-    board.see_job(job("somebody-else"))
-    board.see_pod(pod("master-0"), NOW)
+    board = JobStates()
+    board.update_job(job("somebody-else"))
+    board.update_pod(pod("master-0"), NOW)
     assert not board.slots("u") and not board.replicas
 
 
 def test_ten_workers_are_in_order() -> None:
-    board = Board()
-    board.see_job(job())
+    board = JobStates()
+    board.update_job(job())
     for index in (10, 2, 1):
-        board.see_pod(pod(f"worker-{index}"), NOW)
+        board.update_pod(pod(f"worker-{index}"), NOW)
     assert [one.name for one in board.slots("u")] == ["worker-1", "worker-2", "worker-10"]
 
 
 def test_the_progress_line_counts_replicas_by_role_and_state() -> None:
-    board = Board()
-    board.see_job(job(Running="x"))
-    board.see_pod(pod("master-0"), NOW)
-    board.see_pod(pod("worker-0", "Pending"), NOW)
-    board.see_pod(pod("worker-1", container={"restartCount": 1}), NOW)
+    board = JobStates()
+    board.update_job(job(Running="x"))
+    board.update_pod(pod("master-0"), NOW)
+    board.update_pod(pod("worker-0", "Pending"), NOW)
+    board.update_pod(pod("worker-1", container={"restartCount": 1}), NOW)
     line = "a Running · master: 1 Running · worker: 1 Pending, 1 Running · restarts: 1"
     assert progress(board, 67.9) == f"1:07  {line}" and progress(board, None) == line
 
 
 def test_labels_name_the_job_only_when_there_are_several() -> None:
-    board = Board()
-    board.see_job(job())
+    board = JobStates()
+    board.update_job(job())
     one = replica(pod("ps-0"))
     assert board.label(one) == "ps-0"
-    board.see_job(job("v", "b"))
+    board.update_job(job("v", "b"))
     assert board.label(one) == "a/ps-0"
 
 
 def test_the_final_table_has_a_line_per_replica_and_a_sentence_per_job() -> None:
-    board = Board()
-    board.see_job(job(Failed="the container exited with 1"))
-    board.see_pod(pod("master-0", "Failed", terminated(1, "Error")), NOW)
-    board.see_pod(pod("ps-0"), NOW)
+    board = JobStates()
+    board.update_job(job(Failed="the container exited with 1"))
+    board.update_pod(pod("master-0", "Failed", terminated(1, "Error")), NOW)
+    board.update_pod(pod("ps-0"), NOW)
     assert table(board, NOW) == [
         "JOB  REPLICA   STATE    RESTARTS  EXIT  TIME",
         "a    master-0  Failed   0         1     0:42",
@@ -126,28 +126,28 @@ def test_the_final_table_has_a_line_per_replica_and_a_sentence_per_job() -> None
 
 
 def test_a_job_that_did_not_come_to_its_end_says_why() -> None:
-    board = Board()
-    board.see_job(job(Running="x"))
+    board = JobStates()
+    board.update_job(job(Running="x"))
     assert table(board, NOW, "interrupted") == ["TfJob default/a: interrupted while Running after 1:15"]
 
 
 def test_a_board_has_ended_when_every_job_has() -> None:
-    board = Board()
-    board.see_job(job(Succeeded="x"))
-    board.see_job(job("v", "b", Running="x"))
+    board = JobStates()
+    board.update_job(job(Succeeded="x"))
+    board.update_job(job("v", "b", Running="x"))
     assert not board.ended()
-    board.see_job(job("v", "b", Failed="x"))
+    board.update_job(job("v", "b", Failed="x"))
     assert board.ended()
-    assert [result(one) for one in board.jobs.values()] == ["Succeeded", "Failed"]
-    assert word(job()) == "Pending" and word(job(Suspended="x")) == "Suspended"
+    assert [job_result(one) for one in board.jobs.values()] == ["Succeeded", "Failed"]
+    assert job_state(job()) == "Pending" and job_state(job(Suspended="x")) == "Suspended"
 
 
 def test_times_are_short() -> None:
-    assert [clock(seconds) for seconds in (0, 7.9, 754, 3723)] == ["0:00", "0:07", "12:34", "1:02:03"]
+    assert [format_clock(seconds) for seconds in (0, 7.9, 754, 3723)] == ["0:00", "0:07", "12:34", "1:02:03"]
 
 
 def test_an_age_has_one_unit() -> None:
-    assert [age(seconds) for seconds in (0, -3, 119, 120, 7199, 7200, 172800)] == [
+    assert [format_age(seconds) for seconds in (0, -3, 119, 120, 7199, 7200, 172800)] == [
         "0s",
         "0s",
         "119s",
@@ -166,11 +166,11 @@ def test_the_pod_of_a_stateful_set_has_a_number_of_its_own() -> None:
 
 def seen(*pods: Json, status: Json | None = None, **more: Any) -> list[tuple[str, int]]:
     """The restarts of each replica of a job that has these pods, from the oldest to the newest."""
-    board, owner = Board(), {**job(), **more}
-    board.see_job({**owner, "status": {**owner["status"], **(status or {})}})
+    board, owner = JobStates(), {**job(), **more}
+    board.update_job({**owner, "status": {**owner["status"], **(status or {})}})
     for number, one in enumerate(pods):
         stamp = f"2024-01-01T00:00:{number:02}Z"
-        board.see_pod({**one, "metadata": {**one["metadata"], "uid": f"p{number}", "creationTimestamp": stamp}}, NOW)
+        board.update_pod({**one, "metadata": {**one["metadata"], "uid": f"p{number}", "creationTimestamp": stamp}}, NOW)
     return [(one.name, one.restarts) for one in board.slots("u")]
 
 
@@ -218,65 +218,65 @@ def test_a_pod_whose_claim_is_missing_is_blocked_after_a_while_and_says_what_to_
     unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     waiting = pod("worker-0", "Pending")
     waiting["status"] |= {"conditions": [unplaced], "containerStatuses": []}
-    board = Board()
-    board.see_job(job())
-    board.see_pod(waiting, NOW)
-    assert board.blocked(NOW + 9) == ""
+    board = JobStates()
+    board.update_job(job())
+    board.update_pod(waiting, NOW)
+    assert board.blocked_reason(NOW + 9) == ""
     fix = "add the PersistentVolumeClaim to the file, or name a folder of this machine: --mount data=DIR"
-    assert board.blocked(NOW + 10) == f'worker-0: persistentvolumeclaim "data" not found; {fix}'
+    assert board.blocked_reason(NOW + 10) == f'worker-0: persistentvolumeclaim "data" not found; {fix}'
     waiting["status"]["conditions"] = [{**unplaced, "status": "True"}]
-    board.see_pod(waiting, NOW + 11)
-    assert board.blocked(NOW + 60) == ""
+    board.update_pod(waiting, NOW + 11)
+    assert board.blocked_reason(NOW + 60) == ""
 
 
 def test_a_pod_whose_volume_cannot_be_set_up_is_blocked_after_a_while() -> None:
     message = 'MountVolume.SetUp failed for volume "d" : configmap "nomap" not found'
-    board = Board()
-    board.see_job(job())
+    board = JobStates()
+    board.update_job(job())
     state = {"waiting": {"reason": "ContainerCreating", "message": message}}
-    board.see_pod(pod("worker-0", "Pending", {"state": state}), NOW)
-    assert board.blocked(NOW + 9) == "" and board.blocked(NOW + 10) == f"worker-0: {message}"
+    board.update_pod(pod("worker-0", "Pending", {"state": state}), NOW)
+    assert board.blocked_reason(NOW + 9) == "" and board.blocked_reason(NOW + 10) == f"worker-0: {message}"
 
 
 ACCOUNT = 'error looking up service account default/robot: serviceaccount "robot" not found'
 
 
 def test_a_missing_service_account_blocks_a_job_until_its_pod_is_made() -> None:
-    board = Board()
-    board.see_job(job())
+    board = JobStates()
+    board.update_job(job())
     refusal = {"message": f'Error creating: pods "x-" is forbidden: {ACCOUNT}', "reason": "FailedCreate"}
-    board.see_event({**refusal, "involvedObject": {"kind": "Job", "name": "worker-0", "uid": "u-job"}}, NOW)
-    assert board.blocked(NOW + 9) == ""
-    assert board.blocked(NOW + 10) == f"worker-0: {ACCOUNT}; add the ServiceAccount to the file"
+    board.update_event({**refusal, "involvedObject": {"kind": "Job", "name": "worker-0", "uid": "u-job"}}, NOW)
+    assert board.blocked_reason(NOW + 9) == ""
+    assert board.blocked_reason(NOW + 10) == f"worker-0: {ACCOUNT}; add the ServiceAccount to the file"
     owner = {"uid": "u-job", "controller": True}
-    board.see_pod(pod("worker-0", ownerReferences=[owner]), NOW + 11)
-    assert board.blocked(NOW + 60) == ""
+    board.update_pod(pod("worker-0", ownerReferences=[owner]), NOW + 11)
+    assert board.blocked_reason(NOW + 60) == ""
 
 
 def test_a_job_whose_pods_the_operator_cannot_make_for_want_of_an_account_is_blocked_as_well() -> None:
-    board = Board()
-    board.see_job(job(Blocked=f"pods are refused: {ACCOUNT}"), NOW)
-    assert board.blocked(NOW + 10) == f"a: {ACCOUNT}; add the ServiceAccount to the file"
-    board.see_job(job(), NOW + 11)
-    assert board.blocked(NOW + 60) == ""
-    board.see_job(job(Blocked="exceeded quota"), NOW)
-    assert board.blocked(NOW + 60) == ""
+    board = JobStates()
+    board.update_job(job(Blocked=f"pods are refused: {ACCOUNT}"), NOW)
+    assert board.blocked_reason(NOW + 10) == f"a: {ACCOUNT}; add the ServiceAccount to the file"
+    board.update_job(job(), NOW + 11)
+    assert board.blocked_reason(NOW + 60) == ""
+    board.update_job(job(Blocked="exceeded quota"), NOW)
+    assert board.blocked_reason(NOW + 60) == ""
 
 
 def test_the_progress_line_says_for_how_many_peers_a_rendezvous_waits() -> None:
-    board = Board()
-    board.see_job({**job(Running="x"), "spec": {"minReplicas": 3}})
-    board.see_pod(pod("worker-0"), NOW)
-    board.see_pod(pod("worker-1", "Pending"), NOW)
+    board = JobStates()
+    board.update_job({**job(Running="x"), "spec": {"minReplicas": 3}})
+    board.update_pod(pod("worker-0"), NOW)
+    board.update_pod(pod("worker-1", "Pending"), NOW)
     assert "waiting for peers: 1 of 3" in progress(board, None)
 
 
 def test_the_progress_line_counts_down_a_back_off() -> None:
-    board = Board()
-    board.see_job(job(Running="x"))
+    board = JobStates()
+    board.update_job(job(Running="x"))
     waiting = {"reason": "CrashLoopBackOff", "message": "back-off 1m20s restarting failed container=a pod=b"}
     last = {"terminated": {"exitCode": 1, "finishedAt": format_time(NOW)}}
     one = pod("worker-0", container={"restartCount": 3, "state": {"waiting": waiting}, "lastState": last})
-    board.see_pod(one, NOW)
+    board.update_pod(one, NOW)
     assert "worker-0 starts again in 1:10" in progress(board, 1.0, NOW + 10)
     assert "starts again" not in progress(board, None) + progress(board, 1.0, NOW + 90)

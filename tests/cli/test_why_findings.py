@@ -24,8 +24,8 @@ from why_values import (
     waits,
 )
 
-from trainyard.cli.diagnosis import BLOCK, END, FINE, LEVELS, NOTE, WAIT, told
-from trainyard.cli.diagnosis.meeting import address_of
+from trainyard.cli.diagnosis import BLOCK, END, FINE, LEVEL_NAMES, NOTE, WAIT, finding_lines
+from trainyard.cli.diagnosis.meeting import rendezvous_endpoint
 from trainyard.objects import Json
 
 CASES = (*JOB_CASES, *REPLICA_CASES)
@@ -84,7 +84,7 @@ def test_the_text_has_a_heading_and_a_line_for_each_part() -> None:
     given = facts(job, pod("MASTER-0", waits("ErrImageNeverPull", "first\nsecond"), "Pending"))
     from trainyard.cli.diagnosis import why
 
-    assert list(told(given, why(given))) == [
+    assert list(finding_lines(given, why(given))) == [
         "TfJob default/mnist:",
         "  problem: master-0: its image is not on its node, and imagePullPolicy Never",
         "    forbids to pull it (ErrImageNeverPull)",
@@ -93,7 +93,7 @@ def test_the_text_has_a_heading_and_a_line_for_each_part() -> None:
         "           second",
         "    do:    load the image into that node, or let imagePullPolicy be IfNotPresent",
     ]
-    assert set(LEVELS) == {END, BLOCK, WAIT, NOTE, FINE}
+    assert set(LEVEL_NAMES) == {END, BLOCK, WAIT, NOTE, FINE}
 
 
 @pytest.mark.parametrize(
@@ -110,12 +110,12 @@ def test_the_text_has_a_heading_and_a_line_for_each_part() -> None:
     ],
 )
 def test_the_service_behind_an_endpoint_is_worked_out_where_it_is_ours(endpoint: str, service: str) -> None:
-    found_at = address_of(elastic(RUNNING, rdzvEndpoint=endpoint))
+    found_at = rendezvous_endpoint(elastic(RUNNING, rdzvEndpoint=endpoint))
     assert found_at is not None and found_at.service == service
 
 
 def test_a_kind_without_an_endpoint_has_none() -> None:
-    assert address_of(tfjob()) is None and address_of(tfjob(rdzvEndpoint=5)) is None
+    assert rendezvous_endpoint(tfjob()) is None and rendezvous_endpoint(tfjob(rdzvEndpoint=5)) is None
 
 
 @pytest.mark.parametrize(

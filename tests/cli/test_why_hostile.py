@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from why_values import RUNNING, child, elastic, ended, facts, pod, refused, tfjob, unplaced, waits
 
-from trainyard.cli.diagnosis import told, why
+from trainyard.cli.diagnosis import finding_lines, why
 from trainyard.objects import Json
 
 JUNK = st.sampled_from([None, "", "x", 5, -1.5, True, [], {}, [None], {"a": None}, ["x"]])
@@ -53,7 +53,7 @@ def test_a_job_that_anybody_has_written_to_is_answered(data: st.DataObject) -> N
     inside = [path for path in places(job) if len(path) > 1 and path[0] in ("spec", "status")]
     path = data.draw(st.sampled_from([("spec",), ("status",), *inside]))
     one = facts(spoilt(job, path, data.draw(JUNK), data.draw(st.booleans())), *PODS)
-    assert list(told(one, why(one)))
+    assert list(finding_lines(one, why(one)))
 
 
 @settings(max_examples=120, deadline=None)
@@ -66,4 +66,4 @@ def test_a_pod_with_a_hole_is_answered(data: st.DataObject) -> None:
     pods = [holed if at == which else one for at, one in enumerate(PODS)]
     children = (child("Job", "master-abcd-0"), child("StatefulSet", "s", spec={"replicas": 2}))
     one = facts(data.draw(st.sampled_from(JOBS)), *pods, children=children, events=(refused("c", "exceeded quota"),))
-    assert list(told(one, why(one)))
+    assert list(finding_lines(one, why(one)))

@@ -14,7 +14,7 @@ from faulty import PATIENCE, Story
 
 from trainyard.objects import Json, encode
 from trainyard.objects.resources import JOB
-from trainyard.server.certificates import Authority
+from trainyard.server.certificates import CertificateAuthority
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 LOOK = 0.1
@@ -46,11 +46,11 @@ class Gate:
 @asynccontextmanager
 async def gate(told: Story, folder: Path, passes: int = 0) -> AsyncIterator[Gate]:
     """In front of every Job that is created in the story's namespace, from here on."""
-    one, authority, app = Gate(passes), Authority.new(time.time()), web.Application()
+    one, authority, app = Gate(passes), CertificateAuthority.new(time.time()), web.Application()
     app.router.add_post("/", one.judge)
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=authority.context(folder))
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=authority.server_context(folder))
     await site.start()
     _, port = runner.addresses[0]
     name, path = f"gate-{told.namespace}", f"/apis/batch/v1/namespaces/{told.namespace}/jobs"

@@ -20,7 +20,7 @@ from trainyard.client import Forbidden
 from trainyard.node import NodeError
 from trainyard.objects import Json
 from trainyard.objects.resources import JOB, LEASE, NODE, POD, SERVICE, STATEFUL_SET
-from trainyard.server import Authority
+from trainyard.server import CertificateAuthority
 from trainyard.testing.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
@@ -243,7 +243,11 @@ async def test_only_the_api_server_may_ask_the_node(here: Joined, tmp_path: Path
         assert code == 401 and "--kubelet-client-certificate" in words
     code, words = await ask(pki / "carol.crt", pki / "carol.key")
     assert code == 401 and "a certificate for carol is not an API server's" in words
-    forged = Authority.new(time.time()).client("kube-apiserver-kubelet-client").write(tmp_path / "forged")
+    forged = (
+        CertificateAuthority.new(time.time())
+        .client_certificate("kube-apiserver-kubelet-client")
+        .write(tmp_path / "forged")
+    )
     with pytest.raises(aiohttp.ClientError):
         await ask(*forged)
 

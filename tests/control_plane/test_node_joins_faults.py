@@ -21,7 +21,7 @@ from joined_words import PATIENCE, POLITE, Joined, exists, joined, said
 
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.objects.resources import LEASE, NODE, POD
-from trainyard.server.certificates import Authority, write
+from trainyard.server.certificates import CertificateAuthority, write_private_file
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_fixtures import create_namespace
 from trainyard.testing.control_plane_flags import Options
@@ -33,9 +33,9 @@ pytestmark = pytest.mark.cluster
 def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """What nodes show this API server, which takes nothing else."""
     folder = tmp_path_factory.mktemp("kubelets")
-    authority = Authority.new(time.time())
-    write(folder / "ca.crt", authority.pem.encode())
-    authority.server("kubelet").write(folder / "kubelet")
+    authority = CertificateAuthority.new(time.time())
+    write_private_file(folder / "ca.crt", authority.pem.encode())
+    authority.server_certificate("kubelet").write(folder / "kubelet")
     return folder / "kubelet.crt", folder / "kubelet.key"
 
 

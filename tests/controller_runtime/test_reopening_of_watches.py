@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fake_clock import run
 
-from trainyard.cli.feeds import Feeds
+from trainyard.cli.feeds import Watches
 from trainyard.client import Api, Gone, Request
 from trainyard.controller_runtime import Reflector, TaskSupervisor, WatchBackoff, WatchTarget
 from trainyard.controller_runtime.object_adapter import dict_adapter
@@ -71,11 +71,11 @@ async def _node_pods(api: Api) -> None:
 
 
 async def _node_config_map(api: Api) -> None:
-    await Cluster(api, "local", lambda text: None).changes("n", ("configmap", "a"), None)
+    await Cluster(api, "local", lambda text: None).wait_for_change("n", ("configmap", "a"), None)
 
 
 async def _cli(api: Api) -> None:
-    feeds = Feeds(api)
+    feeds = Watches(api)
     feeds.watch(WatchTarget(POD))
     try:
         await asyncio.Event().wait()

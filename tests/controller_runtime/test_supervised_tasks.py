@@ -16,7 +16,7 @@ from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.operating import OperatorOptions as OperatorOptions
 from trainyard.app.operating import OperatorProcess
 from trainyard.app.recorder import HistoryOptions
-from trainyard.cli.screen import Places, Screen
+from trainyard.cli.screen import Descriptors, Screen
 from trainyard.cli.session import Session
 from trainyard.cli.submission import Submission
 from trainyard.client import Api
@@ -214,7 +214,7 @@ async def test_whichever_task_of_a_run_is_killed_its_job_is_shown_to_its_end(tmp
     job = tfjob({"tfReplicaType": "MASTER", "template": {"spec": {"containers": [container]}}})
     job["metadata"] = {"name": "shown", "namespace": "default"}
     with (tmp_path / "output").open("wb") as output:
-        screen = Screen(Places(*[output.fileno()] * 3), False, False, lambda: None)
+        screen = Screen(Descriptors(*[output.fileno()] * 3), False, False, lambda: None)
         async with (
             LocalCluster(LocalClusterOptions(network="shared", say=lambda text: None)) as cluster,
             asyncio.timeout(30),
@@ -225,7 +225,7 @@ async def test_whichever_task_of_a_run_is_killed_its_job_is_shown_to_its_end(tmp
             while not _all_run(session.tasks):  # noqa: ASYNC110  (a condition of several tasks)
                 await asyncio.sleep(0.01)
             (tmp_path / "go").touch()
-            await session.ended()
+            await session.wait_until_ended()
             await session.logs.finish(True, 10)
             session.close()
             await session.tasks.stop()

@@ -54,7 +54,7 @@ def decided_again(job: Any, owned: Any, observed: Any, now: float) -> Plan:
 
 
 def created_after_the_end(job: Any, owned: Any, observed: Any, now: float) -> Plan:
-    return Plan(job.status.wire, creates=tuple(CHANGES.missing_creates(job, owned)))
+    return Plan(job.status.stored, creates=tuple(CHANGES.missing_creates(job, owned)))
 
 
 COUNT = FAILURES.count_failures
@@ -204,7 +204,7 @@ MUTANTS = [
         "a stopped job runs on",
         "runs on after the end",
         (*ALWAYS, "fail"),
-        setting(CLEAN, "effective_policy", lambda job, reason: job.policy.clean),
+        setting(CLEAN, "effective_policy", lambda job, reason: job.policy.clean_pod_policy),
         policies={"backoffLimit": 0},
     ),
     Mutant(

@@ -164,14 +164,14 @@ MORE = [
         "a new attempt does not wait for the pods of older ones",
         "side by side",
         ("pass", "unasked", "fail", "time"),
-        setting(CHANGES, "older_pods", lambda job, family: []),
+        setting(CHANGES, "blocking_pods", lambda job, family: []),
         scene=played_by(gang()),
     ),
     Mutant(
         "a replica does not wait for the pod of a Job that somebody has deleted",
         "two pods of one replica are alive",
         ("pass", "unasked", "delete job"),
-        setting(CHANGES, "older_pods", lambda job, family: []),
+        setting(CHANGES, "blocking_pods", lambda job, family: []),
     ),
     Mutant(
         "a Job of an older attempt goes before its pods",

@@ -39,7 +39,7 @@ from trainyard.objects import Json, NamespacedName, format_time, is_condition_tr
 from trainyard.objects.labels import INDEX, OWNER
 from trainyard.objects.resources import CRD, NAMESPACE, NODE, POD
 from trainyard.server import Server
-from trainyard.server.examining import vouch
+from trainyard.server.examining import trust_crd
 from trainyard.server.limits import Limits
 from trainyard.server.log import Entry, Log
 from trainyard.testing import samples
@@ -413,7 +413,7 @@ async def cluster(shift: float = 0.0) -> AsyncIterator[Cluster]:
     `shift`: seconds by which the wall clocks of server, kubelet and operators jump back and forth.
     """
     clock = jumping(shift) if shift else time.time
-    server = Server(now=clock, log=Log(keep=1_000_000), limits=Limits(connections=4000))
+    server = Server(now=clock, log=Log(keep=1_000_000), limits=Limits(max_connections=4000))
     zygote = Zygote()
     try:
         await server.start()
@@ -421,7 +421,7 @@ async def cluster(shift: float = 0.0) -> AsyncIterator[Cluster]:
             async with Api(server.url) as api, Api(server.url) as second, Api(server.url) as third:
                 for kind in kinds.ALL:
                     definition = kinds.crd(kind)
-                    vouch(definition)
+                    trust_crd(definition)
                     await api.send(create(CRD, "", definition))
                 await api.create(NODE, "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "scripted"}})
                 ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}

@@ -47,9 +47,9 @@ def check(entries: list[Entry], writes: list[Write], ends: Ends) -> list[str]:
     uids: set[str] = set()
     live: dict[tuple[str, str, str], dict[str, str]] = defaultdict(dict)  # slot -> uid of the pod -> attempt
     for entry in entries:
-        record = entry.now
+        record = entry.record
         new: Json = decode(record.body) if record else {}
-        old: Json = decode(entry.before.body) if entry.before else {}
+        old: Json = decode(entry.previous.body) if entry.previous else {}
         obj = new or old
         uid = uid_of(obj)
         uids.add(uid)

@@ -114,7 +114,7 @@ def test_make_frameworks_is_named_for_what_it_installs() -> None:
     system = re.search(r"^SYSTEM := (.*)$", makefile, re.M)
     assert system is not None
     assert set(system[1].split()) | {"python3-numpy"} == problems.FRAMEWORKS, "python3-torch brings python3-numpy"
-    ours, others = problems.installation(["python3-torch"]), problems.installation(["python3-torch", "gdb"])
+    ours, others = problems.install_command(["python3-torch"]), problems.install_command(["python3-torch", "gdb"])
     assert ours.startswith("run 'make frameworks' in a checkout of trainyard, or, on Debian: ")
     assert others.startswith("on Debian: ") and others.endswith("apt-get install -y python3-torch gdb")
 

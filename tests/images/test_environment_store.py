@@ -13,7 +13,7 @@ import pytest
 from image_fixtures import make, said
 
 from trainyard.node.images import Images, store
-from trainyard.node.images.inventory import entry_states, named_by
+from trainyard.node.images.inventory import entry_states, used_by_entry
 
 __all__ = ["make", "said"]
 
@@ -39,7 +39,7 @@ def installer(tmp_path: Path) -> str:
 
 
 def only(cache: Path) -> store.Environment:
-    (environment,) = store.environments(cache)
+    (environment,) = store.list_environments(cache)
     return environment
 
 
@@ -51,9 +51,9 @@ async def test_an_environment_says_what_it_was_built_from_and_is_held_while_it_m
     built = only(tmp_path / "cache")
     record = {"name": "Tiny", "image": "x", "catalogue": str(tmp_path / "images-0.yaml"), "python": sys.executable}
     assert record.items() <= built.record.items() and built.name == "Tiny"
-    assert built.held and store.remove(built.folder) is None and built.folder.exists()
+    assert built.locked and store.remove(built.folder) is None and built.folder.exists()
     await images.close()
-    assert not only(tmp_path / "cache").held
+    assert not only(tmp_path / "cache").locked
     freed = store.remove(built.folder)
     assert freed is not None and 300_000 <= freed <= 400_000
     assert list((tmp_path / "cache" / "environments").iterdir()) == []
@@ -69,13 +69,13 @@ async def test_the_end_of_the_holder_by_any_means_lets_the_environment_go(
     await images.close()
     folder = only(tmp_path / "cache").folder
     code = "import sys; from pathlib import Path; from trainyard.node.images import store\n"
-    code += "store.hold(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    code += "store.lock_environment(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     holder = await asyncio.create_subprocess_exec(sys.executable, "-c", code, folder, stdin=-1, stdout=-1)
     assert holder.stdout is not None and await holder.stdout.readline() == b"held\n"
-    assert only(tmp_path / "cache").held and store.remove(folder) is None
+    assert only(tmp_path / "cache").locked and store.remove(folder) is None
     holder.kill()
     await holder.communicate()
-    assert not only(tmp_path / "cache").held and store.remove(folder)
+    assert not only(tmp_path / "cache").locked and store.remove(folder)
 
 
 async def test_an_environment_that_is_being_built_is_not_removed(
@@ -103,7 +103,7 @@ async def test_files_that_are_shared_with_another_cache_do_not_come_free(
     folder = only(tmp_path / "cache").folder
     os.link(folder / "lib" / "data", tmp_path / "in-another-cache")
     os.link(folder / "lib" / "data", folder / "lib" / "again")
-    taken = store.usage(folder)
+    taken = store.disk_usage(folder)
     assert taken.on_disk >= 300_000 and taken.own < 100_000 and taken.on_disk < 500_000, "hard links count once"
     assert store.remove(folder) == taken.own
     assert (tmp_path / "in-another-cache").stat().st_size == 300 * 1024
@@ -116,14 +116,14 @@ async def test_an_environment_is_named_by_the_catalogue_it_was_built_for(
     await images.prepare("x", False)
     await images.close()
     built = only(tmp_path / "cache")
-    assert named_by(built, make(uv=installer)) == "x", "its catalogue is where it was, though nobody names it now"
+    assert used_by_entry(built, make(uv=installer)) == "x", "its catalogue is where it was, though nobody names it now"
     (tmp_path / "images-0.yaml").write_text(ENTRY.replace("a==1", "a==2"))
-    assert named_by(built, make(uv=installer)) == ""
+    assert used_by_entry(built, make(uv=installer)) == ""
     (tmp_path / "images-0.yaml").write_text("not a catalogue")
-    assert named_by(built, make(uv=installer)) == ""
+    assert used_by_entry(built, make(uv=installer)) == ""
     (tmp_path / "other").mkdir()
     (tmp_path / "images-0.yaml").replace(tmp_path / "other" / "images.yaml")
-    assert named_by(built, make(ENTRY.replace("x", "other"), uv=installer)) == "other"
+    assert used_by_entry(built, make(ENTRY.replace("x", "other"), uv=installer)) == "other"
 
 
 async def test_only_what_a_builder_made_is_an_environment(tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ async def test_only_what_a_builder_made_is_an_environment(tmp_path: Path) -> Non
     for name in ("mine", "a-0123456789abcdef", ".a-0123456789abcdef.4711", ".hidden"):
         (folder / name).mkdir(parents=True)
     (folder / "mine" / "pyvenv.cfg").touch()
-    assert store.environments(tmp_path) == [] and store.environments(tmp_path / "none") == []
-    assert [path.name for path in store.leftovers(tmp_path)] == [".a-0123456789abcdef.4711"]
+    assert store.list_environments(tmp_path) == [] and store.list_environments(tmp_path / "none") == []
+    assert [path.name for path in store.list_leftovers(tmp_path)] == [".a-0123456789abcdef.4711"]
 
 
 async def test_what_an_interrupted_build_left_is_removed_but_not_under_a_builder(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ async def test_the_state_of_an_entry_is_that_of_the_first_way_that_can_be_had(
     gone = "[{current: {no_such_module: ''}}, {interpreter: /nowhere/venv}]"
     images = make(f"images:\n- match: x\n  ways: {ways}\n- match: other\n  ways: {gone}\n", uv=installer)
     first, second = (await entry_states(images))[:2]
-    assert (first.state, first.missing) == ("install", []) and first.taken is not None
+    assert (first.state, first.missing) == ("install", []) and first.available is not None
     assert second.state == "missing" and "/nowhere/venv is not there; make it" in second.missing[1]
     await images.prepare("x", False)
     assert (await entry_states(images))[0].state == "ready"

@@ -198,7 +198,7 @@ async def written(file: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", ["uv", "pip"])
 async def test_a_real_environment_is_built_from_the_index(make: Callable[..., Images], tool: str) -> None:
-    uv = interpreters.uv() if tool == "uv" else ""
+    uv = interpreters.find_uv() if tool == "uv" else ""
     assert uv or tool == "pip", "the development environment brings uv"
     ways = f"[{{requirements: [{TINY}], name: tomli, check: tomli}}]"
     prepared = await make(f"images:\n- match: x\n  ways: {ways}\n", uv=uv).prepare("x", False)
@@ -218,7 +218,7 @@ async def test_an_index_that_does_not_answer_is_named(
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     monkeypatch.setenv("PIP_RETRIES", "1")
     ways = f"[{{requirements: [{TINY}]}}]"
-    uv = interpreters.uv() if tool == "uv" else ""
+    uv = interpreters.find_uv() if tool == "uv" else ""
     monkeypatch.setenv("UV_NO_CACHE", "1")
     problem = await refused(make(f"images:\n- match: x\n  ways: {ways}\n", uv=uv), "x")
     assert "the package index cannot be reached; check the network and the proxy" in problem.message

@@ -12,7 +12,7 @@ import pytest
 from image_fixtures import make, output, refused, said
 
 from trainyard.node.images import WORKING_DIRECTORY, Images, catalogue, interpreters
-from trainyard.node.images.catalogue import Way, fits, serves
+from trainyard.node.images.catalogue import Way, python_in_range, version_satisfies
 from trainyard.objects.strict import ManifestError
 
 __all__ = ["make", "said"]
@@ -106,12 +106,12 @@ def test_a_catalogue_that_is_not_there_is_refused(tmp_path: Path, said: list[str
     ],
 )  # fmt: skip
 def test_versions_are_compared_number_by_number(version: str, terms: str, right: bool) -> None:
-    assert fits(version, terms) is right
+    assert version_satisfies(version, terms) is right
 
 
 def test_a_python_range_holds_both_its_ends() -> None:
-    assert [serves("3.11 - 3.13", (3, minor)) for minor in (10, 11, 13, 14)] == [False, True, True, False]
-    assert serves("3.12", (3, 12)) and not serves("3.12", (3, 13)) and serves("", (3, 99))
+    assert [python_in_range("3.11 - 3.13", (3, minor)) for minor in (10, 11, 13, 14)] == [False, True, True, False]
+    assert python_in_range("3.12", (3, 12)) and not python_in_range("3.12", (3, 13)) and python_in_range("", (3, 99))
 
 
 # --- Ways -----------------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ async def test_another_python_on_path_serves_pins_that_ours_does_not(
         program.write_text(f"#!/bin/sh\necho {said_version}\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    found = interpreters.serving(Way(requirements=[TINY], python="3.17 - 3.19"))
+    found = interpreters.interpreter_for(Way(requirements=[TINY], python="3.17 - 3.19"))
     assert found is not None and found.version == (3, 18) and found.path == str(tmp_path / "python3.18")
 
 
@@ -207,7 +207,7 @@ def test_a_python_whose_folder_has_no_python_gets_one_that_keeps_its_environment
     named = tmp_path / "bin" / "python3.99"
     named.parent.mkdir()
     named.symlink_to(sys.executable)
-    folder = interpreters.on_path(str(named), tmp_path / "cache")
+    folder = interpreters.shim_folder(str(named), tmp_path / "cache")
     assert folder.startswith(str(tmp_path / "cache"))
     done = subprocess.run([f"{folder}/python", "-c", "print(1)"], capture_output=True, text=True, check=True)
     assert done.stdout == "1\n"

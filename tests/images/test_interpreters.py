@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from image_fixtures import make, output, refused, said
 
-from trainyard.node.images import Images, Prepared, interpreters
+from trainyard.node.images import Images, PreparedImage, interpreters
 from trainyard.node.images.interpreters import Interpreters
 
 __all__ = ["make", "said"]
@@ -55,7 +55,7 @@ def conda_prefix(folder: Path) -> Path:
     return folder
 
 
-def prefix_of(prepared: Prepared, program: str = "python") -> str:
+def prefix_of(prepared: PreparedImage, program: str = "python") -> str:
     """What a container of that image gets when it calls `python`."""
     env = {**prepared.env, "PATH": os.pathsep.join([*prepared.path, "/usr/bin", "/bin"])}
     found = shutil.which(program, path=env["PATH"])
@@ -220,7 +220,7 @@ def test_several_pods_may_put_one_interpreter_on_path_at_once(tmp_path: Path) ->
     named.symlink_to(sys.executable)
     for at in range(20):
         with ThreadPoolExecutor(8) as pool:
-            folders = set(pool.map(lambda cache: interpreters.on_path(str(named), cache), [tmp_path / str(at)] * 8))
+            folders = set(pool.map(lambda cache: interpreters.shim_folder(str(named), cache), [tmp_path / str(at)] * 8))
         assert [sorted(os.listdir(folder)) for folder in folders] == [["python", "python3"]]
 
 

@@ -11,8 +11,8 @@ import pytest
 from image_fixtures import make, said
 
 from trainyard.node.images import Images
-from trainyard.node.images.progress import Meter, Progress, amount
-from trainyard.node.images.received import Received
+from trainyard.node.images.progress import Meter, Progress, format_bytes
+from trainyard.node.images.received import ReceivedBytes
 
 __all__ = ["make", "said"]
 
@@ -43,10 +43,10 @@ async def test_bytes_are_those_that_a_program_and_its_children_received() -> Non
     process = await asyncio.create_subprocess_exec("sh", "-c", shell, stdin=-1, stdout=-1)
     assert process.stdin is not None and process.stdout is not None
     try:
-        received = Received()
+        received = ReceivedBytes()
         await process.stdout.readline()
-        assert (received.measure(process.pid), received.known) == (SENT, True)
-        assert Received().measure(1 << 22) == 0, "other programs do not count"
+        assert (received.measure(process.pid), received.is_countable) == (SENT, True)
+        assert ReceivedBytes().measure(1 << 22) == 0, "other programs do not count"
     finally:
         process.stdin.close()
         await process.wait()
@@ -74,7 +74,7 @@ def test_progress_is_one_line(progress: Progress, text: str) -> None:
     ("count", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1e3, "1 kB"), (359.6e6, "360 MB"), (1.74e9, "1.7 GB")]
 )
 def test_amounts_are_written_as_in_an_entry(count: float, text: str) -> None:
-    assert amount(count) == text
+    assert format_bytes(count) == text
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_amounts_are_written_as_in_an_entry(count: float, text: str) -> None:
 )
 def test_the_lines_of_an_installer_name_its_step(printed: str, step: str) -> None:
     meter = Meter("x", "a", 0, None, print)
-    meter.printed(printed)
-    assert meter.now.step == step
+    meter.read_output(printed)
+    assert meter.progress.step == step
 
 
 INSTALLER = """#!/bin/sh

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.node.images.requirements import pins
+from trainyard.node.images.requirements import parse_pins
 from trainyard.objects.strict import ManifestError
 
 HASH = "--hash=sha256:" + "0" * 64
@@ -33,7 +33,7 @@ def test_a_file_is_read_as_pip_reads_it(tmp_path: Path, text: str, lines: list[s
     (tmp_path / "requirements.txt").write_text(text)
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "more.txt").write_text("--find-links wheels\nm==3\n")
-    assert pins("requirements.txt", tmp_path) == [line.format(tmp_path) for line in lines]
+    assert parse_pins("requirements.txt", tmp_path) == [line.format(tmp_path) for line in lines]
 
 
 PINNED = "write it as name==version (pip freeze prints the versions of an environment that works)"
@@ -59,5 +59,5 @@ OWN = "write a released version as name==version, or use your own environment wi
 def test_what_is_not_pinned_is_named_with_its_line_and_the_fix(tmp_path: Path, text: str | bytes, problem: str) -> None:
     (tmp_path / "r.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ManifestError) as caught:
-        pins("r.txt", tmp_path)
+        parse_pins("r.txt", tmp_path)
     assert problem.format(tmp_path) in str(caught.value)

@@ -151,7 +151,7 @@ def test_a_dead_name_on_path_does_not_hide_a_python_further_on(tmp_path: Path, m
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", os.pathsep.join([f"{tmp_path}/first", f"{tmp_path}/second"]))
-    found = interpreters.serving(Way(requirements=["a==1"], python="3.18"))
+    found = interpreters.interpreter_for(Way(requirements=["a==1"], python="3.18"))
     assert found is not None and found.path == f"{tmp_path}/second/python3.18"
 
 

@@ -21,7 +21,7 @@ from aiohttp import WSMsgType, web
 
 from trainyard import kinds
 from trainyard.objects import Json
-from trainyard.server.certificates import Authority
+from trainyard.server.certificates import CertificateAuthority
 
 AGENT = Path(str(kinds.__file__)).parent / "files" / "kubexec.py"
 SHELL = AGENT.with_name("kubexeb.sh")
@@ -166,7 +166,7 @@ class Place:
 
 @asynccontextmanager
 async def toy_server(folder: Path) -> AsyncIterator[Place]:
-    authority = Authority.new(time.time())
+    authority = CertificateAuthority.new(time.time())
     toy = Toy({"j-workerset-a-0": pod("j-workerset-a-0")})
     app = web.Application()
     app[TEMPORARY] = temporary = Path(tempfile.mkdtemp())
@@ -175,7 +175,7 @@ async def toy_server(folder: Path) -> AsyncIterator[Place]:
     runner = web.AppRunner(app, shutdown_timeout=1)
     await runner.setup()
     (folder / "keys").mkdir(mode=0o700)
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=authority.context(folder / "keys"))
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=authority.server_context(folder / "keys"))
     await site.start()
     toy.port = runner.addresses[0][1]
     for name, text in (("token", "first"), ("namespace", "team"), ("ca.crt", authority.pem)):

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import WSMsgType, web
 from exec_server import AGENT, SHELL, SUCCESS, V4, V5, Place, code_of, ended_with, place, pod, until
 
-from trainyard.server.certificates import Authority
+from trainyard.server.certificates import CertificateAuthority
 from trainyard.testing.pythons import every_python
 
 pytestmark = pytest.mark.slow
@@ -327,7 +327,7 @@ async def test_a_pod_that_lacks_something_is_told_what(place: Place, change: dic
 
 
 async def test_a_server_with_another_ca_gets_no_token(place: Place) -> None:
-    (place.folder / "ca.crt").write_text(Authority.new(time.time()).pem)
+    (place.folder / "ca.crt").write_text(CertificateAuthority.new(time.time()).pem)
     done = await place.agent(WORKER, "x")
     assert done.code == 255 and "its certificate is not of the CA in" in done.err and not place.toy.tokens
     (place.folder / "ca.crt").write_text("no certificate")

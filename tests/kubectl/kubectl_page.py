@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kubectl_stories import STORIES, Line
 
-from trainyard.server.absent import INSTEAD
+from trainyard.server.absent import ALTERNATIVES
 
 PAGE = Path(__file__).parents[2] / "docs" / "kubectl.md"
 
@@ -103,8 +103,8 @@ def page() -> str:
 
 
 def _types() -> str:
-    names = {(group, plural): f"{plural}.{group}" if group else plural for group, plural in INSTEAD}
-    return "\n".join(f"| `{names[which]}` | {words} |" for which, words in INSTEAD.items())
+    names = {(group, plural): f"{plural}.{group}" if group else plural for group, plural in ALTERNATIVES}
+    return "\n".join(f"| `{names[which]}` | {words} |" for which, words in ALTERNATIVES.items())
 
 
 def _row(line: Line) -> str:

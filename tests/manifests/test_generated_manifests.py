@@ -84,9 +84,9 @@ def test_without_any_of_the_granted_rights_the_role_of_a_chainer_job_could_not_b
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"], "resourceNames": ["a-0"]},
     ]
     held = rights.rights(kinds.CHAINERJOB)
-    assert rbac.beyond(rights.rules(held), granted) == []
+    assert rbac.missing_rules(rights.rules(held), granted) == []
     for one in rights.JOB_GRANTS["ChainerJob"]:
-        assert rbac.beyond(rights.rules(held - {rights.Right(*one)}), granted)
+        assert rbac.missing_rules(rights.rules(held - {rights.Right(*one)}), granted)
 
 
 def test_the_command_prints_what_an_installation_is() -> None:

@@ -23,7 +23,7 @@ import yaml
 from trainyard.app.installation import USER, Install, access, definitions, namespace
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.local import kubeconfig
-from trainyard.cli.installing import written
+from trainyard.cli.installing import to_yaml
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_process import free_ports
 from trainyard.testing.packages import ROOT
@@ -66,7 +66,7 @@ LEASE_NAME = "trainyard-elasticjob-mxjob-tfjob"
 def test_the_operator_of_the_image_is_ready_and_stops(image: Path) -> None:
     one = Install()
     with ControlPlane() as plane:
-        plane.kubectl("apply", "-f", "-", stdin=written([*definitions(one.kinds), namespace(one), *access(one)]))
+        plane.kubectl("apply", "-f", "-", stdin=to_yaml([*definitions(one.kinds), namespace(one), *access(one)]))
         plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
         account = f"/api/v1/namespaces/{one.namespace}/serviceaccounts/{one.names.operator}/token"
         code, answer = plane.ask("POST", account, {"spec": {"expirationSeconds": 3600}})

@@ -13,7 +13,7 @@ import yaml
 from trainyard import kinds
 from trainyard.app import installation, rights
 from trainyard.app.installation import Install, Names
-from trainyard.cli.installing import written
+from trainyard.cli.installing import to_yaml
 from trainyard.objects import Json
 from trainyard.testing import packages
 from trainyard.testing.control_plane import ControlPlane
@@ -165,7 +165,7 @@ def test_a_config_map_that_was_there_first_is_used(plane: ControlPlane, tmp_path
 
 def test_a_namespaced_installation_is_applied_and_its_account_may_do_nothing_elsewhere(plane: ControlPlane) -> None:
     objects = installation.objects(Install(namespace="team-a", namespaced=True))
-    plane.kubectl("apply", "-f", "-", stdin=written(objects))
+    plane.kubectl("apply", "-f", "-", stdin=to_yaml(objects))
     try:
         who = "--as=system:serviceaccount:team-a:trainyard-operator"
         end = time.monotonic() + 30  # the API server learns of a binding in a moment
@@ -174,7 +174,7 @@ def test_a_namespaced_installation_is_applied_and_its_account_may_do_nothing_els
         assert plane.run("kubectl", "auth", "can-i", "create", "jobs", "-n", "default", who).stdout.strip() == "no"
         assert plane.run("kubectl", "auth", "can-i", "get", "secrets", "-n", "team-a", who).stdout.strip() == "no"
     finally:
-        plane.kubectl("delete", "-f", "-", "--wait=false", stdin=written(objects))
+        plane.kubectl("delete", "-f", "-", "--wait=false", stdin=to_yaml(objects))
 
 
 def test_short_names_and_plurals_clash_with_nothing_of_kubernetes(plane: ControlPlane) -> None:

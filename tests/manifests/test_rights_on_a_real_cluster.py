@@ -20,7 +20,7 @@ from trainyard.app.installation import Install, access, definitions, namespace
 from trainyard.app.kubeconfig import ClusterAccess, read_kubeconfig
 from trainyard.app.operating import OperatorOptions, OperatorProcess, lease_identity
 from trainyard.app.rights import Right
-from trainyard.cli.installing import written
+from trainyard.cli.installing import to_yaml
 from trainyard.client import Api, NotFound
 from trainyard.core import Config, Kind
 from trainyard.objects import GVK, Json, is_condition_true, name_of, uid_of
@@ -105,11 +105,11 @@ async def life(api: Api, kind: Kind) -> None:
 
 @asynccontextmanager
 async def operator(plane: ControlPlane) -> AsyncIterator[None]:
-    plane.kubectl("apply", "-f", "-", stdin=written(definitions(INSTALL.kinds)))
+    plane.kubectl("apply", "-f", "-", stdin=to_yaml(definitions(INSTALL.kinds)))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
     for kind in kinds.per_api_group(INSTALL.kinds):  # just after its definition a resource says 429 for a moment
         plane.wait_for(f"/apis/{kind.gvk.api_version}/{kind.gvk.plural}")
-    plane.kubectl("apply", "-f", "-", stdin=written([namespace(INSTALL), *access(INSTALL)]))
+    plane.kubectl("apply", "-f", "-", stdin=to_yaml([namespace(INSTALL), *access(INSTALL)]))
     plane.add_node("node-1")
     code, answer = plane.ask("POST", ACCOUNT, {"spec": {"expirationSeconds": 3600}})
     assert code == 201, answer

@@ -12,12 +12,12 @@ import pytest
 
 from trainyard import kinds
 from trainyard.app.installation import Install, lasting_objects, operator_objects
-from trainyard.cli.installing import written
+from trainyard.cli.installing import to_yaml
 from trainyard.client import Api
 from trainyard.objects import uid_of
 from trainyard.objects.resources import CRD, DEPLOYMENT
 from trainyard.server import Server
-from trainyard.server.examining import vouch
+from trainyard.server.examining import trust_crd
 from trainyard.testing import packages
 from trainyard.testing.samples import mxjob
 
@@ -55,7 +55,7 @@ WAYS = {
 async def server() -> AsyncIterator[Server]:
     made = Server()
     for kind in kinds.ALL:
-        vouch(kinds.crd(kind))
+        trust_crd(kinds.crd(kind))
     await made.start()
     yield made
     await made.stop()
@@ -80,7 +80,7 @@ async def test_uninstalled_and_installed_again_jobs_and_definitions_are_the_same
     server: Server, tmp_path: Path, name: str
 ) -> None:
     way = WAYS[name]
-    operator, lasting = written(operator_objects(Install())), written(lasting_objects(Install()))
+    operator, lasting = to_yaml(operator_objects(Install())), to_yaml(lasting_objects(Install()))
     async with Api(server.url) as api:
         for words in way.install:
             await kubectl(server, tmp_path, *words, stdin=lasting + operator)

@@ -28,7 +28,9 @@ async def yard(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[Yar
     server = Server(token=TOKEN)
     await server.start()
     async with Api(server.url, TOKEN) as api:
-        node = Node(api, state, CurrentInterpreter(state), network=request.param, token=TOKEN, say=lines.append)
+        node = Node(
+            api, state, CurrentInterpreter(state), network=request.param, token=TOKEN, print_message=lines.append
+        )
         await node.start()
         yield Yard(api, node, lines)
         await node.stop(kill=True)

@@ -26,7 +26,7 @@ async def main(network: str, state: Path) -> None:
     server = Server(token=TOKEN)
     await server.start()
     api = Api(server.url, TOKEN)
-    node = Node(api, state, CurrentInterpreter(state), network=network, token=TOKEN, say=lambda _: None)
+    node = Node(api, state, CurrentInterpreter(state), network=network, token=TOKEN, print_message=lambda _: None)
     await node.start()
     print("started", flush=True)
     yard = Yard(api, node, [])

@@ -18,7 +18,7 @@ REFUSED = """
 import asyncio, os, sys
 from pathlib import Path
 from trainyard.node.hub import calls
-calls.become_root_of_a_namespace(0, os.getuid(), os.getgid())
+calls.enter_user_namespace(0, os.getuid(), os.getgid())
 calls.write("/proc/sys/user/max_net_namespaces", "0")
 from leftovers import HERE, SOURCES
 from yards import TOKEN, CurrentInterpreter, Yard
@@ -30,7 +30,7 @@ async def main(network, state):
     server = Server(token=TOKEN)
     await server.start()
     async with Api(server.url, TOKEN) as api:
-        node = Node(api, state, CurrentInterpreter(state), network=network, token=TOKEN, say=lambda text: print(text))
+        node = Node(api, state, CurrentInterpreter(state), network=network, token=TOKEN, print_message=lambda text: print(text))
         await node.start()
         yard = Yard(api, node, [])
         await yard.pod("hello", "print('hello')")

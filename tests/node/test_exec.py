@@ -18,7 +18,7 @@ from leftovers import processes
 from sessions import V4, V5, execute, query, refusal, talk
 from yards import Yard
 
-from trainyard.node.exec import Asked, Outcome
+from trainyard.node.exec import ExecRequest, ExecResult
 from trainyard.objects.resources import POD
 
 pytestmark = pytest.mark.slow
@@ -321,13 +321,13 @@ async def test_names_in_its_words_are_rewritten_as_in_the_containers(yard: Yard)
 
 
 def test_the_parameters_of_the_kubelets_path() -> None:
-    full = Asked.read({"input": "1", "output": "true", "error": "1", "tty": "1"}, ["sh"])
-    assert full == Asked(["sh"], stdin=True, stdout=True, stderr=False, tty=True)
+    full = ExecRequest.read({"input": "1", "output": "true", "error": "1", "tty": "1"}, ["sh"])
+    assert full == ExecRequest(["sh"], stdin=True, stdout=True, stderr=False, tty=True)
     with pytest.raises(ValueError, match="at least 1 command"):
-        Asked.read({"output": "1"}, [""])
+        ExecRequest.read({"output": "1"}, [""])
 
 
 def test_what_a_pipe_without_a_code_means() -> None:
-    assert Outcome.read(json.dumps({"pid": 7}).encode() + b"\n") == Outcome(137)
-    never = Outcome.read(b"").status(["x"])
+    assert ExecResult.read(json.dumps({"pid": 7}).encode() + b"\n") == ExecResult(137)
+    never = ExecResult.read(b"").status(["x"])
     assert never["reason"] == "InternalError" and "before the program was started" in never["message"]

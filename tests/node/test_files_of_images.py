@@ -12,7 +12,7 @@ from yards import TOKEN, Yard
 from trainyard.app.local import cache_folder
 from trainyard.client import Api
 from trainyard.node import Node
-from trainyard.node.images import Images, Prepared, laid
+from trainyard.node.images import Images, PreparedImage, create_files
 from trainyard.node.images.catalogue import PROGRAMS
 from trainyard.server import Server
 
@@ -46,7 +46,7 @@ async def yard(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[Yar
     await server.start()
     async with Api(server.url, TOKEN) as api:
         images = Images([state / "images.yaml"], cache_folder(), lines.append)
-        node = Node(api, state, images, network=request.param, token=TOKEN, say=lines.append)
+        node = Node(api, state, images, network=request.param, token=TOKEN, print_message=lines.append)
         await node.start()
         yield Yard(api, node, lines)
         await node.stop(kill=True)
@@ -99,10 +99,10 @@ def test_what_the_machine_has_stays_and_the_highest_folder_that_is_missing_is_ma
     source = tmp_path / "real.py"
     source.write_text("")
     files = {f"{here}/a/b/one.py": str(source), f"{here}/a/two.py": str(source), f"{here}/three.py": str(source)}
-    prepared = Prepared([], {}, [], [], f"{here}/w/x", files, (f"{here}/a/c", str(tmp_path)))
+    prepared = PreparedImage([], {}, [], [], f"{here}/w/x", files, (f"{here}/a/c", str(tmp_path)))
     made = tmp_path / "made"
-    places = laid(prepared, made)
-    assert laid(prepared, made) == places, "a second start of the container finds it made"
+    places = create_files(prepared, made)
+    assert create_files(prepared, made) == places, "a second start of the container finds it made"
     assert places == [
         (f"{made}{tmp_path}", str(tmp_path)),
         (f"{made}{here}/a", f"{here}/a"),

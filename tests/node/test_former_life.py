@@ -18,7 +18,7 @@ async def test_a_pod_whose_start_was_not_told_is_not_run_twice(state: Path) -> N
     server = Server(token=TOKEN)
     await server.start()
     async with Api(server.url, TOKEN) as api:
-        node = Node(api, state, CurrentInterpreter(state), network="shared", token=TOKEN, say=lambda _: None)
+        node = Node(api, state, CurrentInterpreter(state), network="shared", token=TOKEN, print_message=lambda _: None)
         yard = Yard(api, node, [])
         uid = (await yard.pod("once", "print('again')"))["metadata"]["uid"]
         log = state / "pods" / f"default_once_{uid}" / "logs" / "main" / "1.log"

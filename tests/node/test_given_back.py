@@ -13,7 +13,7 @@ from test_exec import WAITS, soon
 from yards import Yard
 
 from trainyard.node.helper_process import HelperProcess
-from trainyard.node.sandbox import Failed, Sandbox
+from trainyard.node.sandbox import Sandbox, StartError
 from trainyard.objects.resources import POD
 
 pytestmark = pytest.mark.slow
@@ -36,9 +36,9 @@ async def test_a_pod_that_is_deleted_while_its_namespaces_are_made_leaves_none(y
     try:
         await yard.pod("early", WAITS)
         # It waits for nothing else while it holds this lock.
-        assert await soon(lambda: any(one._starter._sandbox_lock.locked() for one in yard.node._running.values()))
+        assert await soon(lambda: any(one._runtime._sandbox_lock.locked() for one in yard.node._pod_workers.values()))
         await yard.api.delete(POD, "default", "early", grace_period_seconds=0)
-        assert await soon(lambda: all(one.life.over for one in yard.node._running.values()))
+        assert await soon(lambda: all(one.state.over for one in yard.node._pod_workers.values()))
     finally:
         os.kill(hub, signal.SIGCONT)
     await yard.pod("after", "print('goes on')")
@@ -51,7 +51,7 @@ async def test_a_pod_that_cannot_be_furnished_leaves_no_namespaces(state: Path) 
     await sandbox.start(HelperProcess("namespace", state / "hub.log"))
     (hub,) = hubs(str(state))[1]
     before = held(hub)
-    with pytest.raises(Failed, match="mount tmpfs on /there/is/none"):
+    with pytest.raises(StartError, match="mount tmpfs on /there/is/none"):
         await sandbox.add_pod("uid", "host", "10.244.0.2", ["/there/is/none"])
     assert held(hub) == before
     await sandbox.close()

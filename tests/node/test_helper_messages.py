@@ -14,7 +14,7 @@ import pytest
 from trainyard.node.hub import memory, reaper
 from trainyard.node.hub.channel import UNREADABLE, Channel
 from trainyard.node.hub.container import Failed
-from trainyard.node.hub.loop import Hub, Starting
+from trainyard.node.hub.loop import Hub, StartingContainer
 from trainyard.node.sandbox import Sandbox
 
 
@@ -39,12 +39,12 @@ def test_a_message_that_cannot_be_read_leaves_those_beside_it_whole(ends: tuple[
 
 @pytest.mark.parametrize("report", [b'{"code": 12', b"[]", b'{"code": "x", "reason": "a", "message": "b"}', b"\xff"])
 def test_half_a_report_of_an_init_is_a_start_error(report: bytes) -> None:
-    failed = Failed.read(report).said
+    failed = Failed.read(report).fields
     assert (failed["code"], failed["reason"]) == (128, "StartError") and "while it reported" in failed["message"]
 
 
 def _hub(channel: Channel) -> Hub:
-    return Hub(channel, None, memory.Groups(os.getpid()))
+    return Hub(channel, None, memory.Cgroups(os.getpid()))
 
 
 def test_half_a_report_ends_one_start_and_not_the_helper(ends: tuple[Channel, Channel]) -> None:
@@ -54,7 +54,7 @@ def test_half_a_report_ends_one_start_and_not_the_helper(ends: tuple[Channel, Ch
     pipe, report = os.pipe()
     os.write(report, b'{"code": 128, "reas')
     os.close(report)
-    starting = Starting("u/main/1", 7, pipe)
+    starting = StartingContainer("u/main/1", 7, pipe)
     hub._starting[-5] = starting
     hub._selector.register(pipe, 1, starting)
     watched, watcher = os.pipe()
@@ -98,6 +98,6 @@ async def test_one_bad_message_of_a_batch_does_not_drop_the_exits_of_others(
     good = [{"event": "exited", "container": f"u/{name}/1", "code": 3, "reason": ""} for name in "ab"]
     bad = [{"event": "exited", "container": "odd", "code": 3, "reason": ""}, {"event": "exited"}, {"unasked": True}]
     ours.sock.sendall(b"".join(Channel.pack(message, 0) for message in (good[0], *bad, good[1])) + _raw(b"{"))
-    sandbox._hear()
+    sandbox._receive()
     assert exits == [("u/a/1", 3), ("u/b/1", 3)]
     assert len(caplog.records) == 4

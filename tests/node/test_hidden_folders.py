@@ -22,7 +22,9 @@ async def test_a_pod_reads_nothing_of_what_the_cluster_keeps(state: Path) -> Non
     async with Api(server.url, TOKEN) as api:
         images = CurrentInterpreter(state)
         folder = secrets / "node"
-        node = Node(api, folder, images, network="namespace", token=TOKEN, say=lines.append, hidden=(secrets,))
+        node = Node(
+            api, folder, images, network="namespace", token=TOKEN, print_message=lines.append, hidden=(secrets,)
+        )
         await node.start()
         try:
             yard = Yard(api, node, lines)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.node.inlets import LONGEST, Inlets
+from trainyard.node.inlets import MAX_SOCKET_PATH, PodSockets
 from trainyard.node.streams import Streams
 
 
@@ -32,11 +32,11 @@ async def test_a_socket_leads_to_the_port_and_goes_with_its_pod(place: Path) -> 
 
     server = await asyncio.start_server(say, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    inlets = Inlets(place / "inlets")
-    path = await inlets.to("uid", 80, lambda: asyncio.open_connection("127.0.0.1", port))
+    inlets = PodSockets(place / "inlets")
+    path = await inlets.open("uid", 80, lambda: asyncio.open_connection("127.0.0.1", port))
     assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert await inlets.to("uid", 80, refusing) == path
-    other = await inlets.to("other", 80, refusing)
+    assert await inlets.open("uid", 80, refusing) == path
+    other = await inlets.open("other", 80, refusing)
     reader, writer = await asyncio.open_unix_connection(path)
     writer.write(b"hello\n")
     assert await reader.readline() == b"hello\n"
@@ -49,8 +49,8 @@ async def test_a_socket_leads_to_the_port_and_goes_with_its_pod(place: Path) -> 
 
 
 async def test_a_port_that_nobody_serves_tears_the_connection(place: Path) -> None:
-    inlets = Inlets(place)
-    reader, writer = await asyncio.open_unix_connection(await inlets.to("uid", 80, refusing))
+    inlets = PodSockets(place)
+    reader, writer = await asyncio.open_unix_connection(await inlets.open("uid", 80, refusing))
     async with asyncio.timeout(10):
         (end,) = await asyncio.gather(reader.read(), return_exceptions=True)
         assert end == b"" or isinstance(end, ConnectionError)
@@ -60,4 +60,4 @@ async def test_a_port_that_nobody_serves_tears_the_connection(place: Path) -> No
 
 async def test_a_path_that_is_too_long_is_an_error_with_the_fix(place: Path) -> None:
     with pytest.raises(OSError, match="state folder"):
-        await Inlets(place / ("x" * LONGEST)).to("uid", 80, refusing)
+        await PodSockets(place / ("x" * MAX_SOCKET_PATH)).open("uid", 80, refusing)

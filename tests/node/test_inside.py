@@ -18,7 +18,7 @@ from trainyard.node import Node
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CONFIG_MAP, POD, SERVICE_ACCOUNT
 from trainyard.server import Server
-from trainyard.server.certificates import Authority
+from trainyard.server.certificates import CertificateAuthority
 
 RBAC = "rbac.authorization.k8s.io"
 ROLE, BINDING = GVK(RBAC, "v1", "Role", "roles"), GVK(RBAC, "v1", "RoleBinding", "rolebindings")
@@ -41,15 +41,17 @@ for path in ('pods/asks', 'secrets'):
 @pytest.fixture(params=["namespace", "shared"])
 async def inside(request: pytest.FixtureRequest, state: Path, tmp_path: Path) -> AsyncIterator[Yard]:
     """A cluster as the app wires it, and an account that may look at pods."""
-    authority = Authority.new(time.time())
+    authority = CertificateAuthority.new(time.time())
     server, lines = Server(token=TOKEN), list[str]()
     await server.start()
-    await server.start_tls(authority.context(tmp_path))
+    await server.start_tls(authority.server_context(tmp_path))
     place = urlsplit(server.tls_url)
     async with Api(server.url, TOKEN) as api:
         apiserver = (str(place.hostname), int(place.port or 0))
         images = CurrentInterpreter(state)
-        node = Node(api, state, images, network=request.param, token=TOKEN, say=lines.append, apiserver=apiserver)
+        node = Node(
+            api, state, images, network=request.param, token=TOKEN, print_message=lines.append, apiserver=apiserver
+        )
         await node.start()
         ca = {"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": authority.pem}}
         await api.create(CONFIG_MAP, "default", {"apiVersion": "v1", "kind": "ConfigMap", **ca})

@@ -12,10 +12,17 @@ from trainyard.app.joining import HolderIdentity, JoinedNode, JoinOptions, host_
 from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.controller_runtime.lease import LeaseRecord, ObservedLease
 from trainyard.node import lifecycle
-from trainyard.node.doors import API_SERVERS, stranger
-from trainyard.node.lifecycle import At, Container, Ended, Pod, Start, Stop, Tick
-from trainyard.node.network import Outside
-from trainyard.node.registration import CORDONED, MADE, Member, marked, node_object, node_status
+from trainyard.node.doors import API_SERVERS, certificate_refusal
+from trainyard.node.lifecycle import Container, ContainerState, Ended, Pod, Start, Stop, Tick
+from trainyard.node.network import ClusterNetwork
+from trainyard.node.registration import (
+    CORDONED_ANNOTATION,
+    CREATED_ANNOTATION,
+    NodeConfig,
+    has_annotation,
+    node_object,
+    node_status,
+)
 from trainyard.node.returning import LOST, returned
 from trainyard.objects import Json, find_condition
 
@@ -89,7 +96,7 @@ def test_a_pod_that_nobody_began_is_as_new() -> None:
 def test_what_may_run_once_is_not_run_twice() -> None:
     pod, actions = back("Never", RUNNING)
     assert pod.over and not [one for one in actions if isinstance(one, Start)]
-    last = pod.named("main").last
+    last = pod.container("main").last
     assert last is not None and (last.code, last.reason, last.started) == (137, LOST[0], AT)
 
 
@@ -100,23 +107,23 @@ def test_what_was_killed_before_it_could_say_that_it_had_begun_is_not_run_twice(
     seen, actions = lifecycle.step(seen, Ended(AT, "main", 137, *LOST))
     assert seen.over and not [one for one in actions if isinstance(one, Start)]
     again, _ = returned(life("OnFailure"), {"containerStatuses": [RUNNING], "startTime": THEN}, {"main": 1})
-    assert again.named("main").started == AT  # what the status knows is believed
+    assert again.container("main").started == AT  # what the status knows is believed
 
 
 @pytest.mark.parametrize("policy", ["OnFailure", "Always"])
 def test_what_may_run_again_is_run_again_and_counted(policy: str) -> None:
     pod, actions = back(policy, RUNNING)
     assert [one for one in actions if isinstance(one, Start)] == [Start("main", 2)]
-    assert (pod.named("main").restarts, pod.began) == (1, AT)
+    assert (pod.container("main").restarts, pod.started) == (1, AT)
 
 
 def test_many_restarts_make_the_next_one_wait() -> None:
     pod, actions = back("Always", told(restarts=4, last=ended(1), waiting={"reason": "CrashLoopBackOff"}))
-    one = pod.named("main")
-    assert one.at is At.STARTING and one.run == 6  # ten minutes later it is due
+    one = pod.container("main")
+    assert one.state is ContainerState.STARTING and one.run == 6  # ten minutes later it is due
     recent = ended(1) | {"finishedAt": "2026-11-21T12:09:59Z"}
     pod, actions = back("Always", told(restarts=4, last=recent, waiting={"reason": "CrashLoopBackOff"}))
-    assert pod.named("main").at is At.PAUSING and pod.named("main").restarts == 4
+    assert pod.container("main").state is ContainerState.PAUSING and pod.container("main").restarts == 4
     assert not [one for one in actions if isinstance(one, Start)]
 
 
@@ -125,7 +132,7 @@ def test_what_had_ended_stays_ended() -> None:
     assert pod.over and not [one for one in actions if isinstance(one, Start)]
     pod, actions = back("OnFailure", told(terminated=ended(3)))
     assert [one for one in actions if isinstance(one, Start)] == [Start("main", 2)]
-    first = pod.named("main").last
+    first = pod.container("main").last
     assert first is not None and first.code == 3
 
 
@@ -134,7 +141,7 @@ def test_init_containers_that_have_succeeded_are_not_run_again() -> None:
     inits = [told("first", terminated=ended(0))]
     pod, actions = back("Never", containers=containers, initContainerStatuses=inits)
     assert [one for one in actions if isinstance(one, Start)] == [Start("main", 1)]
-    assert pod.named("first").at is At.ENDED
+    assert pod.container("first").state is ContainerState.ENDED
 
 
 def test_a_deletion_that_waited_starts_nothing() -> None:
@@ -148,15 +155,21 @@ def test_a_deletion_that_waited_starts_nothing() -> None:
 
 def test_a_node_object_says_who_made_it_and_what_it_keeps_away() -> None:
     taint = {"key": "laptop", "value": "true", "effect": "NoSchedule"}
-    node = node_object("here", Member(taints=[taint]))
-    assert marked(node, MADE) and not marked(node, CORDONED) and node["spec"]["taints"] == [taint]
-    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "here" and node_object("x", Member())["spec"] == {}
+    node = node_object("here", NodeConfig(taints=[taint]))
+    assert (
+        has_annotation(node, CREATED_ANNOTATION)
+        and not has_annotation(node, CORDONED_ANNOTATION)
+        and node["spec"]["taints"] == [taint]
+    )
+    assert (
+        node["metadata"]["labels"]["kubernetes.io/hostname"] == "here" and node_object("x", NodeConfig())["spec"] == {}
+    )
 
 
 def test_a_status_keeps_the_conditions_of_others_and_the_times_of_its_own() -> None:
     other = {"type": "NetworkUnavailable", "status": "False", "reason": "RouteCreated"}
-    first = node_status(10250, Member(more={"nvidia.com/gpu": "2"}), [other], AT)
-    second = node_status(10250, Member(), first["conditions"], AT + 300)
+    first = node_status(10250, NodeConfig(extra_resources={"nvidia.com/gpu": "2"}), [other], AT)
+    second = node_status(10250, NodeConfig(), first["conditions"], AT + 300)
     ready = find_condition(second["conditions"], "Ready")
     assert ready is not None and (ready["lastTransitionTime"], ready["lastHeartbeatTime"]) == (THEN, LATER)
     assert (
@@ -164,7 +177,7 @@ def test_a_status_keeps_the_conditions_of_others_and_the_times_of_its_own() -> N
         and first["capacity"]["nvidia.com/gpu"] == "2" == first["allocatable"]["nvidia.com/gpu"]
     )
     gone = find_condition(
-        node_status(10250, Member(), second["conditions"], AT + 300, stopping=True)["conditions"], "Ready"
+        node_status(10250, NodeConfig(), second["conditions"], AT + 300, stopping=True)["conditions"], "Ready"
     )
     assert gone is not None and (gone["status"], gone["lastTransitionTime"]) == ("False", LATER)
     assert {one["type"] for one in first["addresses"]} == {"InternalIP"}  # a Hostname would be tried first
@@ -172,12 +185,12 @@ def test_a_status_keeps_the_conditions_of_others_and_the_times_of_its_own() -> N
 
 @pytest.mark.parametrize("name", API_SERVERS)
 def test_the_api_server_is_known_by_its_name(name: str) -> None:
-    assert stranger({"subject": ((("organizationName", "x"),), (("commonName", name),))}, API_SERVERS) == ""
+    assert certificate_refusal({"subject": ((("organizationName", "x"),), (("commonName", name),))}, API_SERVERS) == ""
 
 
 @pytest.mark.parametrize("shown", [None, {}, {"subject": ()}, {"subject": ((("commonName", "ann"),),)}])
 def test_nobody_else_is(shown: object) -> None:
-    assert stranger(shown, API_SERVERS)
+    assert certificate_refusal(shown, API_SERVERS)
 
 
 def test_a_life_knows_that_it_lives_and_that_others_on_this_machine_are_over() -> None:
@@ -199,8 +212,8 @@ def test_the_ranges_of_services_are_told_and_those_around_the_pods_are_not_taken
 
     def ranges(*services: str) -> list[str]:
         sandbox = Sandbox("namespace", lambda *_: None, lambda: None)
-        network = NamespaceNetwork(sandbox, Directory(), print, Outside(services=services))
-        around = network.variables({"metadata": {"name": "p", "namespace": "default"}})["no_proxy"].split(",")
+        network = NamespaceNetwork(sandbox, Directory(), print, ClusterNetwork(services=services))
+        around = network.environment({"metadata": {"name": "p", "namespace": "default"}})["no_proxy"].split(",")
         return [one for one in around if "/" in one]
 
     assert ranges("10.0.0.0/16", "fd00::/108") == ["10.244.0.0/16", "10.0.0.0/16"]

@@ -33,7 +33,7 @@ async def main() -> None:
     server = Server(token=TOKEN)
     await server.start()
     async with Api(server.url, TOKEN) as api:
-        node = Node(api, state, CurrentInterpreter(state), network="namespace", token=TOKEN, say=print)
+        node = Node(api, state, CurrentInterpreter(state), network="namespace", token=TOKEN, print_message=print)
         await node.start()
         run("mount", "-t", "tmpfs", "disk", str(disk))
         yard = Yard(api, node, [])

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.node.lifecycle import (
-    NEXT,
-    OVER,
+    TERMINAL_STATES,
+    TRANSITIONS,
     Action,
-    At,
     Blocked,
     Cancel,
     Container,
+    ContainerState,
     Dropped,
     Ended,
     Over,
@@ -26,12 +26,12 @@ from trainyard.node.lifecycle import (
     Stop,
     Tick,
     Wake,
-    pause,
+    back_off,
     step,
 )
-from trainyard.node.status import Place, phase, status
+from trainyard.node.status import StatusInputs, phase, status
 
-PLACE = Place("10.0.0.1", "10.0.0.2", {})
+PLACE = StatusInputs("10.0.0.1", "10.0.0.2", {})
 
 
 def pod(policy: str = "Never", *names: str, inits: tuple[str, ...] = (), deadline: float | None = None) -> Pod:
@@ -98,7 +98,7 @@ def test_a_pod_ends_when_its_last_container_has() -> None:
 
 
 def test_the_pauses_are_the_kubelets() -> None:
-    assert [pause(failures) for failures in range(1, 9)] == [0, 10, 20, 40, 80, 160, 300, 300]
+    assert [back_off(failures) for failures in range(1, 9)] == [0, 10, 20, 40, 80, 160, 300, 300]
 
 
 def test_a_pause_is_counted_from_the_end_and_shown_with_its_length() -> None:
@@ -186,7 +186,7 @@ def test_a_restarted_container_remembers_its_last_end() -> None:
 
 def test_a_run_that_is_being_started_is_not_yet_the_one_whose_output_is_shown() -> None:
     events = (Tick(0), Started(1, "main"), Ended(2, "main", 3), Started(3, "main"), Ended(4, "main", 3))
-    shown = [play(pod("OnFailure"), *events[:count])[0].named("main").current for count in range(1, 6)]
+    shown = [play(pod("OnFailure"), *events[:count])[0].container("main").log_run for count in range(1, 6)]
     assert shown == [0, 1, 1, 2, 2]
 
 
@@ -202,8 +202,8 @@ def test_conditions_of_others_are_kept() -> None:
 
 
 def test_every_move_in_the_table_is_between_places_that_exist() -> None:
-    assert {start for start, _ in NEXT} | set(NEXT.values()) == set(At)
-    assert not [move for move in NEXT if move[0] is At.DROPPED]
+    assert {start for start, _ in TRANSITIONS} | set(TRANSITIONS.values()) == set(ContainerState)
+    assert not [move for move in TRANSITIONS if move[0] is ContainerState.DROPPED]
 
 
 class Machine:
@@ -285,4 +285,4 @@ def test_a_stopped_pod_ends_whatever_its_containers_were_doing() -> None:
             machine.happen(Dropped(machine.now, name))
         for name in sorted(machine.running):
             machine.happen(Ended(machine.now, name, 137))
-        assert machine.pod.over and all(one.at in OVER for one in machine.pod.containers)
+        assert machine.pod.over and all(one.state in TERMINAL_STATES for one in machine.pod.containers)

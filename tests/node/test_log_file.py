@@ -11,7 +11,7 @@ import pytest
 from trainyard.app.retention import cut_log
 from trainyard.node.hub import calls
 from trainyard.node.hub.log_file import LogFile
-from trainyard.node.kubelet import Log, Wanted, read
+from trainyard.node.kubelet import Log, LogOptions, read_log
 from trainyard.objects.log_files import hole, pieces
 
 SIZE = 1 << 18
@@ -42,7 +42,11 @@ def left_out(log: LogFile) -> tuple[int, int] | None:
 
 
 async def answer(path: Path, **words: int) -> list[str]:
-    return b"".join([piece async for piece in read(Log(path, lambda: True), Wanted(**words))]).decode().splitlines()
+    return (
+        b"".join([piece async for piece in read_log(Log(path, lambda: True), LogOptions(**words))])
+        .decode()
+        .splitlines()
+    )
 
 
 def test_beginning_and_end_are_kept_in_whole_lines_and_the_number_of_bytes_between_is_told(log: LogFile) -> None:

@@ -11,7 +11,7 @@ from yards import TOKEN, CurrentInterpreter, Yard
 
 from trainyard.client import Api
 from trainyard.node import Node
-from trainyard.node.pod_logs import dropped_run
+from trainyard.node.pod_logs import run_to_remove
 from trainyard.objects import Json, name_of
 from trainyard.objects.resources import POD
 from trainyard.server import Server
@@ -96,4 +96,4 @@ async def test_a_log_that_was_removed_is_not_said_to_be_waiting(state: Path, tmp
 def test_of_many_runs_the_logs_of_the_first_and_the_last_are_kept(kept: int, logs: list[int]) -> None:
     """Without a place of their own only those of the last two."""
     runs = range(1, 13)
-    assert sorted({*runs} - {dropped_run(run, kept) for run in runs}) == logs
+    assert sorted({*runs} - {run_to_remove(run, kept) for run in runs}) == logs

@@ -78,7 +78,7 @@ async def test_a_restarted_container_has_its_limit_again(yard: Yard) -> None:
 
 def cgroups(watcher: int) -> list[str]:
     """The cgroups that the hub of that watcher has made."""
-    folders = [folder for version in (memory.V2, memory.V1) for folder in memory._own(version)]
+    folders = [folder for version in (memory.V2, memory.V1) for folder in memory._own_cgroups(version)]
     return [name for folder in folders for name in os.listdir(folder) if name.startswith(f"trainyard-{watcher}-")]
 
 
@@ -87,7 +87,7 @@ needs_cgroups = pytest.mark.skipif(memory_limits() not in (memory.V1, memory.V2)
 
 @needs_cgroups
 async def test_no_cgroup_outlives_its_container_or_its_node(yard: Yard) -> None:
-    assert yard.node._house and (watcher := yard.node._house.sandbox.helper)
+    assert yard.node._context and (watcher := yard.node._context.sandbox.helper)
     await yard.pod("short", "", container=LIMIT)
     await yard.phase("short", "Succeeded")
     await yard.pod("long", "import time; time.sleep(600)", container=LIMIT)
@@ -101,7 +101,7 @@ async def test_no_cgroup_outlives_its_container_or_its_node(yard: Yard) -> None:
 def test_cgroups_of_a_node_that_was_killed_are_removed_by_the_next_one() -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    folders = [folder for version in (memory.V2, memory.V1) for folder in memory._own(version)]
+    folders = [folder for version in (memory.V2, memory.V1) for folder in memory._own_cgroups(version)]
     parent = next(folder for folder in folders if os.access(folder, os.W_OK))
     Path(parent, f"trainyard-{ended.pid}-1").mkdir()
     memory.sweep()

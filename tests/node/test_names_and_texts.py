@@ -12,8 +12,8 @@ from trainyard.node import dns, host_ports, paths
 from trainyard.node.names import Directory, Peer, Port, ports_of
 from trainyard.node.namespaced import NamespaceNetwork, resolv_conf
 from trainyard.node.sandbox import Mount, Sandbox
-from trainyard.node.shared import Ports, own_address
-from trainyard.node.textual import Known, PortOf, declared_ports, rewriter
+from trainyard.node.shared import PortAllocator, host_address
+from trainyard.node.textual import NameScope, PortOf, declared_ports, rewriter
 from trainyard.objects import Json, NamespacedName
 
 
@@ -128,7 +128,7 @@ def test_the_resolver_file_has_the_pods_own_searches_after_the_clusters() -> Non
     assert alone == "nameserver 1.2.3.4"
 
 
-KNOWN = Known(
+KNOWN = NameScope(
     "here",
     {"here": {"ps-0", "ps-1", "ps-10", "web", "etcd"}, "elastic-job": {"etcd-service", "ps-0"}},
     {"job", "etcd-service"},
@@ -176,9 +176,9 @@ def placeholders() -> Iterator[tuple[PortOf, Callable[[str], str]]]:
     ],
 )
 def test_addresses_in_texts_become_ports_of_their_own(text: str, names: list[tuple[str, int]]) -> None:
-    ports = Ports()
+    ports = PortAllocator()
     try:
-        written = rewriter(KNOWN, ports.of)(text)
+        written = rewriter(KNOWN, ports.allocate)(text)
         assert (written == text) is not bool(names)
         for name, number in names:
             assert f"127.0.0.1:{ports.known('here', name, number)}" in written
@@ -274,12 +274,12 @@ def test_declared_ports_are_those_of_the_containers() -> None:
 
 
 def test_a_port_is_given_once_and_to_one_only() -> None:
-    one, other = Ports(), Ports()
+    one, other = PortAllocator(), PortAllocator()
     try:
-        first = one.of("here", "a", 80)
-        assert one.of("here", "a", 80) == first
-        found = {first, one.of("here", "a", 81), one.of("here", "b", 80), one.of("there", "a", 80)}
-        found |= {other.of("here", "a", number) for number in range(20)}
+        first = one.allocate("here", "a", 80)
+        assert one.allocate("here", "a", 80) == first
+        found = {first, one.allocate("here", "a", 81), one.allocate("here", "b", 80), one.allocate("there", "a", 80)}
+        found |= {other.allocate("here", "a", number) for number in range(20)}
         assert len(found) == 24
     finally:
         one.close()
@@ -287,7 +287,7 @@ def test_a_port_is_given_once_and_to_one_only() -> None:
 
 
 def test_a_text_that_is_only_a_name_becomes_loopback() -> None:
-    rewrite = rewriter(KNOWN, Ports().of)
+    rewrite = rewriter(KNOWN, PortAllocator().allocate)
     assert [rewrite(text) for text in ("ps-0", "ps-0.job", "web.here.svc.cluster.local", "ps", "ps-0 ")] == [
         *("127.0.0.1", "127.0.0.1", "127.0.0.1", "ps", "ps-0 ")
     ]
@@ -298,7 +298,7 @@ def test_a_network_after_a_killed_one_gives_no_address_twice() -> None:
     sandbox = Sandbox("namespace", lambda *_: None, lambda: None)
 
     def allotted(network: NamespaceNetwork, name: str) -> str:
-        return network.allot({"metadata": {"name": name, "namespace": "default"}})
+        return network.allocate_ip({"metadata": {"name": name, "namespace": "default"}})
 
     address = allotted(NamespaceNetwork(sandbox, known, print), "first")
     known.peers["uid-first"] = peer("first", address)  # it starts again, with the address that it had
@@ -306,7 +306,7 @@ def test_a_network_after_a_killed_one_gives_no_address_twice() -> None:
 
 
 def test_this_machines_address_is_never_loopback() -> None:
-    assert not own_address().startswith("127.")
+    assert not host_address().startswith("127.")
 
 
 MOUNTS = [Mount("/state/v/data", "/data"), Mount("/state/v/inner", "/data/inner"), Mount("/same", "/same")]

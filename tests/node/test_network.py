@@ -117,7 +117,7 @@ async def test_a_service_leads_to_ready_pods_and_translates_the_port(yard: Yard)
         assert await yard.result("caller") == "behind the service\n"
         await yard.api.delete(_pod_kind(), "default", "caller", grace_period_seconds=0)
         await yard.gone("caller")
-    host, port = (await yard.node.reach("default", "web", 80)).split(":")
+    host, port = (await yard.node.forward_to_service("default", "web", 80)).split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     assert await reader.read() == b"behind the service"
     writer.close()

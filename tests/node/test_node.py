@@ -299,7 +299,7 @@ async def test_containers_of_a_killed_helper_are_started_again(yard: Yard) -> No
     await yard.pod("once", script)
     await yard.phase("lasting", "Running")
     await yard.phase("once", "Running")
-    sandbox = yard.node._house.sandbox  # type: ignore[union-attr]
+    sandbox = yard.node._context.sandbox  # type: ignore[union-attr]
     os.kill(sandbox.helper.pid, signal.SIGKILL)  # type: ignore[union-attr]
     seen = await yard.until("lasting", lambda status: restarts(status) == 1 and status["phase"] == "Running")
     assert seen["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137

@@ -11,8 +11,8 @@ from yards import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import Api
 from trainyard.client.errors import error_for
 from trainyard.node import Node
-from trainyard.node.doors import TokenDoor
-from trainyard.node.registration import Member
+from trainyard.node.doors import TokenAuthenticator
+from trainyard.node.registration import NodeConfig
 from trainyard.objects import Json, decode, find_condition, resource_version_of
 from trainyard.objects.resources import NODE
 from trainyard.server import Server
@@ -61,9 +61,11 @@ async def test_a_joined_node_has_these_tasks_and_starts_each_again(tmp_path: Any
     server, lines = Server(token=TOKEN), list[str]()
     await server.start()
     async with Api(server.url, TOKEN) as api:
-        member = Member(TokenDoor(TOKEN), comes_and_goes=True)
+        member = NodeConfig(TokenAuthenticator(TOKEN), joined=True)
         images = CurrentInterpreter(tmp_path)
-        node = Node(api, tmp_path / "state", images, network="shared", token=TOKEN, say=lines.append, member=member)
+        node = Node(
+            api, tmp_path / "state", images, network="shared", token=TOKEN, print_message=lines.append, member=member
+        )
         await node.start()
         names = ["heartbeat", "watch its Node", "watch pods", "watch services"]
         assert sorted(node.tasks.names) == names

@@ -17,16 +17,16 @@ from yards import TOKEN
 
 from trainyard.client.errors import error_for
 from trainyard.node import tokens
-from trainyard.node.doors import TokenDoor
-from trainyard.node.exec import Asked, Session
+from trainyard.node.doors import TokenAuthenticator
+from trainyard.node.exec import ExecRequest, Session
 from trainyard.node.hub.channel import Channel
-from trainyard.node.kubelet import Kubelet, Log, Refused
-from trainyard.node.pods import TokenAsked
+from trainyard.node.kubelet import Kubelet, Log, RequestError
+from trainyard.node.pods import TokenRequest
 from trainyard.node.sandbox import Sandbox, SandboxError
 
 
 def refuse(*_: object) -> NoReturn:
-    raise Refused(404, "there is nothing here")
+    raise RequestError(404, "there is nothing here")
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def silent(tmp_path: Path) -> AsyncIterator[tuple[Kubelet, Path]]:
     """A kubelet with one container, which has printed a line and prints no more."""
     path = tmp_path / "1.log"
     path.write_bytes(b"up\n")
-    kubelet = Kubelet(lambda *_: Log(path, lambda: False), refuse, refuse, TokenDoor(TOKEN))
+    kubelet = Kubelet(lambda *_: Log(path, lambda: False), refuse, refuse, TokenAuthenticator(TOKEN))
     await kubelet.start()
     yield kubelet, path
     await kubelet.stop()
@@ -75,7 +75,7 @@ async def test_a_client_who_goes_at_once_leaves_no_descriptors() -> None:
     gc.collect()  # what earlier tests have left
     before = set(os.listdir("/proc/self/fd"))
     for tty in (False, True):
-        await Session(Gone(), Asked(["true"], stdin=True, stdout=True, stderr=not tty, tty=tty)).run(refuse)
+        await Session(Gone(), ExecRequest(["true"], stdin=True, stdout=True, stderr=not tty, tty=tty)).run(refuse)
     assert await soon(lambda: set(os.listdir("/proc/self/fd")) <= before)
 
 
@@ -86,7 +86,7 @@ async def test_who_waits_for_room_hears_that_the_helper_is_gone() -> None:
     sandbox._channel = Channel(ours)
     large = "x" * (1 << 20)  # more than fits into a socket that nobody reads
     asking = [asyncio.create_task(sandbox.add_pod(large, "host", "10.244.0.2", [])) for _ in range(3)]
-    assert await soon(lambda: sandbox._room)
+    assert await soon(lambda: sandbox._writable)
     await sandbox.close()
     async with asyncio.timeout(20):
         said = await asyncio.gather(*asking, return_exceptions=True)
@@ -104,7 +104,7 @@ class Accounts:
     def say(self, text: str) -> None:
         self.lines.append(text)
 
-    async def token(self, pod: object, asked: TokenAsked) -> tuple[str, float]:
+    async def token(self, pod: object, asked: TokenRequest) -> tuple[str, float]:
         self.asked += 1
         if self.asked > 1:
             raise error_for(404, "NotFound", 'serviceaccounts "robot" not found')
@@ -131,7 +131,7 @@ async def test_a_renewal_that_is_refused_is_tried_less_and_less_often(
     assert list((await renewing.all()).values()) == ["token-1"]
     clock[0] = 3000.0
     monkeypatch.setattr(asyncio, "sleep", waited)
-    renewing.keep_fresh(tmp_path)
+    renewing.start_renewal(tmp_path)
     async with asyncio.timeout(20):
         await enough.wait()
     renewing.stop()
@@ -147,7 +147,7 @@ async def test_a_renewal_that_ends_is_reported_and_started_again(tmp_path: Path)
     }
     renewing = tokens.Tokens(accounts, pod, lambda: 0.0)  # type: ignore[arg-type]  # a scripted one
     await renewing.all()
-    renewing.keep_fresh(tmp_path)
+    renewing.start_renewal(tmp_path)
     assert renewing.tasks.names == ["renew tokens"]
     task = renewing.tasks.task("renew tokens")
     assert task is not None

@@ -6,7 +6,7 @@ import pytest
 from yards import Yard
 
 from trainyard.node import events, lifecycle
-from trainyard.node.events import SILENCE, EventWriter, PodEvent
+from trainyard.node.events import REPEAT_SECONDS, EventWriter, PodEvent
 from trainyard.node.lifecycle import Blocked, Container, Ended, Event, Started, Stop, Tick
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import EVENT
@@ -87,11 +87,11 @@ async def test_the_same_words_are_written_once_in_ten_minutes() -> None:
 
     writer = EventWriter(write, lambda: now)
     one, other = PodEvent("Normal", "Started", "Started container a"), PodEvent("Normal", "Started", "container b")
-    assert writer.put([one, other, one])
+    assert writer.enqueue([one, other, one])
     await writer.run()
-    assert written == [one, other] and not writer.put([one])
-    now = SILENCE
-    assert writer.put([one])
+    assert written == [one, other] and not writer.enqueue([one])
+    now = REPEAT_SECONDS
+    assert writer.enqueue([one])
     await writer.run()
     assert written == [one, other, one]
 

@@ -19,7 +19,7 @@ from trainyard.client.errors import error_for
 from trainyard.node import Node
 from trainyard.objects import GVK, Json, format_time
 from trainyard.objects.resources import CONFIG_MAP, SERVICE_ACCOUNT
-from trainyard.server import Authority, Server
+from trainyard.server import CertificateAuthority, Server
 
 pytestmark = pytest.mark.slow
 
@@ -113,8 +113,10 @@ class World:
 
 @pytest.fixture(params=["namespace", "shared"])
 async def world(request: pytest.FixtureRequest, state: Path, tmp_path: Path) -> AsyncIterator[World]:
-    authority = Authority.new(datetime.datetime.now(datetime.UTC).timestamp())
-    context = authority.context(tmp_path, ("kubernetes.default.svc", "kubernetes.default"), ("127.0.0.1", "10.96.0.1"))
+    authority = CertificateAuthority.new(datetime.datetime.now(datetime.UTC).timestamp())
+    context = authority.server_context(
+        tmp_path, ("kubernetes.default.svc", "kubernetes.default"), ("127.0.0.1", "10.96.0.1")
+    )
     tls, issuer, lines = Tls(authority.pem), Issuer(), list[str]()
     app = web.Application()
     app.router.add_get("/{any:.*}", tls.answer)
@@ -128,7 +130,7 @@ async def world(request: pytest.FixtureRequest, state: Path, tmp_path: Path) -> 
         api.issuer = issuer
         place = ("127.0.0.1", tls.port)
         images = CurrentInterpreter(state)
-        node = Node(api, state, images, network=request.param, token=TOKEN, say=lines.append, apiserver=place)
+        node = Node(api, state, images, network=request.param, token=TOKEN, print_message=lines.append, apiserver=place)
         await node.start()
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}
         await api.create(SERVICE_ACCOUNT, "default", account)

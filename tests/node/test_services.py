@@ -172,7 +172,7 @@ async def test_a_service_follows_the_labels_of_a_pod_and_leaves_it_when_it_is_st
     service = await yard.service("web", selector={"app": "web"}, ports=[{"port": 80}])
 
     def behind() -> list[str]:
-        return [peer.name for peer in yard.node._directory.members(service)]
+        return [peer.name for peer in yard.node._directory.endpoints_pods(service)]
 
     await yard.pod("one", STUBBORN)
     await yard.phase("one", "Running")

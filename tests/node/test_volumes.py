@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from yards import Yard, waiting
 
-from trainyard.node.pods import Given, Missing, TokenAsked
-from trainyard.node.volumes import Hopeless, Room, build
+from trainyard.node.pods import EnvContext, Missing, TokenRequest
+from trainyard.node.volumes import FatalStartError, VolumeContext, build
 from trainyard.objects import Json
 
 POD: Json = {
@@ -27,14 +27,14 @@ REFS = {
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Room:
-    tokens: dict[TokenAsked, str | Missing] = {TokenAsked("", 3607): "a token", TokenAsked("vault", 600): LATER}
-    given = Given(POD, REFS, {"cpu": "2", "memory": "4Gi"}, tokens)
+def room(tmp_path: Path) -> VolumeContext:
+    tokens: dict[TokenRequest, str | Missing] = {TokenRequest("", 3607): "a token", TokenRequest("vault", 600): LATER}
+    given = EnvContext(POD, REFS, {"cpu": "2", "memory": "4Gi"}, tokens)
     said: list[str] = []
     made = tmp_path / "claimed"
     made.mkdir()
     claimed = {"mine": made, "lost": tmp_path / "lost"}
-    return Room(
+    return VolumeContext(
         given, tmp_path / "v", tmp_path / "claims", claimed, lambda text: text.replace("ps-0", "X"), said.append
     )
 
@@ -88,7 +88,7 @@ def tree(folder: Path) -> dict[str, str]:
         ({"hostPath": {"path": "/no/such/folder"}}, {}),
     ],
 )
-def test_what_a_volume_holds(source: Json, files: dict[str, str], room: Room) -> None:
+def test_what_a_volume_holds(source: Json, files: dict[str, str], room: VolumeContext) -> None:
     assert tree(build({"name": "vol", **source}, room).path) == files
 
 
@@ -103,22 +103,22 @@ def test_what_a_volume_holds(source: Json, files: dict[str, str], room: Room) ->
         ),
     ],
 )
-def test_what_is_missing_is_waited_for_with_the_kubelets_words(source: Json, message: str, room: Room) -> None:
+def test_what_is_missing_is_waited_for_with_the_kubelets_words(source: Json, message: str, room: VolumeContext) -> None:
     with pytest.raises(Missing) as missing:
         build({"name": "vol", **source}, room)
     assert missing.value.message == f'MountVolume.SetUp failed for volume "vol" : {message}'
     assert missing.value.reason == "ContainerCreating" and missing.value.ref
 
 
-def test_a_token_that_is_refused_is_asked_for_again(room: Room) -> None:
+def test_a_token_that_is_refused_is_asked_for_again(room: VolumeContext) -> None:
     source = {"serviceAccountToken": {"path": "token", "audience": "vault", "expirationSeconds": 600}}
     with pytest.raises(Missing) as missing:
         build({"name": "vol", "projected": {"sources": [source]}}, room)
     expected = 'MountVolume.SetUp failed for volume "vol" : failed to fetch token: serviceaccounts "default" not found'
-    assert (missing.value.message, missing.value.again, missing.value.ref) == (expected, 0.5, None)
+    assert (missing.value.message, missing.value.retry_after, missing.value.ref) == (expected, 0.5, None)
 
 
-def test_the_files_of_a_projected_volume_may_be_missing_have_modes_and_other_names(room: Room) -> None:
+def test_the_files_of_a_projected_volume_may_be_missing_have_modes_and_other_names(room: VolumeContext) -> None:
     sources = [
         {"configMap": {"name": "map", "items": [{"key": "a", "path": "deep/a", "mode": 0o600}]}},
         {"configMap": {"name": "gone", "optional": True}},
@@ -145,13 +145,13 @@ def test_the_files_of_a_projected_volume_may_be_missing_have_modes_and_other_nam
     ],
 )
 def test_a_host_path_of_another_type_is_waited_for_in_the_words_of_the_kubelet(
-    source: Json, problem: str, room: Room
+    source: Json, problem: str, room: VolumeContext
 ) -> None:
     with pytest.raises(Missing) as missing:
         build({"name": "vol", "hostPath": source}, room)
     expected = f'MountVolume.SetUp failed for volume "vol" : hostPath type check failed: {problem}'
     assert (missing.value.message, missing.value.reason) == (expected, "ContainerCreating")
-    assert missing.value.again > 0
+    assert missing.value.retry_after > 0
 
 
 @pytest.mark.parametrize(
@@ -163,35 +163,35 @@ def test_a_host_path_of_another_type_is_waited_for_in_the_words_of_the_kubelet(
         ({"configMap": {"name": "map", "items": [{"key": "a", "path": "../up"}]}}, 'without ".."'),
     ],
 )
-def test_what_will_never_work_is_said(source: Json, says: str, room: Room) -> None:
-    with pytest.raises(Hopeless) as hopeless:
+def test_what_will_never_work_is_said(source: Json, says: str, room: VolumeContext) -> None:
+    with pytest.raises(FatalStartError) as hopeless:
         build({"name": "vol", **source}, room)
     assert says in str(hopeless.value)
 
 
-def test_modes_are_the_items_or_the_default(room: Room) -> None:
+def test_modes_are_the_items_or_the_default(room: VolumeContext) -> None:
     items = [{"key": "a", "path": "a", "mode": 0o700}, {"key": "b", "path": "b"}]
     folder = build({"name": "v", "configMap": {"name": "map", "items": items, "defaultMode": 0o400}}, room).path
     assert [stat.S_IMODE((folder / name).stat().st_mode) for name in ("a", "b")] == [0o700, 0o400]
 
 
-def test_a_claim_is_one_folder_for_all_and_a_mount_overrides_it(room: Room) -> None:
+def test_a_claim_is_one_folder_for_all_and_a_mount_overrides_it(room: VolumeContext) -> None:
     new = build({"name": "a", "persistentVolumeClaim": {"claimName": "new"}}, room)
     assert build({"name": "b", "persistentVolumeClaim": {"claimName": "new"}}, room).path == new.path
     mine = build({"name": "c", "persistentVolumeClaim": {"claimName": "mine"}}, room)
-    assert mine.path.name == "claimed" and not mine.ours
+    assert mine.path.name == "claimed" and not mine.pod_owned
 
 
-def test_a_host_path_may_be_made_when_its_type_says_so(room: Room, tmp_path: Path) -> None:
+def test_a_host_path_may_be_made_when_its_type_says_so(room: VolumeContext, tmp_path: Path) -> None:
     volume = {"name": "v", "hostPath": {"path": str(tmp_path / "new"), "type": "DirectoryOrCreate"}}
     assert build(volume, room).path.is_dir()
     volume = {"name": "v", "hostPath": {"path": str(tmp_path / "file"), "type": "FileOrCreate"}}
     assert build(volume, room).path.is_file()
 
 
-def test_memory_is_asked_for(room: Room) -> None:
+def test_memory_is_asked_for(room: VolumeContext) -> None:
     folder = build({"name": "v", "emptyDir": {"medium": "Memory"}}, room).path
-    assert room.memory == [str(folder)]
+    assert room.tmpfs_folders == [str(folder)]
 
 
 # In real pods.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.node.pods import Given, Missing, command_line, containers, environment, references
+from trainyard.node.pods import EnvContext, Missing, command_line, containers, environment, references
 from trainyard.node.words import expand, field, quantity, resource
 from trainyard.objects import Json
 
@@ -22,7 +22,7 @@ POD: Json = {
 MAP: Json = {"data": {"one": "1", "two": "2", "not a name": "x"}}
 SECRET: Json = {"data": {"password": "cGFzcw==", "broken": "%%%"}}
 REFS = {("configmap", "map"): MAP, ("secret", "secret"): SECRET, ("configmap", "gone"): None}
-GIVEN = Given(POD, REFS, {"cpu": "4", "memory": "1024Ki"})
+GIVEN = EnvContext(POD, REFS, {"cpu": "4", "memory": "1024Ki"})
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from test_exec import soon
 from yards import Yard
 
 from trainyard.node.hub import unsaved
-from trainyard.node.images import Prepared
+from trainyard.node.images import PreparedImage
 from trainyard.node.sandbox import Mount
-from trainyard.node.starting import _needed
+from trainyard.node.starting import _visible_image_files
 from trainyard.node.unsaved_files import UnsavedFiles, replica_name, report_claims, size_text, working_directory
 from trainyard.objects import Json
 from trainyard.objects.labels import INDEX, ROLE, WORKING_DIRECTORY
@@ -69,7 +69,7 @@ async def events_of(yard: Yard, pod: str) -> list[Json]:
 async def said(yard: Yard, name: str) -> str:
     """The line about a pod, once the node has forgotten it."""
     await yard.api.delete(POD, "default", name)
-    assert await soon(lambda: not yard.node._running)
+    assert await soon(lambda: not yard.node._pod_workers)
     return "\n".join(line for line in yard.lines if line.startswith(f"{name}: "))
 
 
@@ -97,7 +97,7 @@ time.sleep(60)
     await yard.phase("stopped", "Running")
     assert await anext(yard.api.logs("default", "stopped", "main", follow=True)) == b"up\n"
     await yard.api.delete(POD, "default", "stopped", grace_period_seconds=1)
-    assert await soon(lambda: not yard.node._running)
+    assert await soon(lambda: not yard.node._pod_workers)
     assert any(line.startswith("stopped: 1 file, 1.5 kB, is gone with the pod: /lost.pt") for line in yard.lines)
 
 
@@ -205,11 +205,11 @@ def test_a_claim_that_goes_with_the_cluster_is_named(tmp_path: Path) -> None:
 def test_counting_a_large_tree_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         (tmp_path / str(number)).write_text("x")
-    monkeypatch.setattr(unsaved, "MOST_ENTRIES", 10)
-    count = unsaved.Count()
+    monkeypatch.setattr(unsaved, "MAX_ENTRIES", 10)
+    count = unsaved.FileCount()
     count.add(str(tmp_path), "/")
     message = count.message()
-    assert (message["files"], message["complete"], len(message["largest"])) == (10, False, unsaved.MOST_NAMED)
+    assert (message["files"], message["complete"], len(message["largest"])) == (10, False, unsaved.MAX_NAMED)
 
 
 def test_sizes() -> None:
@@ -226,11 +226,11 @@ def test_the_name_and_the_folder_of_a_pod() -> None:
 
 
 def test_the_interpreter_stays_visible_below_a_volume_and_nothing_else_is_added(tmp_path: Path) -> None:
-    prepared = Prepared([f"{tmp_path}/env/bin"], files={"/train.py": f"{tmp_path}/code/train.py"})
-    volume = Mount("/somewhere", str(tmp_path), ours=True)
-    shown = {mount.target for mount in _needed(prepared, [volume])}
+    prepared = PreparedImage([f"{tmp_path}/env/bin"], files={"/train.py": f"{tmp_path}/code/train.py"})
+    volume = Mount("/somewhere", str(tmp_path), pod_owned=True)
+    shown = {mount.target for mount in _visible_image_files(prepared, [volume])}
     assert {f"{tmp_path}/env", f"{tmp_path}/code"} <= shown
-    assert _needed(Prepared([]), [Mount("/somewhere", "/not/around/anything", ours=True)]) == []
-    assert _needed(prepared, [Mount("/folder/of/the/user", str(tmp_path))]) == []
-    around = Mount("/somewhere", os.path.dirname(os.path.realpath(sys.prefix)), ours=True)
-    assert os.path.realpath(sys.prefix) in {mount.target for mount in _needed(prepared, [around])}
+    assert _visible_image_files(PreparedImage([]), [Mount("/somewhere", "/not/around/anything", pod_owned=True)]) == []
+    assert _visible_image_files(prepared, [Mount("/folder/of/the/user", str(tmp_path))]) == []
+    around = Mount("/somewhere", os.path.dirname(os.path.realpath(sys.prefix)), pod_owned=True)
+    assert os.path.realpath(sys.prefix) in {mount.target for mount in _visible_image_files(prepared, [around])}

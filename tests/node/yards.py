@@ -10,7 +10,7 @@ from typing import Any
 
 from trainyard.client import Api, ApiError, NotFound
 from trainyard.node import Node
-from trainyard.node.images import WORKING_DIRECTORY, Image, ImageProblem, Images, Prepared
+from trainyard.node.images import WORKING_DIRECTORY, Image, ImageProblem, Images, PreparedImage
 from trainyard.objects import Json, decode
 from trainyard.objects.resources import EVENT, POD, SERVICE
 
@@ -29,14 +29,14 @@ class CurrentInterpreter(Images):
     def find(self, image: str) -> Image | None:
         return None
 
-    async def prepare(self, image: str, need_command: bool, has_args: bool = False, folder: str = "") -> Prepared:
+    async def prepare(self, image: str, need_command: bool, has_args: bool = False, folder: str = "") -> PreparedImage:
         if image == "missing":
             raise ImageProblem("ErrImagePull", "no such image; write another")
         if image == "slow":
             await asyncio.sleep(1)
         entrypoint = ["python", "-c"] if image == "with-program" else []
         workdir = WORKING_DIRECTORY if image == "unknown" else ""
-        return Prepared([str(self._bin)], {"FROM_IMAGE": "yes"}, entrypoint, ["print('default')"], workdir)
+        return PreparedImage([str(self._bin)], {"FROM_IMAGE": "yes"}, entrypoint, ["print('default')"], workdir)
 
 
 class Yard:

@@ -16,7 +16,7 @@ import pytest
 
 from trainyard import kinds
 from trainyard.cli import offline
-from trainyard.cli.offline import World
+from trainyard.cli.offline import ClusterState
 from trainyard.cli.plan import read_world
 from trainyard.cli.printing import as_yaml
 from trainyard.client import Api
@@ -26,7 +26,7 @@ from trainyard.core import Kind
 from trainyard.objects import GVK, Json, parse_time
 from trainyard.objects.values import replace
 from trainyard.operator.plan_executor import JobState, PlanExecutor, Reconcile
-from trainyard.server.patches import merge
+from trainyard.server.patches import merge_patch
 from trainyard.testing.life import begun
 from trainyard.testing.samples import sample
 
@@ -62,7 +62,7 @@ class RecordingApi(Api):
         return {}
 
 
-async def _operate(world: World, job: Json, kind: Kind) -> tuple[RecordingApi, Json]:
+async def _operate(world: ClusterState, job: Json, kind: Kind) -> tuple[RecordingApi, Json]:
     """Passes of the operator until one has done more than to store the defaults; and the job with its last status."""
     api, memory = RecordingApi(), JobState()
     shell = PlanExecutor(api, world.config, InFlightWrites({}), EventRecorder(api), now=lambda: world.now)
@@ -72,20 +72,20 @@ async def _operate(world: World, job: Json, kind: Kind) -> tuple[RecordingApi, J
         ((_, _, subresource, body),) = api.patches
         assert not subresource and not api.creates
         api.patches.clear()
-        job = {**job, "spec": merge(job["spec"], body["spec"])}
+        job = {**job, "spec": merge_patch(job["spec"], body["spec"])}
         plan = world.plan(job, kind)
         assert not plan.spec_patch
     await shell.apply(Reconcile(kind, job, plan, memory, world.now))
     for _, _, subresource, body in api.patches:
         if subresource == "status" and "status" in body:
-            job = {**job, "status": merge(job.get("status") or {}, body["status"])}
+            job = {**job, "status": merge_patch(job.get("status") or {}, body["status"])}
     return api, job
 
 
-def compare(world: World, job: Json, kind: Kind) -> int:
+def compare(world: ClusterState, job: Json, kind: Kind) -> int:
     """How many bodies were compared."""
     fresh = replace(world, ids={space: set(taken) for space, taken in world.ids.items()})  # ids taken are remembered
-    shown = offline.shown(world, job, kind)
+    shown = offline.plan_as_json(world, job, kind)
     api, after = asyncio.run(_operate(fresh, job, kind))
     assert api.creates == shown["creates"]
     assert not api.creates or after["spec"] == shown["spec"]
@@ -110,7 +110,7 @@ def test_the_operator_sends_what_plan_prints(case: Path, monkeypatch: pytest.Mon
         world = read_world((str(file),), now, settings)
         for job, kind in world.jobs:
             compare(world, job, kind)
-        before, after = file.read_text(), as_yaml(offline.applied(world))
+        before, after = file.read_text(), as_yaml(offline.apply_plans(world))
         if before == after or "kind: List" not in after or not read_jobs(after):
             return
         file.write_text(after)
@@ -133,7 +133,7 @@ def test_a_life_with_failures_and_two_suspensions_is_the_same_in_both(kind: Kind
     def settle() -> None:
         nonlocal bodies
         for _ in range(PASSES):
-            world = World([(life.job, kind)], list(life.objects.values()), life.config, life.now)
+            world = ClusterState([(life.job, kind)], list(life.objects.values()), life.config, life.now)
             bodies += compare(world, life.job, kind)
             if life.step().idle:
                 return

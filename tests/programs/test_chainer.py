@@ -12,7 +12,7 @@ import pytest
 from processes import Processes
 
 from trainyard.app.local import cache_folder
-from trainyard.node.images import Images, Prepared
+from trainyard.node.images import Images, PreparedImage
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
@@ -20,11 +20,11 @@ HEADS = ["epoch", "main/loss", "validation/main/loss", "main/accuracy", "validat
 WORDS = ["-e", "2", "-b", "1000", "-u", "100", "--noplot"]
 
 
-async def prepared(image: str) -> Prepared:
+async def prepared(image: str) -> PreparedImage:
     return await Images([], cache_folder(), print).prepare(image, need_command=False)
 
 
-def variables(image: Prepared) -> dict[str, str]:
+def variables(image: PreparedImage) -> dict[str, str]:
     return {**image.env, "PATH": f"{image.path[0]}:{os.environ['PATH']}"}
 
 

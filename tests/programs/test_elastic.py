@@ -11,7 +11,7 @@ import pytest
 from processes import Processes, free_ports
 
 from trainyard.app.local import cache_folder
-from trainyard.node.images import Images, Prepared
+from trainyard.node.images import Images, PreparedImage
 from trainyard.node.images.catalogue import PROGRAMS
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
@@ -20,7 +20,7 @@ STEP = re.compile(r"epoch (\d+) step (\d+) pictures (\d+)/\d+ world (\d+) rank \
 
 
 @pytest.fixture
-async def image() -> Prepared:
+async def image() -> PreparedImage:
     return await Images([], cache_folder(), print).prepare("torchelastic/examples:0.2.0", need_command=True)
 
 
@@ -53,7 +53,7 @@ def steps(lines: list[str]) -> list[tuple[int, int, int, int, float]]:
 class Agents(Processes):
     """One launcher per member, as the pods of an ElasticJob start it."""
 
-    def __init__(self, image: Prepared, etcd: str, folder: Path, *words: str) -> None:
+    def __init__(self, image: PreparedImage, etcd: str, folder: Path, *words: str) -> None:
         super().__init__()
         self.image, self.etcd, self.folder, self.words = image, etcd, folder, words
 
@@ -87,7 +87,7 @@ def assert_every_step_is_trained_once(lines: list[str]) -> None:
 
 
 async def test_no_step_is_lost_when_a_member_joins_and_another_is_killed(
-    image: Prepared, etcd: str, tmp_path: Path
+    image: PreparedImage, etcd: str, tmp_path: Path
 ) -> None:
     async with Agents(image, etcd, tmp_path, "--epochs=999", "--print-freq=1", "--delay=0.03", "data") as agents:
         for name in ("a", "b"):
@@ -117,7 +117,7 @@ async def test_no_step_is_lost_when_a_member_joins_and_another_is_killed(
             assert max(seen for which, _, seen, *_ in every if which == epoch) == 2048
 
 
-async def test_a_launcher_waits_for_an_etcd_that_comes_late(image: Prepared, tmp_path: Path) -> None:
+async def test_a_launcher_waits_for_an_etcd_that_comes_late(image: PreparedImage, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     words = ["--epochs=1", "--pictures=64", "data"]
     async with Agents(image, f"127.0.0.1:{port}", tmp_path, *words) as agents, Processes() as all_:
@@ -128,7 +128,7 @@ async def test_a_launcher_waits_for_an_etcd_that_comes_late(image: Prepared, tmp
         assert "1 epochs, 2 steps" in await agents.said("a", "done: rank 0 of 1")
 
 
-async def test_the_second_sample_trains_by_its_configuration(image: Prepared, etcd: str, tmp_path: Path) -> None:
+async def test_the_second_sample_trains_by_its_configuration(image: PreparedImage, etcd: str, tmp_path: Path) -> None:
     words = [f"--config_file={PROGRAMS / 'classy_template.json'}", "--num_workers=0", "--pictures=512"]
     launcher = [f"{image.path[0]}/python", *image.entrypoint[1:], f"--rdzv_endpoint={etcd}", "--rdzv_id=classy"]
     program = ["--nnodes=1:1", "--nproc_per_node=2", str(PROGRAMS / "elastic_classy.py"), *words]

@@ -12,7 +12,7 @@ import pytest
 
 from trainyard.objects import decode, encode
 from trainyard.server import Log
-from trainyard.server.errors import Refused
+from trainyard.server.errors import StatusError
 from trainyard.server.patching import MERGE
 from trainyard.server.requests import Request, Response, Watch
 from trainyard.server.resources import Registry
@@ -53,7 +53,7 @@ class Cluster:
         answer = self.raw(method, path, sent, kind if sent else "", **query)
         assert isinstance(answer, Response), answer
         if answer.code == 404:
-            raise Refused(404, "NotFound", answer.body.decode())  # a path that nobody serves: plain text
+            raise StatusError(404, "NotFound", answer.body.decode())  # a path that nobody serves: plain text
         return dict(decode(answer.body))
 
     def make(self, path: str, obj: Json, **query: str) -> Json:
@@ -75,9 +75,9 @@ class Cluster:
 
     def refused(
         self, method: str, path: str, body: Any = None, kind: str = "application/json", **query: str
-    ) -> Refused:
+    ) -> StatusError:
         """The refusal that this request must meet."""
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(StatusError) as caught:
             self.ask(method, path, body, kind, **query)
         return caught.value
 

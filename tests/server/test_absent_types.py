@@ -5,26 +5,26 @@ from __future__ import annotations
 import pytest
 from asking import Cluster
 
-from trainyard.server.absent import INSTEAD
-from trainyard.server.errors import Refused
+from trainyard.server.absent import ALTERNATIVES
+from trainyard.server.errors import StatusError
 from trainyard.server.resources import Registry
 from trainyard.server.strategies import BUILT_IN
 
 V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
 
-@pytest.mark.parametrize(("group", "plural"), INSTEAD)
+@pytest.mark.parametrize(("group", "plural"), ALTERNATIVES)
 def test_each_says_what_to_do_instead(cluster: Cluster, group: str, plural: str) -> None:
     place = f"/apis/{group}/v1" if group else "/api/v1"
     for method, path in (("POST", f"{place}/namespaces/default/{plural}"), ("GET", f"{place}/{plural}")):
         refused = cluster.refused(method, path, {} if method == "POST" else None)
         assert (refused.code, refused.reason) == (404, "NotFound")
-        assert refused.message.endswith(f"are not served here: {INSTEAD[group, plural]}")
+        assert refused.message.endswith(f"are not served here: {ALTERNATIVES[group, plural]}")
 
 
 def test_none_of_them_is_served() -> None:
     served = {(one.group, one.plural) for one in Registry(BUILT_IN).all()}
-    assert not served & set(INSTEAD)
+    assert not served & set(ALTERNATIVES)
 
 
 def test_an_unknown_type_is_said_as_before(cluster: Cluster) -> None:
@@ -35,5 +35,5 @@ def test_kubectl_that_does_not_find_a_kind_gets_an_empty_document_to_read(cluste
     answer = cluster.raw("GET", "/openapi/v2", accept=V2)
     assert (answer.code, answer.body) == (200, b"")
     assert "@" not in answer.content_type  # no media type, kubectl says
-    with pytest.raises(Refused, match="ask for /openapi/v3"):
+    with pytest.raises(StatusError, match="ask for /openapi/v3"):
         cluster.raw("GET", "/openapi/v2")

@@ -12,10 +12,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from trainyard.server import apply
-from trainyard.server.apply_sets import fields_of, read, removed, write
-from trainyard.server.errors import Refused
+from trainyard.server.apply_sets import decode_fields_v1, encode_fields_v1, fields_of, remove_paths
+from trainyard.server.errors import StatusError
 from trainyard.server.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
-from trainyard.server.types import Shape, built_in, schema_shape
+from trainyard.server.types import TypeSchema, built_in, from_openapi
 
 Json = dict[str, Any]
 SCHEMA: Json = {
@@ -38,7 +38,7 @@ SCHEMA: Json = {
         "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
     },
 }
-SHAPE: Shape = schema_shape(SCHEMA)
+SHAPE: TypeSchema = from_openapi(SCHEMA)
 WORD = st.sampled_from("abc")
 SPEC = st.fixed_dictionaries(
     {},
@@ -82,7 +82,7 @@ def test_an_apply_twice_is_an_apply_once(moves: list[tuple[str, Json, bool]]) ->
         query = {"force": "true"} if force else {}
         try:
             said = applied(cluster, manager, spec, **query)
-        except Refused as refused:
+        except StatusError as refused:
             if refused.reason != "Conflict":
                 raise
             continue
@@ -98,8 +98,8 @@ def test_a_forced_apply_is_what_it_says_and_others_keep_the_rest(moves: list[tup
     cluster = things()
     for manager, spec in moves:
         said = applied(cluster, manager, spec, force="true")
-        sent = fields_of({"spec": spec}, Shape("object", own={"spec": SHAPE}))
-        stored = fields_of({"spec": said.get("spec") or {}}, Shape("object", own={"spec": SHAPE}))
+        sent = fields_of({"spec": spec}, TypeSchema("object", own_fields={"spec": SHAPE}))
+        stored = fields_of({"spec": said.get("spec") or {}}, TypeSchema("object", own_fields={"spec": SHAPE}))
         for path, value in sent.items():
             if value not in (None, {}, []):
                 assert stored.get(path, value) == value, path
@@ -133,13 +133,13 @@ def bare(value: Any) -> Any:
 @given(SPEC)
 def test_fields_are_written_and_read_back(spec: Json) -> None:
     paths = set(fields_of(spec, SHAPE))
-    assert read(write(paths)) == paths
+    assert decode_fields_v1(encode_fields_v1(paths)) == paths
 
 
 @MANY
 @given(SPEC)
 def test_what_is_taken_away_whole_leaves_nothing(spec: Json) -> None:
-    left = removed(spec, SHAPE, fields_of(spec, SHAPE), lambda path: False)
+    left = remove_paths(spec, SHAPE, fields_of(spec, SHAPE), lambda path: False)
     assert bare(left or {}) == {}
 
 
@@ -172,11 +172,11 @@ def test_a_status_patch_of_an_applied_pod_is_remembered_as_such() -> None:
 def test_types_of_built_in_objects_are_all_readable() -> None:
     from trainyard.server import types
 
-    for name in types.lines():
+    for name in types.type_lines():
         for field, shape in built_in(name).fields.items():
             assert shape.kind, (name, field)
-            if shape.of and shape.kind == "object":
-                assert shape.of in types.lines(), (name, field, shape.of)
+            if shape.type_name and shape.kind == "object":
+                assert shape.type_name in types.type_lines(), (name, field, shape.type_name)
 
 
 BOMB = "\n".join(["a0: &a0 [x, x]", *(f"a{at}: &a{at} [*a{at - 1}, *a{at - 1}]" for at in range(1, 20))]).encode()
@@ -184,7 +184,7 @@ BOMB = "\n".join(["a0: &a0 [x, x]", *(f"a{at}: &a{at} [*a{at - 1}, *a{at - 1}]" 
 
 @pytest.mark.parametrize("body", [b"[" * 50_000, b"- " * 50_000, BOMB, b"a: 1\n---\nb: 1\n", b"", b"{", b"a: [\x00"])
 def test_a_body_that_is_no_object_or_far_too_large_a_one_is_refused(body: bytes) -> None:
-    with pytest.raises(Refused, match="error decoding") as caught:
+    with pytest.raises(StatusError, match="error decoding") as caught:
         apply.read_config(body)
     assert caught.value.code == 400
 
@@ -194,7 +194,7 @@ def test_a_patch_that_is_nested_too_deep_is_refused_by_name(cluster: Cluster, ki
     cluster.make(MAPS, config_map("a"))
     deep = "[" * 800 + "]" * 800
     sent = f'{{"data": {deep}}}' if kind != JSON_PATCH else f'[{{"op": "add", "path": "/data", "value": {deep}}}]'
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(StatusError) as caught:
         cluster.raw("PATCH", f"{MAPS}/a", sent.encode(), kind)
     assert caught.value.code in (400, 422) and "nested deeper than 100 levels" in caught.value.message
 

@@ -9,7 +9,7 @@ import pytest
 from asking import CRDS, JOBS, MAPS, PODS, SERVICES, THINGS, Cluster, config_map, crd, job, pod, thing
 
 from trainyard.server import verbs
-from trainyard.server.requests import Elsewhere
+from trainyard.server.requests import KubeletProxy
 
 MERGE = "application/merge-patch+json"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
@@ -122,7 +122,7 @@ def test_a_pods_log_is_at_its_nodes_kubelet(cluster: Cluster) -> None:
     assert "not valid for pod a" in cluster.refused("GET", f"{PODS}/a/log", container="z").message
     found = cluster.raw("GET", f"{PODS}/a/log", container="y", follow="true", tailLines="5")
     url = "http://127.0.0.1:10250/containerLogs/default/a/y?follow=true&tailLines=5"
-    assert found == Elsewhere(url)
+    assert found == KubeletProxy(url)
 
 
 def test_a_job_gets_its_selector_and_labels(cluster: Cluster) -> None:
@@ -267,7 +267,7 @@ def test_an_event_is_forgotten_after_an_hour(cluster: Cluster) -> None:
         event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}, "involvedObject": {"kind": "Pod"}}
         cluster.make(path, event)
         cluster.now += 1801
-    cluster.verbs.expire()
+    cluster.verbs.expire_events()
     assert [one["metadata"]["name"] for one in cluster.get(path)["items"]] == ["new"]
 
 
@@ -276,8 +276,8 @@ def test_the_oldest_of_too_many_events_are_forgotten(cluster: Cluster, monkeypat
     for name in ("c", "a", "b"):
         event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}, "involvedObject": {"kind": "Pod"}}
         cluster.make(path, event)
-    monkeypatch.setattr(verbs, "MOST_EVENTS", 2)
-    cluster.verbs.expire()
+    monkeypatch.setattr(verbs, "MAX_EVENTS", 2)
+    cluster.verbs.expire_events()
     assert [event["metadata"]["name"] for event in cluster.get(path)["items"]] == ["a", "b"]
 
 

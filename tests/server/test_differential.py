@@ -13,7 +13,7 @@ import pytest
 from trainyard.objects.values import replace
 from trainyard.schema import Schema
 from trainyard.server import Server
-from trainyard.server.resources import nothing
+from trainyard.server.resources import no_mutation
 from trainyard.testing.differential.allowed import DOCUMENTED, documented
 from trainyard.testing.differential.compare import Allowed, Difference, differences
 from trainyard.testing.differential.fuzz import Pair, campaign
@@ -141,7 +141,7 @@ PLANTED: dict[str, Callable[[Server], None]] = {
     "fields that are not pruned": _change(GROUP, "gadgets", prune=False),
     "a schema that lets everything in": _change(GROUP, "gadgets", schema=Schema({"type": "object"})),
     "a generation that stands still": _change(GROUP, "gizmos", generation=False),
-    "pods that are not filled in": _change("", "pods", prepare=nothing),
+    "pods that are not filled in": _change("", "pods", prepare=no_mutation),
     "jobs that orphan nobody": _change("batch", "jobs", propagation="Foreground"),
     "a generation that nobody has": _change("", "configmaps", generation=True),
     "writes that name an old version": _unfenced,

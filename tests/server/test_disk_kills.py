@@ -35,7 +35,7 @@ def test_a_process_killed_at_any_step_of_a_write_takes_nothing_with_it_that_was_
             assert log.revision >= last, (step, times)
             assert [one.revision for one in log.after(log.floor)] == list(range(log.floor + 1, log.revision + 1))
             for entry in log.after(log.floor):
-                assert entry.now is None or entry.now.body.startswith(b"%d " % entry.revision)
+                assert entry.record is None or entry.record.body.startswith(b"%d " % entry.revision)
             for start, end in acks:  # a request is there whole
                 assert end <= log.floor or [
                     one.revision for one in log.after(max(log.floor, start - 1)) if one.revision <= end

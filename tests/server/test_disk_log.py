@@ -33,7 +33,9 @@ STEPS = st.lists(
 
 def seen(log: Log) -> object:
     """All that can be asked of a log."""
-    entries = [(one.revision, one.store, one.key, one.now, one.before, one.last) for one in log.after(log.floor)]
+    entries = [
+        (one.revision, one.store, one.key, one.record, one.previous, one.last_state) for one in log.after(log.floor)
+    ]
     lists = [log.list("maps", revision) for revision in range(max(1, log.floor), log.revision + 1)]
     return log.revision, log.floor, entries, lists, log.list("maps")
 
@@ -125,7 +127,7 @@ async def test_what_is_appended_at_once_is_one_commit(tmp_path: Path) -> None:
     async def write(key: NamespacedName) -> None:
         revision = put(log, key)
         assert log.settled < revision and revision not in heard
-        await log.durable(revision)
+        await log.wait_durable(revision)
         assert log.settled >= revision and revision in heard
 
     await asyncio.gather(*(write(key) for key in KEYS))
@@ -143,7 +145,7 @@ async def test_a_commit_waits_while_more_is_written_and_for_nobody_who_writes_al
     async def write(key: NamespacedName, turns: int) -> None:
         for _ in range(turns):
             await asyncio.sleep(0)
-        await log.durable(put(log, key))
+        await log.wait_durable(put(log, key))
 
     async def commits(*turns: int) -> list[int]:
         """How many rows each of them has, when one writes at once, another a turn of the loop later."""
@@ -154,7 +156,7 @@ async def test_a_commit_waits_while_more_is_written_and_for_nobody_who_writes_al
     assert await commits(0, 1, 2) == [1, 1, 1]
     assert await commits(0, 0, 1) == [3]
     assert await commits(0, 0, 9) == [2, 1]
-    monkeypatch.setattr(disk, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(disk, "MAX_BATCH", 2)
     assert await commits(0, 0, 1) == [2, 1]
     log.close()
 
@@ -217,14 +219,14 @@ def test_a_file_that_is_not_a_whole_log_of_ours_is_named_and_stays(
     before = path.read_bytes()
     with pytest.raises(DiskError, match=said) as refused:
         DiskLog(tmp_path)
-    assert str(path) in str(refused.value) and refused.value.spoilt
+    assert str(path) in str(refused.value) and refused.value.unusable
     assert path.read_bytes()[100:] == before[100:], "it was changed"
 
 
 def test_two_processes_do_not_write_one_log(tmp_path: Path) -> None:
     with opened(tmp_path), pytest.raises(DiskError, match="another process uses it") as refused:
         DiskLog(tmp_path)
-    assert not refused.value.spoilt
+    assert not refused.value.unusable
     with opened(tmp_path):
         pass
 
@@ -261,7 +263,7 @@ def test_who_may_not_write_is_told_so() -> None:
 def test_a_disk_that_is_full_at_the_start_is_named(tmp_path: Path) -> None:
     with limited(0), pytest.raises(DiskError, match="it is full, has a limit") as refused:
         DiskLog(tmp_path)
-    assert str(tmp_path / NAME) in str(refused.value) and not refused.value.spoilt
+    assert str(tmp_path / NAME) in str(refused.value) and not refused.value.unusable
     with opened(tmp_path) as log:
         assert put(log, KEYS[0]) == 1
 
@@ -285,24 +287,24 @@ async def test_a_write_that_finds_no_room_is_taken_back_whole(tmp_path: Path) ->
     followed: dict[NamespacedName, bytes] = {}
 
     def keep_book(entry: Entry) -> None:
-        if entry.now is None:
+        if entry.record is None:
             followed.pop(entry.key)
         else:
-            followed[entry.key] = entry.now.body
+            followed[entry.key] = entry.record.body
 
     log.follow(keep_book)
     put(log, KEYS[0])
-    await log.durable(1)
+    await log.wait_durable(1)
     before, book = seen(log), dict(followed)
     with limited((tmp_path / f"{NAME}-wal").stat().st_size + 100):
         put(log, KEYS[0])
         put(log, KEYS[1], 10_000)
         delete(log, KEYS[0])
         with pytest.raises(NotWritten, match=r"nothing of this write is stored.*the server goes on"):
-            await log.durable(log.revision)
+            await log.wait_durable(log.revision)
         assert seen(log) == before and followed == book and log.settled == 1
     assert put(log, KEYS[2]) == 2
-    await log.durable(2)
+    await log.wait_durable(2)
     after = seen(log)
     log.close()
     with opened(tmp_path) as again:

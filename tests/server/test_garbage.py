@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.objects import decode, encode
-from trainyard.server.errors import Refused
+from trainyard.server.errors import StatusError
 from trainyard.server.requests import Request
 
 pytestmark = pytest.mark.slow
@@ -51,10 +51,10 @@ MERGE = "application/merge-patch+json"
 
 
 def attempt(cluster: Cluster, request: Request) -> None:
-    refused: Refused | None = None
+    refused: StatusError | None = None
     try:
         cluster.verbs.answer(request)
-    except Refused as no:
+    except StatusError as no:
         refused = no
     if refused is not None:
         assert 400 <= refused.code < 500 or refused.code == 504

@@ -13,7 +13,7 @@ from asking import MAPS, PODS, Client, config_map, pod
 
 from trainyard.objects import decode
 from trainyard.server import Server
-from trainyard.server.requests import LARGEST
+from trainyard.server.requests import MAX_BODY
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def test_the_namespaces_of_a_cluster_are_there_and_nothing_has_been_counte
 
 async def test_a_body_that_is_too_large_is_refused_before_it_is_read(client: Client) -> None:
     async with client.session.post(
-        client.url + MAPS, data=b" " * (LARGEST + 10), headers={"Content-Type": "application/json"}
+        client.url + MAPS, data=b" " * (MAX_BODY + 10), headers={"Content-Type": "application/json"}
     ) as got:
         said = decode(await got.read())
         assert got.status == 413 and said["reason"] == "RequestEntityTooLarge"

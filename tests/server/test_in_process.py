@@ -64,7 +64,7 @@ async def outcome(api: Api, request: Request) -> object:
 
 @pytest.mark.parametrize("token", [TOKEN, "wrong", ""])
 async def test_a_life_is_answered_alike(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
-    monkeypatch.setattr("trainyard.server.metadata.fresh_uid", lambda: "00000000-0000-4000-8000-000000000000")
+    monkeypatch.setattr("trainyard.server.metadata.new_uid", lambda: "00000000-0000-4000-8000-000000000000")
     told = []
     for way in ("http", "in-process"):
         server = Server(token=TOKEN, now=lambda: 1_000_000.0)
@@ -95,17 +95,17 @@ async def test_a_watch_ends_when_its_time_is_over(server: Server) -> None:
             chunk async for chunk in api.stream(requests.watch(CONFIG_MAP, "default", "1", requests.ALL_OBJECTS, 1), 1)
         ]
     assert lines == []
-    assert server.hub.listening("configmaps") == 0
+    assert server.hub.listener_count("configmaps") == 0
 
 
 async def test_a_watch_that_is_not_read_is_dropped(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_process, "MOST_BUFFERED", 10_000)
+    monkeypatch.setattr(in_process, "MAX_BUFFERED", 10_000)
     async with inside(server) as api:
         stream = api.watch(
             CONFIG_MAP, "default", (await api.list(CONFIG_MAP, "default"))["metadata"]["resourceVersion"]
         )
         first = asyncio.ensure_future(anext(stream))
-        while not server.hub.listening("configmaps"):  # noqa: ASYNC110 - nobody is told of it
+        while not server.hub.listener_count("configmaps"):  # noqa: ASYNC110 - nobody is told of it
             await asyncio.sleep(0)
         await api.create(CONFIG_MAP, "default", a_map("first"))
         await first

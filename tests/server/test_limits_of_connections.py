@@ -18,12 +18,12 @@ import pytest
 from asking import MAPS, Client, config_map, until
 
 from trainyard.objects import decode, encode
-from trainyard.server import Authority, Server
-from trainyard.server.answers import takes_gzip, warning
+from trainyard.server import CertificateAuthority, Server
+from trainyard.server.answers import accepts_gzip, warning_header
 from trainyard.server.limits import Limits
-from trainyard.server.requests import LARGEST
+from trainyard.server.requests import MAX_BODY
 
-SHORT = Limits(handshake=0.3, head=0.4, body=0.3, answer=0.4)
+SHORT = Limits(handshake_seconds=0.3, head_seconds=0.4, body_seconds=0.3, response_seconds=0.4)
 GET = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -84,7 +84,7 @@ async def test_what_is_too_much_is_refused_before_it_has_come(head: bytes, code:
 
 async def test_a_body_without_a_length_is_measured_as_it_comes() -> None:
     async def endless() -> AsyncIterator[bytes]:
-        for _ in range(LARGEST // 65_536 + 8):
+        for _ in range(MAX_BODY // 65_536 + 8):
             yield b" " * 65_536
 
     async with served() as server, aiohttp.ClientSession() as session:
@@ -134,7 +134,7 @@ async def test_a_connection_that_is_not_used_is_closed_and_one_that_is_lives() -
         start = time.monotonic()
         assert (await said(reader)).endswith(b"ok") and 0.2 < time.monotonic() - start < 5
         writer.close()
-    async with served(Limits(head=2.0)) as server:
+    async with served(Limits(head_seconds=2.0)) as server:
         busy, pen = await opened(server.url)
         for _ in range(5):  # longer than the limit in all
             pen.write(GET % b"/readyz")
@@ -145,9 +145,9 @@ async def test_a_connection_that_is_not_used_is_closed_and_one_that_is_lives() -
 
 
 async def test_a_handshake_that_does_not_come_is_given_up(tmp_path: Path) -> None:
-    authority = Authority.new(time.time())
+    authority = CertificateAuthority.new(time.time())
     async with served(SHORT) as server:
-        await server.start_tls(authority.context(tmp_path))
+        await server.start_tls(authority.server_context(tmp_path))
         silent, one = await opened(server.tls_url)
         plain, two = await opened(server.tls_url, GET % b"/version")
         assert await said(silent) == b"" and b"200" not in await said(plain)
@@ -160,7 +160,7 @@ async def test_a_handshake_that_does_not_come_is_given_up(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 async def test_an_answer_that_is_not_taken_is_given_up_and_nobody_waits_for_it() -> None:
-    async with served(Limits(answer=0.4)) as server, aiohttp.ClientSession() as session:
+    async with served(Limits(response_seconds=0.4)) as server, aiohttp.ClientSession() as session:
         client = Client(session, server.url)
         for number in range(40):
             await client.make(MAPS, config_map(f"m-{number}", data={"a": "x" * 500_000}))
@@ -172,7 +172,7 @@ async def test_an_answer_that_is_not_taken_is_given_up_and_nobody_waits_for_it()
             got = await said(reader)
             assert len(got) < 20_000_000, query
             writer.close()
-        assert server.hub.listening("configmaps") == 0
+        assert server.hub.listener_count("configmaps") == 0
 
 
 async def test_a_watch_outlives_every_limit_of_time() -> None:
@@ -189,7 +189,7 @@ async def test_a_watch_outlives_every_limit_of_time() -> None:
 
 
 async def test_past_the_limit_a_client_is_sent_away_and_taken_when_there_is_room() -> None:
-    async with served(Limits(connections=3)) as server:
+    async with served(Limits(max_connections=3)) as server:
         held = [await opened(server.url) for _ in range(3)]
         for _, writer in held:
             writer.write(GET % b"/readyz")
@@ -249,8 +249,8 @@ async def test_a_server_without_descriptors_goes_on_when_there_are_some() -> Non
 def test_the_program_takes_as_many_descriptors_as_it_may_have() -> None:
     code = (
         "import resource as r; from trainyard.server.limits import *; r.setrlimit(r.RLIMIT_NOFILE, (100, 900));"
-        "assert Limits().most_connections() == 64; raise_descriptors(); print(*r.getrlimit(r.RLIMIT_NOFILE));"
-        "print(Limits().most_connections(), Limits(connections=7).most_connections())"
+        "assert Limits().connection_limit() == 64; raise_descriptor_limit(); print(*r.getrlimit(r.RLIMIT_NOFILE));"
+        "print(Limits().connection_limit(), Limits(max_connections=7).connection_limit())"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["900", "900", "644", "7"]
@@ -264,13 +264,13 @@ async def test_hundreds_of_idle_watches_keep_nobody_waiting() -> None:
         client = Client(session, server.url)
         alone = await _quickest(client)
         watches = [await stack.enter_async_context(client.watch(MAPS)) for _ in range(300)]
-        await until(lambda: server.hub.listening("configmaps") == 300)
+        await until(lambda: server.hub.listener_count("configmaps") == 300)
         assert await _quickest(client) < 10 * alone + 0.01
         await client.make(MAPS, config_map("news"))
         async with asyncio.timeout(10):
             woken = [(await anext(lines))["object"]["metadata"]["name"] for lines in watches]
         assert woken == ["news"] * 300
-    assert server.hub.listening("configmaps") == 0
+    assert server.hub.listener_count("configmaps") == 0
 
 
 async def _quickest(client: Client) -> float:
@@ -286,7 +286,7 @@ async def _quickest(client: Client) -> float:
 async def test_the_end_is_near_whatever_the_clients_do(tmp_path: Path) -> None:
     server = Server()
     await server.start()
-    await server.start_tls(Authority.new(time.time()).context(tmp_path))
+    await server.start_tls(CertificateAuthority.new(time.time()).server_context(tmp_path))
     async with aiohttp.ClientSession() as session:
         client = Client(session, server.url)
         for number in range(20):
@@ -297,7 +297,7 @@ async def test_the_end_is_near_whatever_the_clients_do(tmp_path: Path) -> None:
     sent = (b"", b"GET /", list_, list_, watch, watch, post, quiet)
     held = [await opened(server.url, one, limit=1024) for one in sent]
     held.append(await opened(server.tls_url))
-    await until(lambda: server.hub.listening("secrets") == 1)
+    await until(lambda: server.hub.listener_count("secrets") == 1)
     start = time.monotonic()
     await server.stop()
     assert time.monotonic() - start < 5
@@ -349,9 +349,9 @@ async def test_large_answers_are_packed_for_whoever_asks(client: Client) -> None
                 assert (got.headers.get("Content-Encoding") == "gzip") is packed, (name, accepted)
                 assert decode(gzip.decompress(body) if packed else body)["metadata"]["name"] == name
                 assert not packed or len(body) < 10_000
-    assert not takes_gzip("gzipped") and not takes_gzip("") and takes_gzip("br,gzip")
+    assert not accepts_gzip("gzipped") and not accepts_gzip("") and accepts_gzip("br,gzip")
 
 
 def test_a_warning_is_one_line_whatever_is_said() -> None:
-    assert warning("unknown field") == '299 - "unknown field"'
-    assert warning('say "a\\b"\r\nSet-Cookie: x\ud800') == '299 - "say \\"a\\\\b\\"??Set-Cookie: x?"'
+    assert warning_header("unknown field") == '299 - "unknown field"'
+    assert warning_header('say "a\\b"\r\nSet-Cookie: x\ud800') == '299 - "say \\"a\\\\b\\"??Set-Cookie: x?"'

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.objects import NamespacedName
-from trainyard.server.log import Ahead, Compacted, Entry, Log, Stale
+from trainyard.server.log import Compacted, Entry, FutureRevision, Log, RevisionConflict
 from trainyard.server.store import Record
 
 KEYS = [NamespacedName("a", "x"), NamespacedName("a", "y"), NamespacedName("b", "x")]
@@ -41,7 +41,7 @@ def test_every_revision_can_be_read_as_it_was(steps: list[tuple[str, str, Namesp
             delete(log, store, key)
             del now[store, key]
         elif step == "stale":
-            with pytest.raises(Stale):
+            with pytest.raises(RevisionConflict):
                 log.append(store, key, None, log.revision + 5)
             continue
         elif step == "compact":
@@ -81,11 +81,11 @@ def test_reading_on_from_any_revision_gives_the_present(steps: list[tuple[str, s
         states.append(dict(now))
     for revision, state in enumerate(states):
         for entry in log.after(revision):
-            if entry.now is None:
-                assert entry.before is not None and entry.before.body == state.pop(entry.key)
+            if entry.record is None:
+                assert entry.previous is not None and entry.previous.body == state.pop(entry.key)
             else:
-                assert (entry.before.body if entry.before else None) == state.get(entry.key)
-                state[entry.key] = entry.now.body
+                assert (entry.previous.body if entry.previous else None) == state.get(entry.key)
+                state[entry.key] = entry.record.body
         assert state == now
 
 
@@ -108,7 +108,7 @@ def test_a_store_stays_in_order_and_a_namespace_is_a_part_of_it(
     expected = sorted(
         key for key in now if key.namespace == (namespace or key.namespace) and (not start or key >= start)
     )
-    assert log.view("p").within(namespace, start) == expected
+    assert log.view("p").keys_in(namespace, start) == expected
 
 
 def test_the_past_is_bounded_and_the_present_is_not() -> None:
@@ -119,7 +119,7 @@ def test_the_past_is_bounded_and_the_present_is_not() -> None:
     assert len(log.list("p")) == 100
     with pytest.raises(Compacted):
         log.after(log.floor - 1)
-    with pytest.raises(Ahead):
+    with pytest.raises(FutureRevision):
         log.after(101)
 
 
@@ -142,7 +142,7 @@ def test_a_latecomer_hears_of_what_is_there() -> None:
 
 def test_a_follower_hears_every_entry_once_and_in_order() -> None:
     log, heard = Log(), []
-    log.follow(lambda entry: heard.append((entry.revision, entry.now is None)))
+    log.follow(lambda entry: heard.append((entry.revision, entry.record is None)))
     put(log, "p", KEYS[0])
     put(log, "p", KEYS[0])
     delete(log, "p", KEYS[0])
@@ -151,6 +151,6 @@ def test_a_follower_hears_every_entry_once_and_in_order() -> None:
 
 def test_a_record_with_the_wrong_number_is_not_written() -> None:
     log = Log()
-    with pytest.raises(Stale):
+    with pytest.raises(RevisionConflict):
         log.append("p", KEYS[0], Record(7, b"", {}, {}), 0)
     assert log.revision == 0 and log.get("p", KEYS[0]) is None

@@ -9,9 +9,10 @@ import pytest
 from asking import account, pod
 
 from trainyard.objects import Json, decode, encode
-from trainyard.server import DiskLog, Server, bootstrap
+from trainyard.server import DiskLog, Server
+from trainyard.server import bootstrap as bootstrap_objects
 from trainyard.server.bootstrap import AUTOUPDATE
-from trainyard.server.furnishing import furnish
+from trainyard.server.furnishing import bootstrap
 from trainyard.server.requests import Request, Response
 
 KEY = b"k" * 32
@@ -31,7 +32,7 @@ def life(tmp_path: Path) -> Iterator[Life]:
             log.close()
         logs.append(DiskLog(tmp_path))
         server = Server(log=logs[-1], key=key)
-        furnish(server._verbs.answer)
+        bootstrap(server._verbs.answer)
         return server
 
     yield begin
@@ -56,21 +57,21 @@ def test_a_token_that_a_pod_was_given_is_good_in_the_next_life(life: Life) -> No
     spec = {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}}
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     token = ask(server, "POST", f"{NAMESPACE}/serviceaccounts/robot/token", asked)["status"]["token"]
-    user = life()._verbs.tokens.user_of(token)
+    user = life()._verbs.tokens.validate(token)
     assert user is not None and user.name == "system:serviceaccount:default:robot"
     assert user.extra["authentication.kubernetes.io/pod-name"] == ("p",)
-    assert life(b"x" * 32)._verbs.tokens.user_of(token) is None, "another key, another cluster"
+    assert life(b"x" * 32)._verbs.tokens.validate(token) is None, "another key, another cluster"
     server = life()
     ask(server, "DELETE", f"{NAMESPACE}/serviceaccounts/robot")
-    assert life()._verbs.tokens.user_of(token) is None, "its account has gone"
+    assert life()._verbs.tokens.validate(token) is None, "its account has gone"
 
 
 def test_a_newer_program_brings_its_rules_subjects_and_labels_along(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = bootstrap.objects()
+    now = bootstrap_objects.objects()
     with monkeypatch.context() as older:
-        older.setattr(bootstrap, "objects", lambda: [(path, _poorer(obj)) for path, obj in now])
+        older.setattr(bootstrap_objects, "objects", lambda: [(path, _poorer(obj)) for path, obj in now])
         server = life()
         assert ask(server, "GET", VIEW)["rules"] is None
     server = life()

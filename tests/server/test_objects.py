@@ -10,7 +10,7 @@ from asking import CRDS, MAPS, PODS, THINGS, Cluster, config_map, crd, pod, thin
 
 from trainyard.objects import Problem
 from trainyard.server.patches import MAX_DEPTH
-from trainyard.server.requests import LARGEST
+from trainyard.server.requests import MAX_BODY
 
 
 def test_a_created_object_gets_what_only_the_server_gives(cluster: Cluster) -> None:
@@ -150,7 +150,7 @@ def test_an_object_that_is_too_deep_is_refused(cluster: Cluster) -> None:
 
 def test_a_body_that_is_too_large_or_of_another_type_is_refused(cluster: Cluster) -> None:
     with pytest.raises(Exception, match="limit is 3145728"):
-        cluster.raw("POST", MAPS, b" " * (LARGEST + 1), "application/json")
+        cluster.raw("POST", MAPS, b" " * (MAX_BODY + 1), "application/json")
     no = cluster.refused("POST", MAPS, config_map("a"), "application/x-www-form-urlencoded")
     assert (no.code, no.reason) == (415, "UnsupportedMediaType")
     cluster.make(MAPS, config_map("a"))

@@ -8,9 +8,9 @@ import pytest
 
 from trainyard.server import cel
 from trainyard.server.jsonpath import compile_path
-from trainyard.server.metadata import generated, name_problem
+from trainyard.server.metadata import generate_name, name_problem
 from trainyard.server.paths import Target, parse
-from trainyard.server.tables import human
+from trainyard.server.tables import short_duration
 
 PATHS = [
     ("/api/v1/pods", Target("", "v1", "pods", "", "", "")),
@@ -45,7 +45,7 @@ DURATIONS = [
 
 @pytest.mark.parametrize(("seconds", "text"), DURATIONS)
 def test_a_duration_is_shown_as_kubectl_shows_it(seconds: int, text: str) -> None:
-    assert human(seconds) == text
+    assert short_duration(seconds) == text
 
 
 OBJ = {"spec": {"n": 1, "a.b": 2, "list": [{"type": "Ready", "status": "True"}, {"type": "X", "status": "False"}]}}
@@ -90,9 +90,9 @@ def test_names_are_legal_or_not(name: str, rule: str, legal: bool) -> None:
 
 
 def test_a_generated_name_fits_a_label() -> None:
-    name = generated("x" * 80)
+    name = generate_name("x" * 80)
     assert len(name) == 63
-    assert generated("job-").startswith("job-") and len(generated("job-")) == 9
+    assert generate_name("job-").startswith("job-") and len(generate_name("job-")) == 9
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.server.patches import BadPatch, PatchFailed, apply, merge
+from trainyard.server.patches import MalformedPatch, PatchFailed, apply_json_patch, merge_patch
 
 MERGES: list[tuple[Any, Any, Any]] = [
     ({"a": "b"}, {"a": "c"}, {"a": "c"}),
@@ -32,7 +32,7 @@ MERGES: list[tuple[Any, Any, Any]] = [
 @pytest.mark.parametrize(("target", "patch", "result"), MERGES)
 def test_a_merge_patch_does_what_rfc_7386_says(target: Any, patch: Any, result: Any) -> None:
     before = copy.deepcopy(target)
-    assert merge(target, patch) == result
+    assert merge_patch(target, patch) == result
     assert target == before
 
 
@@ -64,7 +64,7 @@ APPLIES: list[tuple[Any, list[dict[str, Any]], Any]] = [
 @pytest.mark.parametrize(("target", "operations", "result"), APPLIES)
 def test_a_json_patch_does_what_rfc_6902_and_the_real_server_say(target: Any, operations: Any, result: Any) -> None:
     before = copy.deepcopy(target)
-    assert apply(target, operations) == result
+    assert apply_json_patch(target, operations) == result
     assert target == before
 
 
@@ -78,8 +78,8 @@ FAILS: list[tuple[Any, Any, type[Exception]]] = [
     ({"a": [1]}, [op("remove", "/a/-")], PatchFailed),
     ({"a": 1}, [op("remove", "")], PatchFailed),
     ({"a": {"b": 1}}, [op("move", "/a/b/c", **{"from": "/a"})], PatchFailed),
-    ({}, {}, BadPatch),
-    ({}, [1], BadPatch),
+    ({}, {}, MalformedPatch),
+    ({}, [1], MalformedPatch),
     ({}, [op("add", "a", value=1)], PatchFailed),
     ({}, [op("frobnicate", "/a")], PatchFailed),
 ]
@@ -89,7 +89,7 @@ FAILS: list[tuple[Any, Any, type[Exception]]] = [
 def test_a_json_patch_that_cannot_be_applied_says_why(target: Any, operations: Any, error: type[Exception]) -> None:
     before = copy.deepcopy(target)
     with pytest.raises(error):
-        apply(target, operations)
+        apply_json_patch(target, operations)
     assert target == before
 
 
@@ -110,8 +110,8 @@ OPERATION = st.fixed_dictionaries(
 @given(JSON, st.lists(OPERATION) | JSON)
 def test_any_json_patch_is_applied_or_refused_by_name(target: Any, operations: Any) -> None:
     before = copy.deepcopy((target, operations))
-    with contextlib.suppress(BadPatch, PatchFailed):
-        apply(target, operations)
+    with contextlib.suppress(MalformedPatch, PatchFailed):
+        apply_json_patch(target, operations)
     assert (target, operations) == before
 
 
@@ -119,7 +119,7 @@ def test_many_steps_into_a_large_object_do_not_copy_it_each_time() -> None:
     large = {"data": {str(at): "x" for at in range(50_000)}}
     steps = [op("add", f"/data/{at}", value="y") for at in range(5_000)]
     began = time.process_time()
-    assert apply(large, steps)["data"]["4999"] == "y"
+    assert apply_json_patch(large, steps)["data"]["4999"] == "y"
     assert time.process_time() - began < 2, "everybody else waits for it"
     assert large["data"]["4999"] == "x"
 
@@ -127,18 +127,18 @@ def test_many_steps_into_a_large_object_do_not_copy_it_each_time() -> None:
 def test_copies_of_copies_are_refused_before_they_fill_the_memory() -> None:
     twice = [op("copy", f"/a/{at}", **{"from": "/a"}) for at in range(40)]
     with pytest.raises(PatchFailed, match=r"operation 1.: the copies come to"):
-        apply({"a": {"b": "c"}}, twice)
+        apply_json_patch({"a": {"b": "c"}}, twice)
 
 
 @given(JSON, JSON)
 def test_merging_twice_is_merging_once(target: Any, patch: Any) -> None:
-    once = merge(target, patch)
-    assert merge(once, patch) == once
+    once = merge_patch(target, patch)
+    assert merge_patch(once, patch) == once
 
 
 def test_a_deep_merge_patch_is_refused() -> None:
     patch: Any = 1
     for _ in range(5000):
         patch = {"a": patch}
-    with pytest.raises(BadPatch, match="nested deeper than 100"):
-        merge({}, patch)
+    with pytest.raises(MalformedPatch, match="nested deeper than 100"):
+        merge_patch({}, patch)

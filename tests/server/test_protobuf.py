@@ -62,7 +62,7 @@ RECORDED: list[tuple[str, str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("sent", "meant"), [pytest.param(*row[1:], id=row[0]) for row in RECORDED])
 def test_what_kubectl_sends_is_what_it_means(sent: str, meant: dict[str, Any]) -> None:
-    assert protobuf.read(bytes.fromhex(sent)) == meant
+    assert protobuf.decode(bytes.fromhex(sent)) == meant
 
 
 @pytest.mark.parametrize(("path", "index"), [(ROLES, 5), (MAPS, 7)])
@@ -96,7 +96,7 @@ BAD = [
 @pytest.mark.parametrize(("body", "text"), BAD)
 def test_what_cannot_be_read_is_refused(cluster: Cluster, body: bytes, text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        protobuf.read(body)
+        protobuf.decode(body)
     with pytest.raises(Exception, match="the object provided is unrecognized") as caught:
         cluster.raw("POST", MAPS, body, protobuf.CONTENT_TYPE)
     assert caught.value.code == 400
@@ -105,6 +105,6 @@ def test_what_cannot_be_read_is_refused(cluster: Cluster, body: bytes, text: str
 @given(st.binary(max_size=60), st.sampled_from(protobuf.KINDS))
 def test_garbage_is_read_or_refused_and_nothing_else(raw: bytes, kind: str) -> None:
     try:
-        assert protobuf.read(envelope(kind, raw))["kind"] == kind
+        assert protobuf.decode(envelope(kind, raw))["kind"] == kind
     except ValueError:
         return

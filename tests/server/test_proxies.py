@@ -18,9 +18,9 @@ from aiohttp import web
 from asking import PODS, Client, pod
 
 from trainyard.objects import decode
-from trainyard.server import Authority, Server, paths
-from trainyard.server.errors import Refused
-from trainyard.server.proxies import moved
+from trainyard.server import CertificateAuthority, Server, paths
+from trainyard.server.errors import StatusError
+from trainyard.server.proxies import rewritten_location
 from trainyard.server.proxy_targets import split
 
 HEADERS = {"Authorization": "Bearer canary"}
@@ -150,7 +150,9 @@ async def test_a_program_that_speaks_tls_need_not_be_known_to_anybody(locked: Se
     runner = web.ServerRunner(web.Server(world.program), shutdown_timeout=0.1)
     await runner.setup()
     world.socket = str(world.folder / "tls" / "s")
-    await web.UnixSite(runner, world.socket, ssl_context=Authority.new(time.time()).context(world.folder)).start()
+    await web.UnixSite(
+        runner, world.socket, ssl_context=CertificateAuthority.new(time.time()).server_context(world.folder)
+    ).start()
     async with aiohttp.ClientSession(headers=HEADERS) as session:
         async with session.post(f"{locked.url}{PODS}/https:a:8080/proxy/x", data=b"said") as got:
             assert (got.status, await got.read()) == (200, b"said")
@@ -184,19 +186,19 @@ def test_a_redirect_stays_below_the_clients_path() -> None:
         ("https://example.org/there", "https://example.org/there"),
         ("/p/proxy/there", "/p/proxy/there"),
     ):
-        assert moved(location, "/p/proxy", ("client", "pod:80")) == meant, location
+        assert rewritten_location(location, "/p/proxy", ("client", "pod:80")) == meant, location
 
 
 def test_names_of_programs_are_read() -> None:
     assert split("a", "pod") == ("", "a", "") and split("a:b", "pod") == ("", "a", "b")
     assert split("https:a:b", "pod") == ("https", "a", "b")
     for bad in ("", ":b", "ftp:a:b", "a:b:c:d", f"a:{'9' * 5000}", f"http:a:{'9' * 5000}"):
-        with pytest.raises(Refused):
+        with pytest.raises(StatusError):
             split(bad, "pod")
 
 
 def test_what_follows_a_proxy_is_no_part_of_the_grammar() -> None:
     for path, tail in ((f"{PODS}/a/proxy", ""), (f"{PODS}/a/proxy/", "/"), (f"{PODS}/a/proxy/b//c%2F", "/b//c%2F")):
         target = paths.parse(path)
-        assert target is not None and (target.name, target.subresource, target.tail) == ("a", "proxy", tail)
+        assert target is not None and (target.name, target.subresource, target.proxy_path) == ("a", "proxy", tail)
     assert paths.parse(f"{PODS}/a/log/b") is None

@@ -24,39 +24,39 @@ from asking import (
 )
 
 from trainyard.server import access, bootstrap, rbac
-from trainyard.server.rbac import Asked
-from trainyard.server.users import User, named
+from trainyard.server.rbac import Attributes
+from trainyard.server.users import User, impersonated_user
 
-ROBOT = named("system:serviceaccount:default:robot")
-STRANGER = named("system:serviceaccount:default:stranger")
+ROBOT = impersonated_user("system:serviceaccount:default:robot")
+STRANGER = impersonated_user("system:serviceaccount:default:stranger")
 ALLOWED = [
-    (rule("get", "pods"), Asked("get", "", "pods", name="a"), True),
-    (rule("get", "pods"), Asked("list", "", "pods"), False),
-    (rule("get", "pods"), Asked("get", "apps", "pods"), False),
-    (rule("get", "pods"), Asked("get", "", "pods", "log"), False),
-    (rule("get", "pods/log"), Asked("get", "", "pods", "log"), True),
-    (rule("get", "pods/log"), Asked("get", "", "pods"), False),
-    (rule("get", "*/log"), Asked("get", "", "pods", "log"), True),
-    (rule("get", "*/log"), Asked("get", "", "pods"), False),
-    (rule("*", "*", "*"), Asked("delete", "x.io", "things", "scale"), True),
-    (rule("get", "*"), Asked("get", "", "pods", "exec"), True),
-    (rule("get", "pods", names="a b"), Asked("get", "", "pods", name="b"), True),
-    (rule("get", "pods", names="a b"), Asked("get", "", "pods", name="c"), False),
-    (rule("list", "pods", names="a"), Asked("list", "", "pods"), False),
-    ({"verbs": ["get"], "nonResourceURLs": ["/api/*"]}, Asked("get", path="/api/v1"), True),
-    ({"verbs": ["get"], "nonResourceURLs": ["/api/*"]}, Asked("get", path="/api"), False),
-    ({"verbs": ["get"], "nonResourceURLs": ["*"]}, Asked("get", path="/x"), True),
-    ({"verbs": ["get"], "nonResourceURLs": ["/x"]}, Asked("post", path="/x"), False),
-    (rule("*", "*", "*"), Asked("get", path="/x"), False),
-    ({"verbs": ["get"], "nonResourceURLs": ["*"]}, Asked("get", "", "pods"), False),
-    ({}, Asked("get", "", "pods"), False),
-    ({"verbs": "get", "apiGroups": None, "resources": {"a": 1}}, Asked("get", "", "pods"), False),
+    (rule("get", "pods"), Attributes("get", "", "pods", name="a"), True),
+    (rule("get", "pods"), Attributes("list", "", "pods"), False),
+    (rule("get", "pods"), Attributes("get", "apps", "pods"), False),
+    (rule("get", "pods"), Attributes("get", "", "pods", "log"), False),
+    (rule("get", "pods/log"), Attributes("get", "", "pods", "log"), True),
+    (rule("get", "pods/log"), Attributes("get", "", "pods"), False),
+    (rule("get", "*/log"), Attributes("get", "", "pods", "log"), True),
+    (rule("get", "*/log"), Attributes("get", "", "pods"), False),
+    (rule("*", "*", "*"), Attributes("delete", "x.io", "things", "scale"), True),
+    (rule("get", "*"), Attributes("get", "", "pods", "exec"), True),
+    (rule("get", "pods", names="a b"), Attributes("get", "", "pods", name="b"), True),
+    (rule("get", "pods", names="a b"), Attributes("get", "", "pods", name="c"), False),
+    (rule("list", "pods", names="a"), Attributes("list", "", "pods"), False),
+    ({"verbs": ["get"], "nonResourceURLs": ["/api/*"]}, Attributes("get", path="/api/v1"), True),
+    ({"verbs": ["get"], "nonResourceURLs": ["/api/*"]}, Attributes("get", path="/api"), False),
+    ({"verbs": ["get"], "nonResourceURLs": ["*"]}, Attributes("get", path="/x"), True),
+    ({"verbs": ["get"], "nonResourceURLs": ["/x"]}, Attributes("post", path="/x"), False),
+    (rule("*", "*", "*"), Attributes("get", path="/x"), False),
+    ({"verbs": ["get"], "nonResourceURLs": ["*"]}, Attributes("get", "", "pods"), False),
+    ({}, Attributes("get", "", "pods"), False),
+    ({"verbs": "get", "apiGroups": None, "resources": {"a": 1}}, Attributes("get", "", "pods"), False),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("one", "asked", "allowed"), ALLOWED)
-def test_a_rule_allows_or_not(one: Any, asked: Asked, allowed: bool) -> None:
-    assert rbac.allowed([one], asked) is allowed
+def test_a_rule_allows_or_not(one: Any, asked: Attributes, allowed: bool) -> None:
+    assert rbac.is_allowed([one], asked) is allowed
 
 
 COVERED = [
@@ -79,7 +79,7 @@ COVERED = [
 
 @pytest.mark.parametrize(("held", "wanted", "covered"), COVERED)
 def test_a_rule_is_covered_by_others_or_not(held: Any, wanted: Any, covered: bool) -> None:
-    assert (rbac.beyond(held, [wanted]) == []) is covered
+    assert (rbac.missing_rules(held, [wanted]) == []) is covered
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_a_binding_counts_in_its_namespace_and_for_its_account_only(world: Clust
     no(world, ROBOT, "GET", "/api/v1/namespaces/kube-system/configmaps")
     no(world, ROBOT, "GET", "/api/v1/configmaps")
     no(world, STRANGER, "GET", MAPS)
-    no(world, named("system:serviceaccount:kube-system:robot"), "GET", MAPS)
+    no(world, impersonated_user("system:serviceaccount:kube-system:robot"), "GET", MAPS)
     world.delete(f"{BINDINGS}/b")
     no(world, ROBOT, "GET", MAPS)
 
@@ -178,11 +178,11 @@ def test_groups_and_users_are_subjects_too(world: Cluster) -> None:
     )):  # fmt: skip
         made = world.make(BINDINGS, {**binding(f"b{index}", "reads"), "subjects": [subject]})
         assert made["subjects"][0]["apiGroup"] == "rbac.authorization.k8s.io"
-    for user in (ROBOT, STRANGER, named("jane")):
+    for user in (ROBOT, STRANGER, impersonated_user("jane")):
         with world.acting(user):
             world.get(MAPS)
-    no(world, named("john"), "GET", MAPS)
-    no(world, named("system:serviceaccount:kube-system:robot"), "GET", MAPS)
+    no(world, impersonated_user("john"), "GET", MAPS)
+    no(world, impersonated_user("system:serviceaccount:kube-system:robot"), "GET", MAPS)
 
 
 def test_a_binding_to_a_role_that_is_not_there_gives_nothing(world: Cluster) -> None:
@@ -315,9 +315,9 @@ def test_an_account_without_a_namespace_is_one_of_the_bindings(world: Cluster) -
     account = {"kind": "ServiceAccount", "name": "x"}
     made = world.make(BINDINGS, {**binding("b", "r", "x"), "subjects": [account]})
     assert made["subjects"] == [account]
-    asked = Asked("get", "", "secrets", "", "default", "a")
-    here, there = (named(f"system:serviceaccount:{namespace}:x") for namespace in ("default", "other"))
-    assert access.may(world.log, here, asked) and not access.may(world.log, there, asked)
+    asked = Attributes("get", "", "secrets", "", "default", "a")
+    here, there = (impersonated_user(f"system:serviceaccount:{namespace}:x") for namespace in ("default", "other"))
+    assert access.is_allowed(world.log, here, asked) and not access.is_allowed(world.log, there, asked)
 
 
 def test_a_binding_keeps_its_role(cluster: Cluster) -> None:

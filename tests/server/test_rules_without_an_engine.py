@@ -18,7 +18,7 @@ def ruled() -> dict[str, object]:
 
 
 def lose_the_engine() -> None:
-    raise cel.Missing("rules need an engine")
+    raise cel.EngineMissing("rules need an engine")
 
 
 def posted(cluster: Cluster, definition: dict[str, object]) -> Response:
@@ -30,7 +30,7 @@ def posted(cluster: Cluster, definition: dict[str, object]) -> Response:
 def test_without_an_engine_rules_are_not_asked_and_one_warning_says_so(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cel.program.cache_clear()
+    cel.compile_expression.cache_clear()
     cel._environment.cache_clear()
     monkeypatch.setattr(cel, "_engine", lose_the_engine)
     (said,) = posted(cluster, ruled()).warnings

@@ -66,15 +66,15 @@ async def test_a_name_counts_by_what_it_resolves_to(monkeypatch: pytest.MonkeyPa
 
     resolving("192.0.2.7")
     with pytest.raises(ValueError, match=r"not on localhost, which is 192\.0\.2\.7; use 127"):
-        await doors.loopback("localhost")
+        await doors.resolve_loopback("localhost")
     resolving("127.0.0.1", "192.0.2.7")
     with pytest.raises(ValueError, match=r"192\.0\.2\.7"):
-        await doors.loopback("localhost")
+        await doors.resolve_loopback("localhost")
     resolving("::1", "127.0.0.1")
-    assert await doors.loopback("localhost") == (socket.AF_INET, "127.0.0.1")
+    assert await doors.resolve_loopback("localhost") == (socket.AF_INET, "127.0.0.1")
     resolving()
     with pytest.raises(ValueError, match="loopback only"):
-        await doors.loopback("nowhere.invalid")
+        await doors.resolve_loopback("nowhere.invalid")
 
 
 async def test_loopback_of_ipv6_is_served() -> None:

@@ -14,37 +14,37 @@ import pytest
 from asking import ACCOUNTS, MAPS, PODS, RBAC, Client, account, config_map, following, pod
 
 from trainyard.objects import decode
-from trainyard.server import Authority, Server
+from trainyard.server import CertificateAuthority, Server
 from trainyard.server.bootstrap import SERVICE_ADDRESS
 
 
 @pytest.fixture
-def authority() -> Authority:
-    return Authority.new(time.time())
+def authority() -> CertificateAuthority:
+    return CertificateAuthority.new(time.time())
 
 
 @pytest.fixture
-async def secure(authority: Authority, tmp_path: Path) -> AsyncIterator[Server]:
+async def secure(authority: CertificateAuthority, tmp_path: Path) -> AsyncIterator[Server]:
     server = Server(token="canary")
     await server.start()
-    await server.start_tls(authority.context(tmp_path))
+    await server.start_tls(authority.server_context(tmp_path))
     yield server
     await server.stop()
 
 
-def trusting(authority: Authority) -> ssl.SSLContext:
+def trusting(authority: CertificateAuthority) -> ssl.SSLContext:
     """As strict as the strictest client: Python 3.13 refuses certificates that earlier ones took."""
     context = ssl.create_default_context(cadata=authority.pem)
     context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
 
-def session(authority: Authority, sent: str = "Bearer canary") -> aiohttp.ClientSession:
+def session(authority: CertificateAuthority, sent: str = "Bearer canary") -> aiohttp.ClientSession:
     connector = aiohttp.TCPConnector(ssl=trusting(authority))
     return aiohttp.ClientSession(connector=connector, headers={"Authorization": sent} if sent else {})
 
 
-async def test_both_doors_lead_to_the_same_objects(secure: Server, authority: Authority) -> None:
+async def test_both_doors_lead_to_the_same_objects(secure: Server, authority: CertificateAuthority) -> None:
     assert secure.url.startswith("http://127.0.0.1:") and secure.tls_url.startswith("https://127.0.0.1:")
     async with session(authority) as one:
         tls, plain = Client(one, secure.tls_url), Client(one, secure.url)
@@ -56,7 +56,7 @@ async def test_both_doors_lead_to_the_same_objects(secure: Server, authority: Au
             assert await following(lines, 1) == [("ADDED", "b")]
 
 
-async def test_the_names_of_the_server_are_in_its_certificate(secure: Server, authority: Authority) -> None:
+async def test_the_names_of_the_server_are_in_its_certificate(secure: Server, authority: CertificateAuthority) -> None:
     """A pod calls it by the Service's name or address, whatever the connection goes through."""
     port = int(secure.tls_url.rpartition(":")[2])
     headers = {"Authorization": "Bearer canary"}
@@ -74,13 +74,13 @@ async def test_the_names_of_the_server_are_in_its_certificate(secure: Server, au
 
 async def test_another_authority_is_not_trusted(secure: Server) -> None:
     with pytest.raises(aiohttp.ClientConnectorCertificateError):
-        async with session(Authority.new(time.time())) as one:
+        async with session(CertificateAuthority.new(time.time())) as one:
             await one.get(f"{secure.tls_url}/readyz")
 
 
-def test_what_is_secret_on_disk_is_for_this_user_only(authority: Authority, tmp_path: Path) -> None:
-    authority.context(tmp_path)
-    authority.context(tmp_path)  # a second one takes its place
+def test_what_is_secret_on_disk_is_for_this_user_only(authority: CertificateAuthority, tmp_path: Path) -> None:
+    authority.server_context(tmp_path)
+    authority.server_context(tmp_path)  # a second one takes its place
     files = {path.name: path for path in tmp_path.iterdir()}
     assert set(files) == {"apiserver.crt", "apiserver.key"}
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in files.values())
@@ -93,15 +93,19 @@ def test_only_who_needs_certificates_loads_the_library() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-async def test_the_tls_door_is_on_loopback_only_and_needs_a_server(authority: Authority, tmp_path: Path) -> None:
-    context = authority.context(tmp_path)
+async def test_the_tls_door_is_on_loopback_only_and_needs_a_server(
+    authority: CertificateAuthority, tmp_path: Path
+) -> None:
+    context = authority.server_context(tmp_path)
     with pytest.raises(ValueError, match="loopback only"):
         await Server().start_tls(context, host="0.0.0.0")
     with pytest.raises(RuntimeError, match="has not been started"):
         await Server().start_tls(context)
 
 
-async def test_an_account_comes_in_with_its_token_and_is_judged(secure: Server, authority: Authority) -> None:
+async def test_an_account_comes_in_with_its_token_and_is_judged(
+    secure: Server, authority: CertificateAuthority
+) -> None:
     async with session(authority) as one:
         admin = Client(one, secure.tls_url)
         await admin.make(ACCOUNTS, account("robot"))
@@ -124,13 +128,15 @@ async def test_an_account_comes_in_with_its_token_and_is_judged(secure: Server, 
             assert (await robot.ask("GET", MAPS))[0] == 401
 
 
-async def test_nobody_comes_in_anonymously(secure: Server, authority: Authority) -> None:
+async def test_nobody_comes_in_anonymously(secure: Server, authority: CertificateAuthority) -> None:
     for sent in ("", "Bearer wrong", "Bearer a.b.c", "Bearer ..", "Bearer é", "Basic canary", "canary"):
         async with session(authority, sent) as one, one.get(f"{secure.tls_url}{MAPS}") as got:
             assert got.status == 401, sent
 
 
-async def test_the_administrator_may_act_for_others_and_nobody_else_may(secure: Server, authority: Authority) -> None:
+async def test_the_administrator_may_act_for_others_and_nobody_else_may(
+    secure: Server, authority: CertificateAuthority
+) -> None:
     for_robot = {"Impersonate-User": "system:serviceaccount:default:robot"}
     async with session(authority) as one:
         admin = Client(one, secure.tls_url)
@@ -146,10 +152,10 @@ async def test_the_administrator_may_act_for_others_and_nobody_else_may(secure: 
 
 
 async def test_pods_get_their_token_once_there_is_a_door(
-    client: Client, server: Server, authority: Authority, tmp_path: Path
+    client: Client, server: Server, authority: CertificateAuthority, tmp_path: Path
 ) -> None:
     assert "volumes" not in (await client.make(PODS, pod("early")))["spec"]
-    await server.start_tls(authority.context(tmp_path))
+    await server.start_tls(authority.server_context(tmp_path))
     made = await client.make(PODS, pod("late"))
     assert made["spec"]["volumes"][0]["name"].startswith("kube-api-access-")
 

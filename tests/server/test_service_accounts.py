@@ -9,8 +9,8 @@ import pytest
 from asking import ACCOUNTS, PODS, START, Cluster, account, pod
 
 from trainyard.objects import decode, encode
-from trainyard.server.accounts import FOLDER
-from trainyard.server.tokens import Tokens
+from trainyard.server.accounts import TOKEN_MOUNT_PATH
+from trainyard.server.tokens import TokenAuthority
 from trainyard.server.users import User
 
 
@@ -20,7 +20,7 @@ def request_token(cluster: Cluster, name: str = "robot", **spec: Any) -> str:
 
 
 def sender(cluster: Cluster, token: str) -> User | None:
-    return cluster.verbs.tokens.user_of(token)
+    return cluster.verbs.tokens.validate(token)
 
 
 def claims_of(token: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def test_a_token_says_who_asks(robot: Cluster) -> None:
     user = sender(robot, answer["status"]["token"])
     assert user is not None and (user.name, user.uid) == ("system:serviceaccount:default:robot", uid)
     assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated")
-    assert not user.all_rights
+    assert not user.is_admin
 
 
 def test_a_token_dies_with_its_time(robot: Cluster) -> None:
@@ -108,8 +108,8 @@ def test_a_token_that_is_not_ours_is_nobodys(robot: Cluster) -> None:
     assert sender(robot, token)
     for wrong in forged(token):
         assert sender(robot, wrong) is None, wrong[:80]
-    other = Tokens(robot.log, lambda: robot.now)
-    assert other.user_of(token) is None, "each server has its own key"
+    other = TokenAuthority(robot.log, lambda: robot.now)
+    assert other.validate(token) is None, "each server has its own key"
 
 
 def test_a_token_for_others_does_not_open_this_server(robot: Cluster) -> None:
@@ -147,7 +147,7 @@ def test_a_token_is_for_an_account_that_exists_and_only_made(robot: Cluster) -> 
 
 @pytest.fixture
 def reachable(robot: Cluster) -> Cluster:
-    robot.verbs.reachable = True
+    robot.verbs.has_tls_listener = True
     return robot
 
 
@@ -166,20 +166,22 @@ def test_every_container_of_a_pod_gets_the_folder_of_its_account(reachable: Clus
     assert ca == {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
     assert namespace["downwardAPI"]["items"][0]["fieldRef"] == {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
     assert volume["projected"]["defaultMode"] == 0o644
-    assert mounts(made) == [[FOLDER], [FOLDER]] and mounts(made, "initContainers") == [[FOLDER]]
+    assert mounts(made) == [[TOKEN_MOUNT_PATH], [TOKEN_MOUNT_PATH]] and mounts(made, "initContainers") == [
+        [TOKEN_MOUNT_PATH]
+    ]
     mount = made["spec"]["containers"][0]["volumeMounts"][0]
-    assert mount == {"name": volume["name"], "readOnly": True, "mountPath": FOLDER}
+    assert mount == {"name": volume["name"], "readOnly": True, "mountPath": TOKEN_MOUNT_PATH}
     again = reachable.ask("PUT", f"{PODS}/p", reachable.get(f"{PODS}/p"))
     assert again["spec"] == made["spec"], "an update adds nothing"
 
 
 def test_a_container_that_mounts_something_there_keeps_it(reachable: Cluster) -> None:
-    own = {"name": "a", "image": "i", "volumeMounts": [{"name": "mine", "mountPath": FOLDER}]}
+    own = {"name": "a", "image": "i", "volumeMounts": [{"name": "mine", "mountPath": TOKEN_MOUNT_PATH}]}
     volumes = [{"name": "mine", "emptyDir": {}}]
     both = reachable.make(PODS, pod("both", volumes=volumes, containers=[own, {"name": "b", "image": "i"}]))
     assert both["spec"]["containers"][0]["volumeMounts"] == own["volumeMounts"]
     assert [one["name"][:5] for one in both["spec"]["volumes"]] == ["mine", "kube-"]
-    assert mounts(both) == [[FOLDER], [FOLDER]]
+    assert mounts(both) == [[TOKEN_MOUNT_PATH], [TOKEN_MOUNT_PATH]]
     alone = reachable.make(PODS, pod("alone", volumes=volumes, containers=[own]))
     assert alone["spec"]["volumes"] == volumes
 
@@ -191,7 +193,7 @@ def test_a_pod_or_its_account_may_say_no(reachable: Cluster) -> None:
         ("account-no", {"serviceAccountName": "quiet"}, False),
         ("pod-yes", {"serviceAccountName": "quiet", "automountServiceAccountToken": True}, True),
     ):
-        assert (mounts(reachable.make(PODS, pod(name, **spec))) == [[FOLDER]]) is gets, name
+        assert (mounts(reachable.make(PODS, pod(name, **spec))) == [[TOKEN_MOUNT_PATH]]) is gets, name
 
 
 def test_a_server_that_pods_cannot_reach_gives_them_nothing(robot: Cluster) -> None:

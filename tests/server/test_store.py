@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from trainyard.objects import NamespacedName
 from trainyard.objects.labels import equality_requirement, parse_selector
-from trainyard.server.store import NAMES, Record, Store
+from trainyard.server.store import MAX_LABEL_INDEXES, Record, Store
 
 KEYS = [NamespacedName("a", "x"), NamespacedName("a", "y"), NamespacedName("b", "x")]
 VALUES = ["", "1", "2"]
@@ -23,21 +23,21 @@ def test_what_has_a_label_is_found_whenever_that_was_asked_for_first(
 ) -> None:
     store = Store()
     if asked == "first":
-        store.labelled(("p", "1"))
+        store.view_by_label(("p", "1"))
     for number, (key, labels) in enumerate(writes):
         store.put(key, None if labels is None else Record(number, b"", labels, {}))
         for name in "pq" if asked == "always" or number == len(writes) - 1 else "":
             for value in VALUES:
                 having = sorted(key for key, one in store.records.items() if one.labels.get(name) == value)
-                assert store.labelled((name, value)).keys == having
+                assert store.view_by_label((name, value)).keys == having
         assert store.view().keys == sorted(store.records)
 
 
 def test_a_label_that_others_have_pushed_out_is_found_all_the_same() -> None:
     store = Store()
-    for name in ["p", *map(str, range(NAMES)), "p"]:
+    for name in ["p", *map(str, range(MAX_LABEL_INDEXES)), "p"]:
         store.put(KEYS[0], Record(1, b"", {name: "v"}, {}))
-        assert store.labelled((name, "v")).keys == [KEYS[0]]
+        assert store.view_by_label((name, "v")).keys == [KEYS[0]]
 
 
 @given(st.lists(st.sampled_from(["p=1", "p==2", "q=", "p!=1", "q in (1)", "p", "!q"]), max_size=3), st.booleans())

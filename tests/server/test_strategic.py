@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.objects import encode
-from trainyard.server.patches import BadPatch, PatchFailed
+from trainyard.server.patches import MalformedPatch, PatchFailed
 from trainyard.server.strategic import merge
 from trainyard.server.types import ANY, built_in
 
@@ -106,7 +106,7 @@ JSON = st.recursive(
 @MANY
 @given(SPEC, JSON)
 def test_any_patch_is_merged_or_refused(spec: Json, patch: Any) -> None:
-    with suppress(BadPatch, PatchFailed):
+    with suppress(MalformedPatch, PatchFailed):
         encode(merge(spec, patch, POD))
 
 
@@ -139,12 +139,12 @@ def test_directives_do_what_they_say(original: Json, patch: Json, merged: Json) 
 @pytest.mark.parametrize(
     ("patch", "error"),
     [
-        ([], BadPatch),
+        ([], MalformedPatch),
         ({"nodeSelector": {"$patch": "frobnicate"}}, PatchFailed),
         ({"containers": [{"image": "no name"}]}, PatchFailed),
         ({"containers": [{"name": "a", "$patch": "merge"}]}, PatchFailed),
-        ({"$retainKeys": ["x"], "hostname": "y"}, BadPatch),
-        ({"$setElementOrder/containers": "x"}, BadPatch),
+        ({"$retainKeys": ["x"], "hostname": "y"}, MalformedPatch),
+        ({"$setElementOrder/containers": "x"}, MalformedPatch),
     ],
 )
 def test_a_patch_that_cannot_be_merged_is_refused(patch: Any, error: type[Exception]) -> None:

@@ -13,7 +13,7 @@ from asking import CRDS, MAPS, PODS, THINGS, Client, Cluster, config_map, crd, f
 from trainyard.objects import decode
 from trainyard.server import Log, Server
 from trainyard.server import http as http_module
-from trainyard.server.watching import SLICE, Hub, Listener
+from trainyard.server.watching import SLICE, Listener, WatchHub
 
 
 async def test_a_watch_from_a_list_sees_what_comes_after_it(client: Client) -> None:
@@ -143,8 +143,8 @@ async def test_bookmarks_tell_those_who_asked_how_far_the_log_is(client: Client,
         client.watch(MAPS, resourceVersion="1") as others,
     ):
         await client.make(PODS, pod("elsewhere"))
-        await until(lambda: server.hub.listening("configmaps") == 2)
-        server.hub.bookmarks()
+        await until(lambda: server.hub.listener_count("configmaps") == 2)
+        server.hub.send_bookmarks()
         async with asyncio.timeout(10):
             line = await anext(lines)
         assert line["type"] == "BOOKMARK" and line["object"]["kind"] == "ConfigMap"
@@ -161,22 +161,22 @@ async def test_a_watch_ends_when_its_time_is_up(client: Client) -> None:
 
 async def test_a_client_that_goes_away_is_forgotten(client: Client, server: Server) -> None:
     async with client.watch(MAPS, resourceVersion="1"):
-        await until(lambda: server.hub.listening("configmaps") == 1)
-    await until(lambda: server.hub.listening("configmaps") == 0)
+        await until(lambda: server.hub.listener_count("configmaps") == 1)
+    await until(lambda: server.hub.listener_count("configmaps") == 0)
 
 
 async def test_who_does_not_read_is_dropped_and_nobody_waits_for_him(
     client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_module, "MOST_BUFFERED", 100_000)
+    monkeypatch.setattr(http_module, "MAX_BUFFERED", 100_000)
     host, port = server.url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port), limit=1024)
     writer.write(f"GET {MAPS}?watch=true&resourceVersion=1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     await writer.drain()
-    await until(lambda: server.hub.listening("configmaps") == 1)
+    await until(lambda: server.hub.listener_count("configmaps") == 1)
     async with asyncio.timeout(30):
         index = 0
-        while server.hub.listening("configmaps"):  # each object is large, the reader takes nothing
+        while server.hub.listener_count("configmaps"):  # each object is large, the reader takes nothing
             await client.make(MAPS, config_map(f"a{index}", data={"x": "y" * 200_000}))
             index += 1
     writer.close()
@@ -192,7 +192,7 @@ async def test_a_connection_that_breaks_while_it_is_written_to_keeps_nobody_else
     def breaks(*lines: bytes) -> bool:
         raise RuntimeError("closed")
 
-    hub, watch, heard = Hub(cluster.log), cluster.watch(MAPS), list[bytes]()
+    hub, watch, heard = WatchHub(cluster.log), cluster.watch(MAPS), list[bytes]()
     broken = Listener(watch, breaks, breaks if part == "behind" else lambda: False)
     well = Listener(watch, heard.append, lambda: False)
     for listener in (broken, well):
@@ -202,11 +202,11 @@ async def test_a_connection_that_breaks_while_it_is_written_to_keeps_nobody_else
     cluster.make(MAPS, config_map("b"))
     await until(lambda: len(heard) == 2)
     assert [decode(line)["object"]["metadata"]["name"] for line in heard] == ["a", "b"]
-    assert broken.ended.result() == "broken" and hub.listening("configmaps") == 1
+    assert broken.ended.result() == "broken" and hub.listener_count("configmaps") == 1
 
 
 async def test_where_many_listen_others_get_a_turn_and_what_they_write_goes_out_with_the_rest(cluster: Cluster) -> None:
-    hub, watch, writes = Hub(cluster.log), cluster.watch(MAPS), dict[int, list[int]]()
+    hub, watch, writes = WatchHub(cluster.log), cluster.watch(MAPS), dict[int, list[int]]()
     for index in range(3 * SLICE):
         told = writes[index] = []
         hub.add(Listener(watch, lambda lines, told=told: told.append(lines.count(b"\n")), lambda: False))
@@ -221,7 +221,7 @@ async def test_where_many_listen_others_get_a_turn_and_what_they_write_goes_out_
 async def test_many_watches_of_a_resource_hear_the_last_of_it_before_they_end(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
     cluster.make(THINGS, thing("a"))
-    hub, watch, told = Hub(cluster.log), cluster.watch(THINGS), list[str]()
+    hub, watch, told = WatchHub(cluster.log), cluster.watch(THINGS), list[str]()
     listeners = [Listener(watch, lambda lines: told.append(lines.decode()), lambda: False) for _ in range(3 * SLICE)]
     for listener in listeners:
         hub.add(listener)
@@ -287,10 +287,10 @@ async def test_a_restart_over_the_same_log_serves_the_same_world() -> None:
 
 
 def test_an_entry_is_encoded_once_for_all_who_see_the_same(cluster: Cluster) -> None:
-    from trainyard.server.watching import line_of
+    from trainyard.server.watching import event_line
 
     cluster.make(MAPS, config_map("a", metadata={"labels": {"x": "y"}}))
     entry = cluster.log.after(cluster.log.revision - 1)[0]
     all_of_it, by_label = cluster.watch(MAPS), cluster.watch(MAPS, labelSelector="x=y")
-    assert line_of(all_of_it, entry) is line_of(by_label, entry)
-    assert line_of(cluster.watch(MAPS, labelSelector="x=z"), entry) == b""
+    assert event_line(all_of_it, entry) is event_line(by_label, entry)
+    assert event_line(cluster.watch(MAPS, labelSelector="x=z"), entry) == b""

@@ -43,13 +43,13 @@ class CertificateProcess:
     def make_certificates(self, folder: Path) -> tuple[ssl.SSLContext, str]:
         """The TLS context of the API server, its files in `folder`, and the PEM of the authority to trust. Raises
         OSError."""
-        from trainyard.server.certificates import Certificate, Made, listening
+        from trainyard.server.certificates import Certificate, ClusterCredentials, server_context
 
         output, errors = self._process.communicate()
         if self._process.returncode:
             last_line = errors.decode(errors="replace").strip().rpartition("\n")[2]
             raise OSError(f"no certificate can be made: {last_line or f'exit code {self._process.returncode}'}")
-        certificates = msgspec.json.decode(output, type=Made)
-        return listening(
+        certificates = msgspec.json.decode(output, type=ClusterCredentials)
+        return server_context(
             *Certificate(certificates.chain, certificates.key).write(folder / "apiserver")
         ), certificates.authority

@@ -99,7 +99,7 @@ async def run_daemon(folder: Path, words: dict[str, Any], mouth: StartupPipe) ->
         mouth.send(failed="\n".join(map(str, error.problems)), code=2)
         return 2
     except DiskError as error:
-        fix = f"\nTo put it aside and start anew: {command_line('up --fresh', folder.name)}" if error.spoilt else ""
+        fix = f"\nTo put it aside and start anew: {command_line('up --fresh', folder.name)}" if error.unusable else ""
         mouth.send(failed=f"{error}{fix}", code=3)
         return 3
     except (OSError, ApiError, NodeError, NotWritten) as error:

@@ -40,14 +40,14 @@ from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.leader_election import LeaderElector
 from trainyard.controller_runtime.lease import LeaseIdentity, LeaseTimings, parse_lease
 from trainyard.node import Images, Node, NodeError
-from trainyard.node.doors import API_SERVERS, CertificateDoor, secured
+from trainyard.node.doors import API_SERVERS, CertificateAuthenticator, with_client_ca
 from trainyard.node.names import cluster_ip, ports_of
-from trainyard.node.network import Outside
-from trainyard.node.registration import Member, room_for_pods
+from trainyard.node.network import ClusterNetwork
+from trainyard.node.registration import NodeConfig, ephemeral_storage
 from trainyard.objects import Json
 from trainyard.objects.resources import LEASE, NAMESPACE, SERVICE, SERVICE_CIDR
 from trainyard.objects.values import replace
-from trainyard.server import Authority
+from trainyard.server import CertificateAuthority
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class JoinedNode:
                 network=options.network,
                 name=options.name,
                 mounts=options.mounts,
-                say=options.say,
+                print_message=options.say,
                 now=options.now,
                 member=await self._member(),
             )
@@ -147,7 +147,7 @@ class JoinedNode:
         again, with `kill`."""
         node, unreachable = self._node, False
         if node is not None and not self._ended and not self.lease_taken.is_set():
-            unreachable = not await node.leave(kill, ANSWER_SECONDS)
+            unreachable = not await node.drain(kill, ANSWER_SECONDS)
         if unreachable:
             self._options.say("node: the API server does not answer; it will find this node gone by its lease")
         self._ended = True
@@ -242,26 +242,26 @@ class JoinedNode:
                     await self._election.step()
                 if not self._election.leads:
                     return
-                if self._node is not None and self._node.network and await self._node.withdraw():
+                if self._node is not None and self._node.network and await self._node.deregister():
                     await self._lease_api.delete(LEASE, LEASE_NAMESPACE, self._options.name)
                 else:
                     await self._election.release()
 
     # --- the cluster
 
-    async def _member(self) -> Member:
+    async def _member(self) -> NodeConfig:
         """How the node registers in the cluster."""
         options = self._options
         server = urlsplit(options.access.server)
         port = server.port or (443 if server.scheme == "https" else 80)
         service_ip, service_port = await self._kubernetes_service()
-        outside = Outside(
+        outside = ClusterNetwork(
             (server.hostname or "", port) if server.scheme == "https" and service_ip else None,
             (service_ip, service_port),
             await self._service_cidrs(),
         )
-        more = {**room_for_pods(options.state), **options.extra_resources}
-        return Member(self._kubelet_endpoint(), outside, more, options.taints, comes_and_goes=True)
+        more = {**ephemeral_storage(options.state), **options.extra_resources}
+        return NodeConfig(self._kubelet_endpoint(), outside, more, options.taints, joined=True)
 
     async def _kubernetes_service(self) -> tuple[str, int]:
         """The cluster IP and port of the Service default/kubernetes, by which pods reach the API server; ("", 0)
@@ -286,13 +286,13 @@ class JoinedNode:
             str(cidr) for item in listed.get("items") or [] for cidr in (item.get("spec") or {}).get("cidrs") or []
         )
 
-    def _kubelet_endpoint(self) -> CertificateDoor:
+    def _kubelet_endpoint(self) -> CertificateAuthenticator:
         """The TLS endpoint for logs and exec; it accepts clients with a certificate of the authority and a name in
         `callers`."""
         options = self._options
         serving = options.serving_certificate
         if serving is None:
-            certificate = Authority.new(time.time()).server(
+            certificate = CertificateAuthority.new(time.time()).server_certificate(
                 "trainyard-node", (options.name, "localhost"), ("127.0.0.1",)
             )
             serving = certificate.write(options.state / "kubelet")
@@ -304,7 +304,7 @@ class JoinedNode:
         if not authority:
             fix = "name the authority of the API server's client certificate with --client-ca-file"
             options.say(f"node: logs and exec are refused to everybody; {fix}")
-        return CertificateDoor(secured(context, authority), tuple(options.client_names))
+        return CertificateAuthenticator(with_client_ca(context, authority), tuple(options.client_names))
 
 
 class _LeaseHolder(msgspec.Struct, frozen=True):

@@ -47,9 +47,9 @@ from trainyard.node import LOG_SIZE, Images, Node
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CRD, NAMESPACE
 from trainyard.operator import Operator
-from trainyard.server import Authority, Server, vouch
-from trainyard.server.certificates import write
-from trainyard.server.limits import raise_descriptors
+from trainyard.server import CertificateAuthority, Server, trust_crd
+from trainyard.server.certificates import write_private_file
+from trainyard.server.limits import raise_descriptor_limit
 from trainyard.workloads import ControllerManager
 
 IN_PROCESS_URL = "http://localhost"  # the URL of in-process requests; it is never resolved
@@ -155,7 +155,7 @@ class LocalCluster:
             progress=options.progress,
         )
         self._folder = self._state or (options.early.take_folder() if options.early else PrivateFolder(options.parent))
-        raise_descriptors()
+        raise_descriptor_limit()
         # Making certificates is slow, mostly importing the library: the other components start meanwhile.
         certificate = asyncio.create_task(
             asyncio.to_thread(self._state.certified)
@@ -176,7 +176,7 @@ class LocalCluster:
             self._images,
             network=options.network,
             mounts=options.mounts,
-            say=options.say,
+            print_message=options.say,
             token=self.server.kubelet_token,
             now=self._now,
             apiserver=_address(self.server.tls_url),
@@ -188,7 +188,7 @@ class LocalCluster:
             log_size=0 if options.history and options.history.logs else LOG_SIZE,
         )
         self.server.kubelet = self._node.logs
-        self._images.look_ahead(str(options.working_directory or ""))
+        self._images.select_ahead(str(options.working_directory or ""))
         await _gather(self._node.start(), self._start_controllers(api, certificate, submit))
 
     async def _start_controllers(
@@ -242,7 +242,7 @@ class LocalCluster:
         program."""
         for kind in to_install:
             definition = kinds.crd(kind)
-            vouch(definition)  # known to be valid: validating all of them takes as long as the rest of a start
+            trust_crd(definition)  # known to be valid: validating all of them takes as long as the rest of a start
             try:
                 # `send` does not parse the response, which is as large as the definition and not used.
                 await self.api.send(create(CRD, "", definition))
@@ -309,7 +309,7 @@ class LocalCluster:
         path."""
         path = path or self.folder / "kubeconfig"
         text = yaml.safe_dump(kubeconfig(self.server.tls_url, self.token, self.root_ca, name), sort_keys=False)
-        write(path, text.encode())
+        write_private_file(path, text.encode())
         return path
 
 
@@ -344,8 +344,8 @@ async def _context_of(certificate: asyncio.Task[tuple[ssl.SSLContext, str]]) -> 
 def _new_certificate(folder: Path) -> tuple[ssl.SSLContext, str]:
     """The server's TLS context and the PEM of the authority to trust; files in `folder`. Uses the real clock, since
     clients check the validity by theirs."""
-    authority = Authority.new(time.time())
-    return authority.context(folder), authority.pem
+    authority = CertificateAuthority.new(time.time())
+    return authority.server_context(folder), authority.pem
 
 
 def _address(url: str) -> tuple[str, int]:

@@ -24,10 +24,10 @@ from typing import Any
 from trainyard import kinds
 from trainyard.app.folder import make_private
 from trainyard.app.state_check import FACTS, check_state, encode_facts, sha256_of
-from trainyard.server import Authority, DiskLog
-from trainyard.server.certificates import LIFE, listening, write
+from trainyard.server import CertificateAuthority, DiskLog
+from trainyard.server.certificates import VALIDITY, server_context, write_private_file
 
-RENEW_AFTER = LIFE.total_seconds() * 0.9  # the age of a certificate, in seconds, at which it is renewed
+RENEW_AFTER = VALIDITY.total_seconds() * 0.9  # the age of a certificate, in seconds, at which it is renewed
 CHAIN, KEY, CA = "apiserver.crt", "apiserver.key", "ca.crt"
 
 
@@ -69,7 +69,7 @@ class ClusterState:
         chain, key, ca = (self._keys / name for name in (CHAIN, KEY, CA))
         if 0 <= now - float(self._facts.get("certified") or 0.0) < RENEW_AFTER:
             try:
-                return listening(chain, key), ca.read_text("ascii")
+                return server_context(chain, key), ca.read_text("ascii")
             except (OSError, ValueError):  # ssl.SSLError is an OSError
                 text = f"{self._keys}: the certificate cannot be read, so there is a new one"
                 self._say(f"{text}; a kubeconfig written before is no longer good")
@@ -78,9 +78,9 @@ class ClusterState:
         if self._facts.get("certified"):
             # Stored first, so that a kill before the last line leaves no file that differs from its checksum.
             self._save(certified=0.0, files={})
-        authority = Authority.new(now)
-        context = authority.context(self._keys)
-        write(ca, authority.pem.encode())
+        authority = CertificateAuthority.new(now)
+        context = authority.server_context(self._keys)
+        write_private_file(ca, authority.pem.encode())
         self._save(certified=now, files={name: sha256_of(self._keys / name) for name in (CHAIN, KEY, CA)})
         return context, authority.pem
 
@@ -92,7 +92,7 @@ class ClusterState:
     def _save(self, **facts: Any) -> None:
         """Set these fields, and write keys.json."""
         self._facts |= facts
-        write(self._keys / FACTS, encode_facts(self._facts))
+        write_private_file(self._keys / FACTS, encode_facts(self._facts))
 
 
 def jobs_in(folder: Path) -> list[str]:

@@ -13,17 +13,17 @@ import click
 
 from trainyard import __version__
 from trainyard.cli import defaults
-from trainyard.cli.codes import CANNOT, READER_GONE
-from trainyard.cli.layout import cannot_write, printable_streams, prose, terminal_width
+from trainyard.cli.codes import READER_GONE, UNAVAILABLE
+from trainyard.cli.layout import printable_streams, prose, terminal_width, write_error_text
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Entry(NamedTuple):
     """A command: its module in this package, and its line in the list of commands."""
 
     module: str
-    words: str
+    help: str
 
 
 COMMANDS = {
@@ -73,7 +73,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Fails for an unknown command with a message that suggests the most similar command name."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            ctx.fail(f"there is no command {args[0]!r}{defaults.near(args[0], list(COMMANDS))}")
+            ctx.fail(f"there is no command {args[0]!r}{defaults.did_you_mean(args[0], list(COMMANDS))}")
         return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -87,7 +87,7 @@ class Commands(click.Group):
                     if sys.stdout is not None:
                         sys.stdout.flush()
         except OSError as error:
-            if not (isinstance(error, BrokenPipeError) or error.errno in FULL):
+            if not (isinstance(error, BrokenPipeError) or error.errno in DISK_FULL_ERRNOS):
                 raise
             sys.exit(_stop_writing(error))
         except SystemExit:
@@ -104,12 +104,12 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             sys.exit(130)
         except click.ClickException as error:
-            click_error = defaults.naming_variable(error) if isinstance(error, click.BadParameter) else error
+            click_error = defaults.with_variable_name(error) if isinstance(error, click.BadParameter) else error
             raise _wrapped(click_error) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.words) for name, entry in COMMANDS.items()])
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 
 
 def _wrapped(error: click.ClickException) -> click.ClickException:
@@ -127,8 +127,8 @@ def _stop_writing(error: OSError) -> int:
     if isinstance(error, BrokenPipeError):
         return READER_GONE
     with contextlib.suppress(OSError):
-        click.echo(prose(cannot_write(error), terminal_width()), err=True)
-    return CANNOT
+        click.echo(prose(write_error_text(error), terminal_width()), err=True)
+    return UNAVAILABLE
 
 
 EPILOG = """\b

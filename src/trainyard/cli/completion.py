@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-SECONDS = 1.5  # timeout of the requests to the cluster while a shell completes
+COMPLETION_TIMEOUT = 1.5  # timeout of the requests to the cluster while a shell completes
 _PROGRAM, _VARIABLE = "trainyard", "_TRAINYARD_COMPLETE"
 
 
@@ -49,11 +49,11 @@ def job_names(context: click.Context, param: click.Parameter, incomplete: str) -
 async def _list_jobs(options: dict[str, Any]) -> list[tuple[str, str, str]]:
     """(kind in lower case, name, state) of every job in the namespace."""
     from trainyard.app.kubeconfig import find_cluster
-    from trainyard.cli.jobs import listed
-    from trainyard.cli.speaking import Here
-    from trainyard.cli.view import word
+    from trainyard.cli.jobs import list_jobs
+    from trainyard.cli.speaking import ClusterContext
+    from trainyard.cli.view import job_state
 
     access = find_cluster(options.get("kubeconfig") or "", options.get("context") or "")
-    async with asyncio.timeout(SECONDS), access.api() as api:
-        infos = await listed(Here(api, options.get("namespace") or access.namespace, access))
-    return [(info.kind.singular, info.name, word(info.job)) for info in infos]
+    async with asyncio.timeout(COMPLETION_TIMEOUT), access.api() as api:
+        infos = await list_jobs(ClusterContext(api, options.get("namespace") or access.namespace, access))
+    return [(info.kind.singular, info.name, job_state(info.job)) for info in infos]

@@ -22,7 +22,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from trainyard.cli.codes import BAD
+from trainyard.cli.codes import INVALID
 
 VARIABLE = "TRAINYARD_CONFIG"
 PREFIX = "TRAINYARD"  # of the variables that click reads: TRAINYARD_RUN_NETWORK
@@ -33,7 +33,7 @@ _PATHS = frozenset({"images", "cache", "kubeconfig", "config", "python", "logs_d
 class DefaultsError(click.ClickException):
     """The config file cannot be used; the message names file, field and fix."""
 
-    exit_code = BAD
+    exit_code = INVALID
 
 
 def config_file() -> Path:
@@ -57,7 +57,9 @@ def default_map(group: click.Group, context: click.Context, invoked: str) -> dic
     commands = group.list_commands(context)
     for name in sections:
         if name not in commands:
-            raise DefaultsError(f"{path}: {name}: is no command{near(name, commands)}; write one of the commands")
+            raise DefaultsError(
+                f"{path}: {name}: is no command{did_you_mean(name, commands)}; write one of the commands"
+            )
     section = sections.get(invoked)
     command = group.get_command(context, invoked)
     if section is None or command is None:
@@ -69,7 +71,7 @@ def default_map(group: click.Group, context: click.Context, invoked: str) -> dic
     for name, value in section.items():
         option = options.get(str(name))
         if option is None:
-            suggestion = near(str(name), list(options))
+            suggestion = did_you_mean(str(name), list(options))
             raise DefaultsError(f"{path}: {invoked}.{name}: `trainyard {invoked}` has no option --{name}{suggestion}")
         values[str(option.name)] = _checked_value(path, invoked, str(name), option, value, context)
     return {invoked: values}
@@ -114,13 +116,13 @@ def unknown_variables(group: click.Group, context: click.Context, invoked: str) 
         return []
     known = [f"{prefix}{param.name.upper()}" for param in command.params if param.name]
     return [
-        f"{name}: `trainyard {invoked}` has no such option{near(name, known)}; the variable has no effect"
+        f"{name}: `trainyard {invoked}` has no such option{did_you_mean(name, known)}; the variable has no effect"
         for name in set_variables
         if name not in known
     ]
 
 
-def near(name: str, names: list[str]) -> str:
+def did_you_mean(name: str, names: list[str]) -> str:
     """The text " (did you mean NAME?)" with the most similar of the names, "" when none is similar."""
     match = get_close_matches(name, names, 1)
     return f" (did you mean {match[0]}?)" if match else ""
@@ -148,7 +150,7 @@ def _read_config_file(path: Path, required: bool) -> dict[str, Any]:
     return documents[0].value
 
 
-def naming_variable(error: click.BadParameter) -> click.BadParameter:
+def with_variable_name(error: click.BadParameter) -> click.BadParameter:
     """The same error; if the value came from an environment variable, the message names the variable."""
     param, context = error.param, error.ctx
     if param is None or not param.name or context is None or not context.auto_envvar_prefix:

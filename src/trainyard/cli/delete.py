@@ -11,9 +11,9 @@ import click
 from trainyard.cli import options
 from trainyard.cli.codes import TIMEOUT
 from trainyard.cli.completion import job_names
-from trainyard.cli.speaking import Here, Said, out, speak
+from trainyard.cli.speaking import ClusterContext, CommandError, print_output, run_with_cluster
 
-LOOK = 0.2  # seconds between two requests for the remaining pods
+POLL_SECONDS = 0.2  # seconds between two requests for the remaining pods
 
 
 @click.command()
@@ -26,24 +26,24 @@ def delete(jobs: tuple[str, ...], wait: bool, timeout: float | None, **words: An
 
     Example: trainyard delete mnist tfjob/other --wait
     """
-    speak(words, lambda here: _delete(here, jobs, wait, timeout))
+    run_with_cluster(words, lambda here: _delete(here, jobs, wait, timeout))
 
 
-async def _delete(here: Here, jobs: tuple[str, ...], wait: bool, timeout: float | None) -> None:
-    from trainyard.cli.jobs import find, pods_of
+async def _delete(here: ClusterContext, jobs: tuple[str, ...], wait: bool, timeout: float | None) -> None:
+    from trainyard.cli.jobs import get_job, list_pods
     from trainyard.client import NotFound
     from trainyard.objects import uid_of
 
-    infos = [await find(here, job) for job in dict.fromkeys(jobs)]  # all names are resolved before the first DELETE
+    infos = [await get_job(here, job) for job in dict.fromkeys(jobs)]  # all names are resolved before the first DELETE
     for info in infos:
         with contextlib.suppress(NotFound):
             await here.api.delete(info.gvk, info.namespace, info.name, uid_of(info.job))
-        out(f"{info.word} deleted")
+        print_output(f"{info.reference} deleted")
     if wait:
         try:
             async with asyncio.timeout(timeout):
                 for info in infos:
-                    while await pods_of(here, info.job):  # noqa: ASYNC110  (the pods end in the cluster)
-                        await asyncio.sleep(LOOK)
+                    while await list_pods(here, info.job):  # noqa: ASYNC110  (the pods end in the cluster)
+                        await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
-            raise Said("the time of --timeout is over, and pods of it are still there", TIMEOUT) from None
+            raise CommandError("the time of --timeout is over, and pods of it are still there", TIMEOUT) from None

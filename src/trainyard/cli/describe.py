@@ -10,12 +10,12 @@ import click
 
 from trainyard.cli import options
 from trainyard.cli.completion import job_names
-from trainyard.cli.layout import UNKNOWN_WIDTH, colour_on, fields, fitted, terminal_width
-from trainyard.cli.speaking import Here, out, speak
+from trainyard.cli.layout import UNKNOWN_WIDTH, colour_on, field_lines, table_lines, terminal_width
+from trainyard.cli.speaking import ClusterContext, print_output, run_with_cluster
 from trainyard.objects import Json, name_of, parse_time, uid_of
 
 if TYPE_CHECKING:
-    from trainyard.cli.jobs import Family, Found
+    from trainyard.cli.jobs import JobInfo, RelatedObjects
 
 EVENTS = 20  # the number of events shown, the newest
 
@@ -32,43 +32,49 @@ def describe(job: str, output: str | None, **words: Any) -> None:
     Example: trainyard describe tfjob/mnist
     """
     width = sys.maxsize if output else terminal_width()
-    speak(words, lambda here: _describe(here, job, width), lambda: _from_history(job, words["namespace"], width))
+    run_with_cluster(
+        words, lambda here: _describe(here, job, width), lambda: _from_history(job, words["namespace"], width)
+    )
 
 
-async def _describe(here: Here, job: str, width: int) -> None:
-    from trainyard.cli.jobs import family, find
+async def _describe(here: ClusterContext, job: str, width: int) -> None:
+    from trainyard.cli.jobs import get_job, get_related_objects
 
-    info = await find(here, job)
-    out("\n".join(described(info, await family(here, info), time.time(), width, colour_on(1))))
+    info = await get_job(here, job)
+    print_output(
+        "\n".join(describe_lines(info, await get_related_objects(here, info), time.time(), width, colour_on(1)))
+    )
 
 
 def _from_history(job: str, namespace: str, width: int) -> bool:
-    from trainyard.cli.history import page
+    from trainyard.cli.history import record_lines
     from trainyard.cli.history_logs import last_record
 
     record = last_record(job, namespace)
     if record is not None:
-        out("\n".join(page(record, time.time(), width)))
+        print_output("\n".join(record_lines(record, time.time(), width)))
     return record is not None
 
 
-def described(found: Found, family: Family, now: float, width: int = UNKNOWN_WIDTH, colour: bool = False) -> list[str]:
+def describe_lines(
+    info: JobInfo, family: RelatedObjects, now: float, width: int = UNKNOWN_WIDTH, colour: bool = False
+) -> list[str]:
     """All lines of the command's output. Pure."""
-    lines = fields([(f"{name}:", value) for name, value in _head(found, now)], width, colour)
+    lines = field_lines([(f"{name}:", value) for name, value in _head(info, now)], width, colour)
     for title, rows in (
-        ("Roles", _roles(found)),
-        ("Replicas", _replicas(found, family, now)),
-        ("Conditions", _conditions(found.job, now)),
+        ("Roles", _roles(info)),
+        ("Replicas", _replicas(info, family, now)),
+        ("Conditions", _conditions(info.job, now)),
         ("Children", _children(family, now)),
     ):
         if len(rows) > 1:
-            lines += [f"{title}:", *(f"  {line}" for line in fitted(rows, width - 2, colour))]
+            lines += [f"{title}:", *(f"  {line}" for line in table_lines(rows, width - 2, colour))]
     lines += ["Events:" if family.events else "Events: none", *_events(family, now, width - 2)]
     return lines
 
 
-def _head(info: Found, now: float) -> list[tuple[str, str]]:
-    from trainyard.cli.view import word
+def _head(info: JobInfo, now: float) -> list[tuple[str, str]]:
+    from trainyard.cli.view import job_state
     from trainyard.core import Config, parse_job
 
     job, parsed_job = info.job, parse_job(info.kind, info.job, Config())
@@ -89,7 +95,7 @@ def _head(info: Found, now: float) -> list[tuple[str, str]]:
         ("Namespace", info.namespace),
         ("Kind", f"{info.kind.gvk.kind} ({info.gvk.api_version})"),
         ("Labels", ", ".join(f"{key}={value}" for key, value in labels.items())),
-        ("State", word(job)),
+        ("State", job_state(job)),
         ("Reason", " ".join(str(status.get("reason") or "").split())),
         ("Created", _time_text(job["metadata"].get("creationTimestamp"), now)),
         ("Deleted", _time_text(job["metadata"].get("deletionTimestamp"), now)),
@@ -106,13 +112,13 @@ def _value_text(value: Any) -> str:
 
 
 def _time_text(stamp: object, now: float) -> str:
-    from trainyard.cli.view import age
+    from trainyard.cli.view import format_age
 
     moment = parse_time(stamp)
-    return "" if moment is None else f"{stamp} ({age(now - moment)} ago)"
+    return "" if moment is None else f"{stamp} ({format_age(now - moment)} ago)"
 
 
-def _roles(info: Found) -> list[list[str]]:
+def _roles(info: JobInfo) -> list[list[str]]:
     from trainyard.core import Config, parse_job
 
     rows = [["ROLE", "REPLICAS", "CONTAINER", "IMAGE", "COMMAND"]]
@@ -132,37 +138,37 @@ def _shorten(words: list[Any], longest: int = 60) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
-def _replicas(info: Found, family: Family, now: float) -> list[list[str]]:
-    from trainyard.cli.view import Board, clock
+def _replicas(info: JobInfo, family: RelatedObjects, now: float) -> list[list[str]]:
+    from trainyard.cli.view import JobStates, format_clock
 
-    board = Board({uid_of(info.job): info.job})
+    board = JobStates({uid_of(info.job): info.job})
     for pod in family.pods:
-        board.see_pod(pod, now)
+        board.update_pod(pod, now)
     names = {uid_of(pod): name_of(pod) for pod in family.pods}
     rows = [["REPLICA", "STATE", "RESTARTS", "EXIT", "TIME", "POD"]]
     for slot in board.slots(uid_of(info.job)):
-        duration = "" if slot.started is None else clock((slot.ended or now) - slot.started)
+        duration = "" if slot.started is None else format_clock((slot.ended or now) - slot.started)
         rows.append([slot.name, slot.state, str(slot.restarts), slot.exit, duration, names.get(slot.uid, "")])
     return rows
 
 
 def _conditions(job: Json, now: float) -> list[list[str]]:
-    from trainyard.cli.view import since
+    from trainyard.cli.view import format_since
 
     rows = [["TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"]]
     for condition in (job.get("status") or {}).get("conditions") or []:
         message = " ".join(str(condition.get("message") or "").split())
         rows.append([*(str(condition.get(key) or "") for key in ("type", "status", "reason")), "", message])
-        rows[-1][3] = since(condition.get("lastTransitionTime"), now)
+        rows[-1][3] = format_since(condition.get("lastTransitionTime"), now)
     return rows
 
 
-def _children(family: Family, now: float) -> list[list[str]]:
-    from trainyard.cli.view import since
+def _children(family: RelatedObjects, now: float) -> list[list[str]]:
+    from trainyard.cli.view import format_since
 
     rows = [["KIND", "NAME", "STATE", "AGE"]]
     for child in sorted(family.children, key=lambda child: (child["kind"], name_of(child))):
-        age = since(child["metadata"].get("creationTimestamp"), now)
+        age = format_since(child["metadata"].get("creationTimestamp"), now)
         rows.append([child["kind"], name_of(child), child_state(child), age])
     return rows
 
@@ -186,11 +192,11 @@ def child_state(child: Json) -> str:
     return ""
 
 
-def _events(family: Family, now: float, width: int) -> list[str]:
-    from trainyard.cli.events import rows
+def _events(family: RelatedObjects, now: float, width: int) -> list[str]:
+    from trainyard.cli.events import event_rows
 
     if not family.events:
         return []
     earlier_count = len(family.events) - EVENTS
     earlier = [f"  ({earlier_count} earlier ones: trainyard events)"] if earlier_count > 0 else []
-    return [*earlier, *(f"  {line}" for line in fitted(rows(family.events[-EVENTS:], now), width))]
+    return [*earlier, *(f"  {line}" for line in table_lines(event_rows(family.events[-EVENTS:], now), width))]

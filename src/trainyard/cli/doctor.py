@@ -15,7 +15,7 @@ import click
 import msgspec
 from msgspec.structs import asdict
 
-from trainyard.cli.codes import CANNOT, INTERRUPTED
+from trainyard.cli.codes import INTERRUPTED, UNAVAILABLE
 from trainyard.cli.layout import terminal_width, wrapped
 from trainyard.objects.values import replace
 
@@ -59,7 +59,7 @@ def doctor(cache: str, output: str | None) -> None:
         click.echo((as_json if output == "json" else as_yaml)(listed).rstrip("\n"))
     else:
         click.echo("\n".join(rendered(checks, terminal_width())))
-    sys.exit(CANNOT if any(check.state == BROKEN for check in checks) else 0)
+    sys.exit(UNAVAILABLE if any(check.state == BROKEN for check in checks) else 0)
 
 
 def rendered(checks: list[Check], width: int) -> list[str]:
@@ -156,10 +156,10 @@ async def _images(cache: Path) -> list[Check]:
     ]
     for state in states:
         pattern = state.entry.match[0]
-        if state.state == "install" and state.taken:
-            size = state.taken.way.download or "an unknown size"
+        if state.state == "install" and state.available:
+            size = state.available.way.download or "an unknown size"
             checks.append(
-                Check(f"  {pattern}", OK, f"{state.taken.name} is installed at first use ({size} to download)")
+                Check(f"  {pattern}", OK, f"{state.available.name} is installed at first use ({size} to download)")
             )
         elif state.state == "missing":
             checks.append(Check(f"  {pattern}", LIMITED, "; or ".join(state.missing)))
@@ -201,9 +201,9 @@ def _cache(cache: Path) -> Check:
 
 async def _index() -> Check:
     """Looks a small package up in the package index, with the program that builds environments (uv or pip)."""
-    from trainyard.node.images.interpreters import uv
+    from trainyard.node.images.interpreters import find_uv
 
-    if program := uv():
+    if program := find_uv():
         argv = [program, "pip", "compile", "--no-deps", "--refresh", "--quiet", "-"]
     else:
         argv = [sys.executable, "-m", "pip", "index", "versions", "--retries", "0", "--timeout", "5", _PACKAGE]

@@ -12,12 +12,12 @@ import click
 from trainyard.app.background import Background, BackgroundError, clause_of_clusters
 from trainyard.cli.codes import INTERRUPTED
 from trainyard.cli.layout import note
-from trainyard.cli.standing import jobs_of, words_of
+from trainyard.cli.standing import job_texts, list_cluster_jobs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-ASKING = 5.0  # timeout in seconds for the list of the cluster's jobs before it is stopped
+LIST_TIMEOUT = 5.0  # timeout in seconds for the list of the cluster's jobs before it is stopped
 MEGABYTE = 1_000_000
 
 
@@ -62,8 +62,8 @@ def _job_texts(cluster: Background) -> list[str]:
     """The jobs of the cluster with their states, as text; [] when the cluster is down or does not answer."""
     if cluster.facts() is None:
         return []
-    jobs = asyncio.run(jobs_of(cluster, ASKING))
-    return words_of(jobs) if jobs else []
+    jobs = asyncio.run(list_cluster_jobs(cluster, LIST_TIMEOUT))
+    return job_texts(jobs) if jobs else []
 
 
 def _delete(cluster: Background, cluster_text: str) -> None:

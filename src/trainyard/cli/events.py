@@ -10,7 +10,7 @@ import click
 from trainyard.cli import options
 from trainyard.cli.completion import job_names
 from trainyard.cli.printing import FORMS, document
-from trainyard.cli.speaking import Here, note, out, print_table, speak
+from trainyard.cli.speaking import ClusterContext, note, print_output, print_table, run_with_cluster
 from trainyard.objects import Json, name_of
 
 
@@ -29,18 +29,18 @@ def events(job: str | None, output: str | None, **words: Any) -> None:
     def from_history() -> bool:
         return job is not None and _from_history(job, words["namespace"], output or "")
 
-    speak(words, lambda here: _events(here, job or "", output or ""), from_history)
+    run_with_cluster(words, lambda here: _events(here, job or "", output or ""), from_history)
 
 
-async def _events(here: Here, job: str, form: str) -> None:
-    from trainyard.cli.jobs import family, find, moment
+async def _events(here: ClusterContext, job: str, form: str) -> None:
+    from trainyard.cli.jobs import get_job, get_related_objects, last_timestamp
     from trainyard.objects.resources import EVENT
 
     if job:
-        events = (await family(here, await find(here, job))).events
+        events = (await get_related_objects(here, await get_job(here, job))).events
     else:
         items = (await here.api.list(EVENT, here.namespace)).get("items") or []
-        events = sorted(({"apiVersion": "v1", "kind": "Event", **item} for item in items), key=moment)
+        events = sorted(({"apiVersion": "v1", "kind": "Event", **item} for item in items), key=last_timestamp)
     _print(events, form, "There are no events." if job else f"There are no events in namespace {here.namespace}.")
 
 
@@ -56,24 +56,24 @@ def _from_history(job: str, namespace: str, form: str) -> bool:
 
 def _print(events: list[Json], form: str, empty_text: str) -> None:
     if form in ("json", "yaml"):
-        out(document(events, form, False))
+        print_output(document(events, form, False))
     elif form == "name":
-        out("".join(f"event/{name_of(event)}\n" for event in events))
+        print_output("".join(f"event/{name_of(event)}\n" for event in events))
     elif events:
-        print_table(rows(events, time.time(), form == "wide"), form == "wide")
+        print_table(event_rows(events, time.time(), form == "wide"), form == "wide")
     else:
         note(empty_text)
 
 
-def rows(found: list[Json], now: float, wide: bool = False) -> list[list[str]]:
-    from trainyard.cli.jobs import moment
-    from trainyard.cli.view import since
+def event_rows(events: list[Json], now: float, wide: bool = False) -> list[list[str]]:
+    from trainyard.cli.jobs import last_timestamp
+    from trainyard.cli.view import format_since
 
     table = [["AGE", "TYPE", "REASON", "OBJECT", *(["SOURCE"] if wide else []), "MESSAGE"]]
-    for event in found:
+    for event in events:
         involved_object = event.get("involvedObject") or {}
         count = (event.get("series") or {}).get("count") or event.get("count") or 1
-        age = since(moment(event), now) + (f" (x{count})" if count > 1 else "")
+        age = format_since(last_timestamp(event), now) + (f" (x{count})" if count > 1 else "")
         object_text = f"{involved_object.get('kind', '')}/{involved_object.get('name', '')}"
         message = " ".join(str(event.get("message") or "").split())
         source = (event.get("source") or {}).get("component") or event.get("reportingComponent") or ""

@@ -12,48 +12,48 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from trainyard.cli.diagnosis import Endpoint, Facts
-from trainyard.cli.diagnosis.facts import key
-from trainyard.cli.diagnosis.meeting import address_of
-from trainyard.cli.diagnosis.output import port_is_taken, ports_named, printable_lines
+from trainyard.cli.diagnosis.facts import log_key
+from trainyard.cli.diagnosis.meeting import rendezvous_endpoint
+from trainyard.cli.diagnosis.output import port_in_use, ports_in, printable_lines
 from trainyard.cli.diagnosis.replicas import Container, containers, declared_ports
-from trainyard.cli.jobs import Found, family
-from trainyard.cli.kept import LINES, gone_pods, kept_logs, record_of
+from trainyard.cli.jobs import JobInfo, get_related_objects
+from trainyard.cli.kept import TAIL_LINES, find_record, gone_pods, kept_logs
 from trainyard.cli.listeners import listeners
-from trainyard.cli.speaking import Here
-from trainyard.cli.view import ended, replica
+from trainyard.cli.speaking import ClusterContext
+from trainyard.cli.view import job_outcome, replica
 from trainyard.client import Api, ApiError, NotFound
 from trainyard.objects import Json, find_condition, name_of, namespace_of, uid_of
 from trainyard.objects.labels import matches_labels
 from trainyard.objects.resources import NODE, POD, SERVICE
 from trainyard.objects.values import replace
 
-MOST_LOGS = 8  # containers whose last lines are read
-SECONDS = 10.0  # timeout of one log request
-NODES = 4  # nodes that are read
+MAX_LOGS = 8  # containers whose last lines are read
+LOG_TIMEOUT = 10.0  # timeout of one log request
+MAX_NODES = 4  # nodes that are read
 Logs = Mapping[tuple[str, str], tuple[str, ...]]  # last lines by the pod's uid and the container
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-async def gather(here: Here, found: Found, deleted: Iterable[Json] = ()) -> Facts:
+async def gather_facts(here: ClusterContext, info: JobInfo, deleted: Iterable[Json] = ()) -> Facts:
     """The current objects of the job and, for a failed job, the recorded pods and logs of replicas without a pod.
 
     deleted: pods from the caller's watch, which may be deleted by now."""
-    related = await family(here, found)
+    related = await get_related_objects(here, info)
     logs, nodes, endpoint, process_nodes = await asyncio.gather(
         _read_logs(here.api, related.pods),
         _list_nodes_if_unscheduled(here.api, related.pods),
-        _rendezvous_endpoint(here, found.job),
+        _rendezvous_endpoint(here, info.job),
         _process_nodes(here.api, related.pods),
     )
-    gone, gone_logs = _gone_pods(found, related.pods, deleted)
+    gone, gone_logs = _gone_pods(info, related.pods, deleted)
     return Facts(
-        kind=found.kind,
-        job=found.job,
+        kind=info.kind,
+        job=info.job,
         now=time.time(),
         pods=tuple(related.pods),
         children=tuple(related.children),
         events=tuple(related.events),
-        gone=gone,
+        deleted_pods=gone,
         logs={**gone_logs, **logs},
         nodes=nodes,
         endpoint=endpoint,
@@ -62,11 +62,11 @@ async def gather(here: Here, found: Found, deleted: Iterable[Json] = ()) -> Fact
     )
 
 
-def _gone_pods(info: Found, pods: list[Json], deleted: Iterable[Json]) -> tuple[tuple[Json, ...], Logs]:
+def _gone_pods(info: JobInfo, pods: list[Json], deleted: Iterable[Json]) -> tuple[tuple[Json, ...], Logs]:
     """The last pods, and their logs, of the replicas that have no pod now. Only for a failed job: it deletes pods."""
-    if ended(info.kind, info.job) != "Failed":
+    if job_outcome(info.kind, info.job) != "Failed":
         return (), {}
-    record = record_of(uid_of(info.job))
+    record = find_record(uid_of(info.job))
     present = {replica(pod).name for pod in pods}
     gone = {replica(pod).name: pod for pod in (gone_pods(record, info.kind, info.job, pods) if record else ())}
     gone |= {replica(pod).name: pod for pod in deleted if replica(pod).name not in present}
@@ -75,7 +75,7 @@ def _gone_pods(info: Found, pods: list[Json], deleted: Iterable[Json]) -> tuple[
 
 async def _process_nodes(api: Api, pods: Iterable[Json]) -> dict[str, bool]:
     """The Trainyard nodes among the nodes of these pods: node name -> whether the node is this machine."""
-    names = sorted({_node_of(pod) for pod in pods} - {""})[:NODES]
+    names = sorted({_node_of(pod) for pod in pods} - {""})[:MAX_NODES]
     process_nodes: dict[str, bool] = {}
     for name in names:
         try:
@@ -103,9 +103,9 @@ def _listeners(local: list[Json], logs: Logs) -> dict[int, str]:
     ports: set[int] = set()
     for pod in local:
         for container in containers(pod):
-            lines = logs.get(key(pod, container.name), ())
-            if port_is_taken(lines):
-                ports.update((*ports_named(lines), *declared_ports(pod, container.name)))
+            lines = logs.get(log_key(pod, container.name), ())
+            if port_in_use(lines):
+                ports.update((*ports_in(lines), *declared_ports(pod, container.name)))
     if not ports:
         return {}
     hosts = {str((pod.get("spec") or {}).get("hostname") or name_of(pod)): name_of(pod) for pod in local}
@@ -113,22 +113,22 @@ def _listeners(local: list[Json], logs: Logs) -> dict[int, str]:
 
 
 async def _read_logs(api: Api, pods: Iterable[Json]) -> Logs:
-    """The last lines of at most MOST_LOGS containers: failed ones first, then running ones."""
+    """The last lines of at most MAX_LOGS containers: failed ones first, then running ones."""
     candidates: list[tuple[int, Json, Container, bool]] = []
     for pod in pods:
         for container in containers(pod):
             waiting = container.state("waiting") or {}
-            terminated = container.state("terminated") or (container.before if waiting else None)
+            terminated = container.state("terminated") or (container.last_terminated if waiting else None)
             if terminated is not None and terminated.get("exitCode"):
                 candidates.append((0, pod, container, bool(waiting) and waiting.get("reason") != "CrashLoopBackOff"))
             elif container.state("running") is not None and not container.init:
                 candidates.append((1, pod, container, False))
     candidates.sort(key=lambda candidate: candidate[0])
     tails = await asyncio.gather(
-        *(_read_tail(api, pod, container.name, previous) for _, pod, container, previous in candidates[:MOST_LOGS])
+        *(_read_tail(api, pod, container.name, previous) for _, pod, container, previous in candidates[:MAX_LOGS])
     )
     return {
-        key(pod, container.name): lines
+        log_key(pod, container.name): lines
         for (_, pod, container, _), lines in zip(candidates, tails, strict=False)
         if lines
     }
@@ -137,9 +137,9 @@ async def _read_logs(api: Api, pods: Iterable[Json]) -> Logs:
 async def _read_tail(api: Api, pod: Json, container: str, previous: bool) -> tuple[str, ...]:
     tail = b""
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(LOG_TIMEOUT):
             async for chunk in api.logs(
-                namespace_of(pod), name_of(pod), container, previous=previous, tail_lines=LINES
+                namespace_of(pod), name_of(pod), container, previous=previous, tail_lines=TAIL_LINES
             ):
                 tail = (tail + chunk)[-65536:]
     except (ApiError, TimeoutError):
@@ -158,9 +158,9 @@ async def _list_nodes_if_unscheduled(api: Api, pods: Iterable[Json]) -> tuple[Js
         return None
 
 
-async def _rendezvous_endpoint(here: Here, job: Json) -> Endpoint | None:
+async def _rendezvous_endpoint(here: ClusterContext, job: Json) -> Endpoint | None:
     """The rendezvous address of the job; for a Service of this namespace, whether it exists and has ready pods."""
-    endpoint = address_of(job)
+    endpoint = rendezvous_endpoint(job)
     if endpoint is None or not endpoint.service:
         return endpoint
     try:
@@ -168,15 +168,15 @@ async def _rendezvous_endpoint(here: Here, job: Json) -> Endpoint | None:
         if service is None:
             is_address = endpoint.service.replace(".", "").isdecimal()
             return (
-                endpoint if is_address else replace(endpoint, known=True, exists=False)
+                endpoint if is_address else replace(endpoint, looked_up=True, exists=False)
             )  # an IP address need not be a Service's
         selector = (service.get("spec") or {}).get("selector") or {}
-        endpoint = replace(endpoint, service=name_of(service), known=bool(selector), exists=True)
+        endpoint = replace(endpoint, service=name_of(service), looked_up=bool(selector), exists=True)
         pods = (await here.api.list(POD, namespace_of(job))).get("items") or []
     except ApiError:
         return endpoint
     selected = [pod for pod in pods if matches_labels(selector, pod["metadata"].get("labels") or {})]
-    return replace(endpoint, ready=sum(_is_ready(pod) for pod in selected))
+    return replace(endpoint, ready_pods=sum(_is_ready(pod) for pod in selected))
 
 
 async def _find_service(api: Api, namespace: str, host: str) -> Json | None:

@@ -1,7 +1,7 @@
 """Watches of several resources at once: each has a store, and one asyncio event signals a change in any of them.
 
-After a failure the watches reconnect. When the API server has not answered for `PATIENCE` seconds, `next` raises
-Unavailable, so that an interactive command does not wait for ever.
+After a failure the watches reconnect. When the API server has not answered for `UNAVAILABLE_TIMEOUT` seconds,
+`wait_for_change` raises Unavailable, so that an interactive command does not wait for ever.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from trainyard.controller_runtime.reflector import Reflector, StoreEvent, WatchT
 from trainyard.controller_runtime.store import Store
 from trainyard.objects import GVK, Json
 
-PATIENCE = 20.0
-APART = 60.0  # failures that are more seconds apart than this are not counted as one outage
-Seen = Callable[[Json | None, Json | None], object]
+UNAVAILABLE_TIMEOUT = 20.0
+OUTAGE_GAP = 60.0  # failures that are more seconds apart than this are not counted as one outage
+ChangeHandler = Callable[[Json | None, Json | None], object]
 
 
-class Feeds:
-    """Several reflectors with their stores. Call `watch` for each resource, then `next` repeatedly, finally `stop`."""
+class Watches:
+    """Several reflectors with their stores. Call `watch` for each resource, then `wait_for_change` repeatedly, finally
+    `stop`."""
 
-    def __init__(self, api: Api, patience: float = PATIENCE) -> None:
+    def __init__(self, api: Api, patience: float = UNAVAILABLE_TIMEOUT) -> None:
         self._api = api
         self._patience = patience
         self._unavailable: Unavailable | None = None
@@ -37,13 +38,13 @@ class Feeds:
         """True when the initial list of every watch is in its store."""
         return all(store.synced for store in self._stores)
 
-    def watch(self, source: WatchTarget, seen: Seen = lambda before, after: None) -> Store[Json]:
-        """List and watch a resource; `seen` is called with the object before and after each change."""
-        store: Store[Json] = Store(dict_adapter(api_version=source.gvk.api_version, kind=source.gvk.kind))
+    def watch(self, target: WatchTarget, on_change: ChangeHandler = lambda before, after: None) -> Store[Json]:
+        """List and watch a resource; `on_change` is called with the object before and after each change."""
+        store: Store[Json] = Store(dict_adapter(api_version=target.gvk.api_version, kind=target.gvk.kind))
 
         def apply(event: StoreEvent[Json]) -> None:
             for change in store.apply(event):
-                seen(change.before, change.after)
+                on_change(change.before, change.after)
             self.changed.set()
 
         self._stores.append(store)
@@ -55,18 +56,18 @@ class Feeds:
             now = asyncio.get_running_loop().time()
             # last_error is empty when the server has answered since the last failure.
             first_failure, last_failure = (
-                now if now - last_failure > APART or not reflector.last_error else first_failure,
+                now if now - last_failure > OUTAGE_GAP or not reflector.last_error else first_failure,
                 now,
             )
             if now - first_failure >= self._patience:
                 self._unavailable = error
                 self.changed.set()
 
-        reflector = Reflector(self._api, source, store.adapter, apply, on_unavailable)
-        self.tasks.start(f"watch {source.name}", reflector.run)
+        reflector = Reflector(self._api, target, store.adapter, apply, on_unavailable)
+        self.tasks.start(f"watch {target.name}", reflector.run)
         return store
 
-    async def next(self) -> None:
+    async def wait_for_change(self) -> None:
         """Wait for a change since the last call. Raises Unavailable after PATIENCE seconds without an answer."""
         await self.changed.wait()
         if self._unavailable is not None:
@@ -77,6 +78,6 @@ class Feeds:
         await self.tasks.stop()
 
 
-def source(gvk: GVK, namespace: str, labels: str = "") -> WatchTarget:
+def watch_target(gvk: GVK, namespace: str, labels: str = "") -> WatchTarget:
     """A watch target for a resource in a namespace ("" for all); the cluster need not serve the resource."""
     return WatchTarget(gvk, namespace=namespace, selection=Selection(labels), optional=True)

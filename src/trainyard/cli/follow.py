@@ -16,15 +16,15 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from hashlib import sha256
 
-from trainyard.cli.screen import Cut, Screen
+from trainyard.cli.screen import LineSplitter, Screen
 from trainyard.client import Api, ApiError, NotFound, Unavailable
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 
-AGAIN = 0.2  # seconds before a broken stream is opened again
+RETRY_SECONDS = 0.2  # seconds before a broken stream is opened again
 
 
-class Logs:
-    """The log followers of all containers. Call `see` for every pod of a watch, `gone` for every deleted pod.
+class LogFollowers:
+    """The log followers of all containers. Call `see` for every pod of a watch, `delete_pod` for every deleted pod.
 
     With `tail`, only the current run of each container is printed, from that many lines before its end.
     `only`: the name of the one container of each pod whose log is printed; "" for all.
@@ -38,9 +38,9 @@ class Logs:
         self._label = label
         self._tail = tail
         self._only = only
-        self._followers: dict[tuple[str, str], Follower] = {}
+        self._followers: dict[tuple[str, str], ContainerFollower] = {}
 
-    def see(self, pod: Json) -> None:
+    def update_pod(self, pod: Json) -> None:
         status = pod.get("status") or {}
         init_names = [container_status["name"] for container_status in status.get("initContainerStatuses") or []]
         container_names = [container_status["name"] for container_status in status.get("containerStatuses") or []]
@@ -58,20 +58,20 @@ class Logs:
                 single = len(container_names) == 1 and container_status["name"] not in init_names
                 prefix = self._label(pod) if single else f"{self._label(pod)}/{container_status['name']}"
                 container_ref = (namespace_of(pod), name_of(pod), container_status["name"])
-                self._followers[key] = Follower(self._api, self._screen, container_ref, prefix, self._tail)
-            self._followers[key].see(container_status, pod_ended)
+                self._followers[key] = ContainerFollower(self._api, self._screen, container_ref, prefix, self._tail)
+            self._followers[key].update_status(container_status, pod_ended)
 
-    def gone(self, pod: Json) -> None:
+    def delete_pod(self, pod: Json) -> None:
         """The pod is deleted: its containers have no further run."""
         for (uid, _), follower in self._followers.items():
             if uid == uid_of(pod):
-                follower.over()
+                follower.set_ended()
 
-    async def finish(self, ended_only: bool, seconds: float) -> None:
-        """Wait at most `seconds` until the logs are printed to their last line: all, or those of ended pods only."""
-        tasks = [follower.task for follower in self._followers.values() if follower.ends or not ended_only]
+    async def finish(self, ended_pods_only: bool, timeout: float) -> None:
+        """Wait at most `timeout` until the logs are printed to their last line: all, or those of ended pods only."""
+        tasks = [follower.task for follower in self._followers.values() if follower.ended or not ended_pods_only]
         if tasks:
-            await asyncio.wait(tasks, timeout=seconds)
+            await asyncio.wait(tasks, timeout=timeout)
 
     async def stop(self) -> None:
         tasks = [follower.task for follower in self._followers.values()]
@@ -92,7 +92,7 @@ def newest_run(container: Json) -> int:
     return count - 1  # restartCount may already include the run that is about to start
 
 
-class Follower:
+class ContainerFollower:
     """Prints the log of one container of one pod, run by run."""
 
     def __init__(
@@ -106,17 +106,17 @@ class Follower:
         self._newest_run = -1  # the newest run that has begun, counted from 0
         self._may_restart = True  # a further run may start
         self._changed = asyncio.Event()
-        self.ends = False  # no further run will start: only the rest of the log is to be printed
+        self.ended = False  # no further run will start: only the rest of the log is to be printed
         self.task = asyncio.create_task(self._follow())
 
-    def see(self, container: Json, over: bool) -> None:
+    def update_status(self, container: Json, pod_ended: bool) -> None:
         self._newest_run = max(self._newest_run, newest_run(container))
-        if over:
-            self.over()
+        if pod_ended:
+            self.set_ended()
         self._changed.set()
 
-    def over(self) -> None:
-        self._may_restart, self.ends = False, True
+    def set_ended(self) -> None:
+        self._may_restart, self.ended = False, True
         self._changed.set()
 
     async def _follow(self) -> None:
@@ -153,10 +153,10 @@ class Follower:
             await self._changed.wait()
         return True
 
-    async def _print_run(self, previous: bool, skip: Printed | None = None) -> Printed:
+    async def _print_run(self, previous: bool, skip: PrintedLog | None = None) -> PrintedLog:
         """Prints one run to its end, without its first `skip.size` bytes. A broken stream is opened again and continues
         after the last printed byte. Returns the size and hash of the printed bytes."""
-        cut, printed = Cut(), Printed()
+        cut, printed = LineSplitter(), PrintedLog()
         offset, broken, run = skip.size if skip else 0, False, self._newest_run
         while True:
             try:
@@ -174,7 +174,7 @@ class Follower:
                         read_size += len(chunk)
                         printed.add(new_bytes)
                         self._print_lines(cut.feed(new_bytes))
-                        await self._screen.space()
+                        await self._screen.wait_for_space()
                 break
             except NotFound:
                 break
@@ -184,20 +184,20 @@ class Follower:
                 broken = True
                 if self._tail is not None:
                     self._tail = 0  # the last printed byte cannot be found in a tail: continue with new lines
-                await asyncio.sleep(AGAIN)
+                await asyncio.sleep(RETRY_SECONDS)
             except ApiError as error:
                 if error.code != 400:  # 400: the container has not started and has no log
                     self._screen.note(f"{self._prefix}: its output cannot be shown: {error}")
                 break
-        self._print_lines(cut.end())
+        self._print_lines(cut.finish())
         return printed
 
-    async def _find_printed(self, printed: Printed, begin: int, previous: bool) -> int | None:
+    async def _find_printed(self, printed: PrintedLog, begin: int, previous: bool) -> int | None:
         """The offset in the current log at which the printed bytes begin. At first this was `begin`; it is negative
         when the kubelet has dropped the beginning of a long log. None: the log has none of the printed bytes."""
         if not printed.size:
             return begin
-        last_bytes, expected_end = printed.end, begin + printed.size
+        last_bytes, expected_end = printed.last_bytes, begin + printed.size
         window, window_start, match_end = b"", 0, 0
         async for chunk in self._stream(previous, follow=False):
             window += chunk
@@ -220,9 +220,9 @@ class Follower:
         for line in lines:
             self._screen.log(self._prefix, line)
 
-    async def _print_rest(self, printed: Printed) -> bool:
+    async def _print_rest(self, printed: PrintedLog) -> bool:
         """Prints the rest of the previous run's log after `printed`. False when `printed` is the log of another run."""
-        cut, finished, is_prefix = Cut(), Printed(), not printed.size
+        cut, finished, is_prefix = LineSplitter(), PrintedLog(), not printed.size
         with contextlib.suppress(ApiError):
             async for chunk in self._stream(previous=True):
                 remaining = max(0, printed.size - finished.size)
@@ -230,34 +230,34 @@ class Follower:
                 is_prefix = is_prefix or finished == printed
                 if is_prefix:
                     self._print_lines(cut.feed(chunk[remaining:]))
-                    await self._screen.space()
+                    await self._screen.wait_for_space()
                 finished.add(chunk[remaining:])
-            self._print_lines(cut.end())
-            return is_prefix or finished.ends_as(printed)
+            self._print_lines(cut.finish())
+            return is_prefix or finished.is_end_of(printed)
         return True  # the previous log cannot be read: assume that it was printed
 
 
-class Printed:
+class PrintedLog:
     """The size, the hash and the last bytes of a printed log."""
 
     END = 4096  # bytes
 
     def __init__(self) -> None:
         self.size = 0
-        self.end = b""
+        self.last_bytes = b""
         self._hash = sha256()
 
     def add(self, chunk: bytes) -> None:
         self.size += len(chunk)
         self._hash.update(chunk)
-        self.end = (self.end + chunk[-self.END :])[-self.END :]
+        self.last_bytes = (self.last_bytes + chunk[-self.END :])[-self.END :]
 
-    def ends_as(self, longer: Printed) -> bool:
+    def is_end_of(self, longer: PrintedLog) -> bool:
         """True if this log is not empty and `longer` ends with this log's last bytes (at most END of them)."""
-        return bool(self.end) and longer.end.endswith(self.end)
+        return bool(self.last_bytes) and longer.last_bytes.endswith(self.last_bytes)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Printed) and self._hash.digest() == other._hash.digest()
+        return isinstance(other, PrintedLog) and self._hash.digest() == other._hash.digest()
 
     def __hash__(self) -> int:
         return hash(self._hash.digest())

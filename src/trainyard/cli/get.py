@@ -12,14 +12,14 @@ from trainyard.cli import options
 from trainyard.cli.completion import job_names
 from trainyard.cli.layout import colour_on, state_colour, state_columns, table_line
 from trainyard.cli.printing import FORMS, document
-from trainyard.cli.speaking import Here, Said, note, out, print_table, speak
+from trainyard.cli.speaking import ClusterContext, CommandError, note, print_output, print_table, run_with_cluster
 from trainyard.objects import Json
 
 if TYPE_CHECKING:
-    from trainyard.cli.jobs import Found
+    from trainyard.cli.jobs import JobInfo
 
 
-BREATH = 0.2  # seconds in which changes are collected before rows are printed
+BATCH_SECONDS = 0.2  # seconds in which changes are collected before rows are printed
 
 
 @click.command(name="get")
@@ -34,37 +34,39 @@ def get(which: tuple[str, ...], everywhere: bool, output: str | None, watch: boo
     Examples: trainyard get, trainyard get tfjobs -o wide, trainyard get tfjob/mnist -o yaml
     """
     work = _watch if watch else _get
-    speak(words, lambda here: work(here, which, everywhere, output or ""))
+    run_with_cluster(words, lambda here: work(here, which, everywhere, output or ""))
 
 
-async def _watch(here: Here, arguments: tuple[str, ...], everywhere: bool, form: str) -> None:
+async def _watch(here: ClusterContext, arguments: tuple[str, ...], everywhere: bool, form: str) -> None:
     """Prints the table, and then every row that changes in another column than AGE."""
-    from trainyard.cli.feeds import Feeds, source
-    from trainyard.cli.jobs import Found, find
+    from trainyard.cli.feeds import Watches, watch_target
+    from trainyard.cli.jobs import JobInfo, get_job
     from trainyard.objects.labels import OWNER
     from trainyard.objects.resources import POD
 
     if form not in ("", "wide"):
-        raise Said(f"-w and -o {form} do not go together; leave one of them out", 2)
+        raise CommandError(f"-w and -o {form} do not go together; leave one of them out", 2)
     kinds, name = _parse_arguments(arguments)
-    named_info = await find(here, name) if name else None
+    named_info = await get_job(here, name) if name else None
     namespace = "" if everywhere else here.namespace
-    feeds, shown_rows = Feeds(here.api), Shown()
-    jobs = [(kind, feeds.watch(source(kind.gvk, namespace))) for kind in ([named_info.kind] if named_info else kinds)]
-    pods = feeds.watch(source(POD, namespace, OWNER))
+    feeds, shown_rows = Watches(here.api), ChangedRows()
+    jobs = [
+        (kind, feeds.watch(watch_target(kind.gvk, namespace))) for kind in ([named_info.kind] if named_info else kinds)
+    ]
+    pods = feeds.watch(watch_target(POD, namespace, OWNER))
     try:
         while True:
-            await feeds.next()
+            await feeds.wait_for_change()
             if feeds.synced:
-                infos = [Found(kind, job) for kind, store in jobs for job in store]
-                infos = [info for info in infos if named_info is None or info.word == named_info.word]
+                infos = [JobInfo(kind, job) for kind, store in jobs for job in store]
+                infos = [info for info in infos if named_info is None or info.reference == named_info.reference]
                 shown_rows.print(_rows(infos, list(pods), everywhere, form == "wide"))
-                await asyncio.sleep(BREATH)
+                await asyncio.sleep(BATCH_SECONDS)
     finally:
         await feeds.stop()
 
 
-class Shown:
+class ChangedRows:
     """The rows that were printed last, by namespace, kind and name; prints rows that differ from them."""
 
     def __init__(self) -> None:
@@ -84,23 +86,23 @@ class Shown:
         self._states = state_columns(table[0]) if colour_on(1) else []
         self._widths = list(map(max, longest, self._widths or longest))
         for row in new_rows:
-            out(table_line(row, self._widths, {column: state_colour(row[column]) for column in self._states}))
+            print_output(table_line(row, self._widths, {column: state_colour(row[column]) for column in self._states}))
 
 
-async def _get(here: Here, arguments: tuple[str, ...], everywhere: bool, form: str) -> None:
-    from trainyard.cli.jobs import find, listed
+async def _get(here: ClusterContext, arguments: tuple[str, ...], everywhere: bool, form: str) -> None:
+    from trainyard.cli.jobs import get_job, list_jobs
 
     kinds, name = _parse_arguments(arguments)
     if name:
         if everywhere:
-            raise Said("a name and -A do not go together; write -n NAMESPACE", 2)
-        infos: list[Found] = [await find(here, name)]
+            raise CommandError("a name and -A do not go together; write -n NAMESPACE", 2)
+        infos: list[JobInfo] = [await get_job(here, name)]
     else:
-        infos = await listed(Here(here.api, "" if everywhere else here.namespace, here.access), kinds)
+        infos = await list_jobs(ClusterContext(here.api, "" if everywhere else here.namespace, here.access), kinds)
     if form in ("json", "yaml"):
-        out(document([info.job for info in infos], form, bool(name)))
+        print_output(document([info.job for info in infos], form, bool(name)))
     elif form == "name":
-        out("".join(f"{info.kind.singular}.{info.gvk.group}/{info.name}\n" for info in infos))
+        print_output("".join(f"{info.kind.singular}.{info.gvk.group}/{info.name}\n" for info in infos))
     elif not infos:
         note("There are no jobs." if everywhere else f"There are no jobs in namespace {here.namespace}.")
     else:
@@ -111,24 +113,26 @@ async def _get(here: Here, arguments: tuple[str, ...], everywhere: bool, form: s
 def _parse_arguments(arguments: tuple[str, ...]) -> tuple[Any, str]:
     """The kinds, and the job (`NAME` or `KIND/NAME`) or "". A single argument that is not a kind is a job's name."""
     from trainyard import kinds
-    from trainyard.cli.jobs import kind_named, known
+    from trainyard.cli.jobs import kind_names, kinds_by_name
 
     if len(arguments) > 2:
-        raise Said("write `get`, `get KIND`, `get NAME`, `get KIND NAME` or `get KIND/NAME`", 2)
+        raise CommandError("write `get`, `get KIND`, `get NAME`, `get KIND NAME` or `get KIND/NAME`", 2)
     if len(arguments) == 2:
         return (), f"{arguments[0]}/{arguments[1]}"
     if not arguments or arguments[0] in ("all", "jobs"):
         return kinds.ALL, ""
-    if "/" not in arguments[0] and (named_kinds := kind_named(arguments[0])):
+    if "/" not in arguments[0] and (named_kinds := kinds_by_name(arguments[0])):
         return tuple(named_kinds), ""
     if arguments[0] in ("pods", "pod", "services", "events", "nodes"):
-        raise Said(
-            f"{arguments[0]}: this shows jobs ({known()}); for all else there is kubectl, and `trainyard describe`", 2
+        raise CommandError(
+            f"{arguments[0]}: this shows jobs ({kind_names()});"
+            " for all else there is kubectl, and `trainyard describe`",
+            2,
         )
     return (), arguments[0]
 
 
-async def _list_pods(here: Here, infos: list[Found]) -> list[Json]:
+async def _list_pods(here: ClusterContext, infos: list[JobInfo]) -> list[Json]:
     """The pods of all these jobs, in one request for each namespace."""
     from trainyard.client import ApiError
     from trainyard.objects.labels import OWNER
@@ -144,15 +148,15 @@ async def _list_pods(here: Here, infos: list[Found]) -> list[Json]:
     return [pod for page in pages for pod in page]
 
 
-def _rows(infos: list[Found], pods: list[Json], everywhere: bool, wide: bool) -> list[list[str]]:
-    from trainyard.cli.view import Board, since, tally, why, word
+def _rows(infos: list[JobInfo], pods: list[Json], everywhere: bool, wide: bool) -> list[list[str]]:
+    from trainyard.cli.view import JobStates, count_states, format_since, job_message, job_state
     from trainyard.core import Config, parse_job
     from trainyard.objects import name_of, namespace_of, uid_of
 
     now = time.time()
-    board = Board({uid_of(info.job): info.job for info in infos})
+    board = JobStates({uid_of(info.job): info.job for info in infos})
     for pod in pods:
-        board.see_pod(pod, now)
+        board.update_pod(pod, now)
     head = ["KIND", "NAME", "STATE", "RUNNING", "RESTARTS", "AGE"]
     rows = [[*(["NAMESPACE"] if everywhere else []), *head, *(["REPLICAS", "WHY"] if wide else [])]]
     for info in infos:
@@ -166,10 +170,10 @@ def _rows(infos: list[Found], pods: list[Json], everywhere: bool, wide: bool) ->
         row += [
             str(job["kind"]),
             name_of(job),
-            word(job),
+            job_state(job),
             f"{running}/{sum(role.replicas for role in roles)}",
             f"{restarts}",
         ]
-        row.append(since(job["metadata"].get("creationTimestamp"), now))
-        rows.append([*row, tally(slots), " ".join(why(job).split())] if wide else row)
+        row.append(format_since(job["metadata"].get("creationTimestamp"), now))
+        rows.append([*row, count_states(slots), " ".join(job_message(job).split())] if wide else row)
     return rows

@@ -13,11 +13,11 @@ import click
 
 from trainyard.app.background import BackgroundError
 from trainyard.app.history import Record, find_records, history_folder, is_recorded, read_records, summary, with_tilde
-from trainyard.cli.codes import BAD
+from trainyard.cli.codes import INVALID
 from trainyard.cli.layout import prose, terminal_table, terminal_width, wrapped
-from trainyard.cli.printing import FORMS, aligned, as_json, as_yaml
-from trainyard.cli.speaking import Said, answer, note, out
-from trainyard.cli.view import age, clock
+from trainyard.cli.printing import FORMS, align_columns, as_json, as_yaml
+from trainyard.cli.speaking import CommandError, note, print_output, run_and_exit
+from trainyard.cli.view import format_age, format_clock
 from trainyard.objects import Json, parse_time
 from trainyard.objects.log_files import disk_size
 
@@ -51,12 +51,12 @@ def history(job: str | None, namespace: str, limit: int | None, output: str | No
 
     Examples: trainyard history, trainyard history mnist, trainyard logs mnist
     """
-    answer(lambda: _history(job or "", namespace, limit, output or "", delete))
+    run_and_exit(lambda: _history(job or "", namespace, limit, output or "", delete))
 
 
 def _history(job: str, namespace: str, limit: int | None, form: str, delete: bool) -> None:
     if delete and not job:
-        raise Said("--delete needs a JOB: a name, KIND/NAME or an id", BAD)
+        raise CommandError("--delete needs a JOB: a name, KIND/NAME or an id", INVALID)
     if delete:
         _delete(_records_of(job, namespace))
     elif job and form:
@@ -69,25 +69,25 @@ def _history(job: str, namespace: str, limit: int | None, form: str, delete: boo
 
 
 def _records_of(job: str, namespace: str) -> list[Record]:
-    """The jobs of that name, newest first. Raises Said when there is none."""
+    """The jobs of that name, newest first. Raises CommandError when there is none."""
     matches = find_records(history_folder(), job, namespace)
     if not matches:
         names = list(dict.fromkeys(record.name for record in read_records(history_folder())))
         hint = f"the newest are: {', '.join(names[:5])}" if names else "it is empty"
-        raise Said(f"no job {job} is in the history of this machine; {hint}")
+        raise CommandError(f"no job {job} is in the history of this machine; {hint}")
     return matches
 
 
 def _print(jobs: Sequence[Record], form: str, single: bool) -> None:
     if form in ("json", "yaml"):
         summaries = [summary(record) for record in jobs]
-        out((as_json if form == "json" else as_yaml)(summaries[0] if single else summaries))
+        print_output((as_json if form == "json" else as_yaml)(summaries[0] if single else summaries))
     elif form == "name":
-        out("".join(f"{record.id}\n" for record in jobs))
+        print_output("".join(f"{record.id}\n" for record in jobs))
     elif not jobs:
         note("No job has run on this machine yet (or the history was deleted).")
     else:
-        out("\n".join(terminal_table(table(jobs, time.time(), form == "wide"), form == "wide")))
+        print_output("\n".join(terminal_table(table(jobs, time.time(), form == "wide"), form == "wide")))
 
 
 def table(jobs: Sequence[Record], now: float, wide: bool = False) -> list[list[str]]:
@@ -95,7 +95,7 @@ def table(jobs: Sequence[Record], now: float, wide: bool = False) -> list[list[s
     rows = [["ID", "JOB", "KIND", "AGE", "TOOK", "RESULT", "RESTARTS", "WHERE", *(["FOLDER", "WHY"] if wide else [])]]
     for record in jobs:
         name = record.name if record.namespace == "default" else f"{record.namespace}/{record.name}"
-        row = [record.id, name, record.kind or "?", age(now - record.started), _duration(record, now)]
+        row = [record.id, name, record.kind or "?", format_age(now - record.started), _duration(record, now)]
         row += [record.result or "running", str(record.data.get("restarts") or 0), record.text("where")]
         more = [with_tilde(record.folder), " ".join(record.text("message").split())]
         rows.append([*row, *(more if wide else [])])
@@ -104,7 +104,7 @@ def table(jobs: Sequence[Record], now: float, wide: bool = False) -> list[list[s
 
 def _duration(record: Record, now: float) -> str:
     start = parse_time(record.data.get("started")) or record.started
-    return clock((record.ended or now) - start)
+    return format_clock((record.ended or now) - start)
 
 
 def _delete(matches: list[Record]) -> None:
@@ -112,10 +112,12 @@ def _delete(matches: list[Record]) -> None:
 
     record = matches[0]
     if len(matches) > 1:
-        ids = ", ".join(f"{match.id} ({age(time.time() - match.started)} ago)" for match in matches[:5])
-        raise Said(f"{record.name} is the name of {len(matches)} jobs, write the id of one: {ids}", BAD)
+        ids = ", ".join(f"{match.id} ({format_age(time.time() - match.started)} ago)" for match in matches[:5])
+        raise CommandError(f"{record.name} is the name of {len(matches)} jobs, write the id of one: {ids}", INVALID)
     if is_recorded(record.folder):
-        raise Said(f"{record.name} still runs (cluster: {record.text('where')}); its history can be deleted afterwards")
+        raise CommandError(
+            f"{record.name} still runs (cluster: {record.text('where')}); its history can be deleted afterwards"
+        )
     remove_record(record.folder)
     note(f"{record.name} ({record.id}) is deleted from the history.")
     if record.logs.parent != record.folder:
@@ -126,15 +128,17 @@ def _delete(matches: list[Record]) -> None:
 
 
 def _show(matches: list[Record]) -> None:
-    out("\n".join(page(matches[0], time.time(), terminal_width() if sys.stdout.isatty() else sys.maxsize)))
+    print_output(
+        "\n".join(record_lines(matches[0], time.time(), terminal_width() if sys.stdout.isatty() else sys.maxsize))
+    )
     if len(matches) > 1:
-        earlier_ids = ", ".join(f"{match.id} ({age(time.time() - match.started)} ago)" for match in matches[1:4])
+        earlier_ids = ", ".join(f"{match.id} ({format_age(time.time() - match.started)} ago)" for match in matches[1:4])
         note(f"{len(matches) - 1} more of that name: {earlier_ids}{', ...' if len(matches) > 4 else ''}")
 
 
-def page(record: Record, now: float, width: int) -> list[str]:
+def record_lines(record: Record, now: float, width: int) -> list[str]:
     """The record of a job as lines of at most `width` columns."""
-    return [part for line in described(record, now) for part in _wrap_line(line, width)]
+    return [part for line in record_fields(record, now) for part in _wrap_line(line, width)]
 
 
 def _wrap_line(line: str, width: int) -> list[str]:
@@ -145,7 +149,7 @@ def _wrap_line(line: str, width: int) -> list[str]:
     return list(wrapped(line[label_match.end() :], width, label_match[0], " " * label_match.end()))
 
 
-def described(record: Record, now: float) -> list[str]:
+def record_fields(record: Record, now: float) -> list[str]:
     """The record of a job as lines of any width: fields, pods, log files, events."""
     fields = [
         ("Name", f"{record.namespace}/{record.name}"),
@@ -162,9 +166,9 @@ def described(record: Record, now: float) -> list[str]:
         ("Folder", with_tilde(record.folder)),
         ("Logs", with_tilde(record.logs) if record.logs.parent != record.folder else ""),
     ]
-    lines = aligned([[f"{name}:", value] for name, value in fields if value])
+    lines = align_columns([[f"{name}:", value] for name, value in fields if value])
     if len(rows := _pod_rows(record)) > 1:
-        lines += ["Pods:", *(f"  {line}" for line in aligned(rows))]
+        lines += ["Pods:", *(f"  {line}" for line in align_columns(rows))]
     for replica, left_out in (record.data.get("leftOut") or {}).items():
         lines.append(f"  {replica}: {left_out['pods']} pods between the first and the last ones are left out")
     files = record.log_files()
@@ -179,7 +183,7 @@ def _pod_rows(record: Record) -> list[list[str]]:
     rows = [["REPLICA", "ATTEMPT", "STATE", "RESTARTS", "EXIT", "TIME"]]
     for pod in record.pods:
         start, end = parse_time(pod.get("started")), parse_time(pod.get("ended"))
-        took = "" if start is None or end is None else clock(end - start)
+        took = "" if start is None or end is None else format_clock(end - start)
         exit_texts = [_exit_text(container) for container in pod.get("containers") or []]
         row = [str(pod.get("replica")), str(pod.get("attempt")), str(pod.get("reason") or pod.get("phase"))]
         rows.append([*row, str(pod.get("restarts") or 0), ", ".join(filter(None, exit_texts)), took])
@@ -215,14 +219,16 @@ def _event_lines(record: Record, now: float) -> list[str]:
     for event in events[-_SHOWN_EVENTS:]:
         timestamp = parse_time(event.get("time"))
         count = int(event.get("count") or 1)
-        age_text = f"{age(now - timestamp) if timestamp is not None else ''}{f' (x{count})' if count > 1 else ''}"
+        age_text = (
+            f"{format_age(now - timestamp) if timestamp is not None else ''}{f' (x{count})' if count > 1 else ''}"
+        )
         text = " ".join(str(event.get("message")).split())
         rows.append([age_text, str(event.get("type")), str(event.get("reason")), str(event.get("object")), text])
     earlier = len(events) - _SHOWN_EVENTS
     more = [f"  ({earlier} earlier ones: {with_tilde(record.folder / 'events.yaml')})"] if earlier > 0 else []
-    return ["Events:", *more, *(f"  {line}" for line in aligned(rows))]
+    return ["Events:", *more, *(f"  {line}" for line in align_columns(rows))]
 
 
 def _time_and_age(time_text: str, now: float) -> str:
     timestamp = parse_time(time_text)
-    return "" if timestamp is None else f"{time_text} ({age(now - timestamp)} ago)"
+    return "" if timestamp is None else f"{time_text} ({format_age(now - timestamp)} ago)"

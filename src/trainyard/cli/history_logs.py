@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from trainyard.app.history import INTERRUPTED, Record, find_records, history_folder
-from trainyard.cli.codes import CANNOT, READER_GONE
-from trainyard.cli.speaking import Said, note
-from trainyard.cli.view import age
+from trainyard.cli.codes import READER_GONE, UNAVAILABLE
+from trainyard.cli.speaking import CommandError, note
+from trainyard.cli.view import format_age
 from trainyard.objects.log_files import pieces
 
 if TYPE_CHECKING:
-    from trainyard.cli.logs import Wanted
+    from trainyard.cli.logs import LogSelection
     from trainyard.cli.screen import Screen
 
 
@@ -59,15 +59,15 @@ def log_files(record: Record) -> list[LogFile]:
     )
 
 
-def chosen(files: Sequence[LogFile], wanted: Wanted, attempt: int | None) -> list[LogFile]:
+def select_files(files: Sequence[LogFile], selection: LogSelection, attempt: int | None) -> list[LogFile]:
     """The files that the options of `trainyard logs` select: the newest run of each container of the newest pod of
     each replica, the run before it (-p), or all runs of an attempt."""
     files = [
         file
         for file in files
-        if (not wanted.role or file.role == wanted.role.lower())
-        and (wanted.index is None or file.index == str(wanted.index))
-        and wanted.container in ("", file.container)
+        if (not selection.role or file.role == selection.role.lower())
+        and (selection.index is None or file.index == str(selection.index))
+        and selection.container in ("", file.container)
         and attempt in (None, file.attempt)
     ]
     if attempt is not None:
@@ -78,26 +78,28 @@ def chosen(files: Sequence[LogFile], wanted: Wanted, attempt: int | None) -> lis
         newest = replica_files[-1].pod
         for container in dict.fromkeys(file.container for file in replica_files if file.pod == newest):
             runs = [file for file in replica_files if file.container == container]
-            position = -2 if wanted.previous else -1
+            position = -2 if selection.previous else -1
             newest_runs += runs[position : position + 1 or None] if len(runs) >= -position else []
     return newest_runs
 
 
-def show_history(job: str, namespace: str, wanted: Wanted, attempt: int | None) -> bool:
+def print_recorded_logs(job: str, namespace: str, wanted: LogSelection, attempt: int | None) -> bool:
     """Print the logs of the job with that name that was seen last, or of the job with that history id.
 
-    False when there is none. Raises Said for an unknown role or attempt."""
+    False when there is none. Raises CommandError for an unknown role or attempt."""
     record = last_record(job, namespace)
     if record is None:
         return False
     files = log_files(record)
     if wanted.role and wanted.role.lower() not in (roles := dict.fromkeys(file.role for file in files)):
-        raise Said(f"{record.name} has no role {wanted.role} in the history; it has: {', '.join(roles) or 'none'}")
+        raise CommandError(
+            f"{record.name} has no role {wanted.role} in the history; it has: {', '.join(roles) or 'none'}"
+        )
     attempts = sorted({file.attempt for file in files})
     if attempt is not None and attempt not in attempts:
         attempts_text = ", ".join(map(str, attempts)) or "none"
-        raise Said(f"{record.name} has no output of attempt {attempt} in the history; it has: {attempts_text}")
-    shown = chosen(files, wanted, attempt)
+        raise CommandError(f"{record.name} has no output of attempt {attempt} in the history; it has: {attempts_text}")
+    shown = select_files(files, wanted, attempt)
     if not shown:
         note(f"{record.name} has {'no run before the last one' if wanted.previous else 'no output'} in the history")
     elif attempt is None and not wanted.previous and (more := len(files) - len(shown)):
@@ -133,31 +135,31 @@ def _source_text(record: Record, older: int) -> str:
         f"its id is {record.id}, {older} more of that name: see `trainyard history {record.name}`, and write the id"
     )
     more = f"; {id_text}" if older else ""
-    return f"From the history of {start_text} ({age(time.time() - record.started)} ago); {state}{more}."
+    return f"From the history of {start_text} ({format_age(time.time() - record.started)} ago); {state}{more}."
 
 
-async def _print(files: Sequence[LogFile], multi_container_replicas: set[str], wanted: Wanted) -> None:
-    from trainyard.cli.screen import Places, Screen, wants_colour
+async def _print(files: Sequence[LogFile], multi_container_replicas: set[str], wanted: LogSelection) -> None:
+    from trainyard.cli.screen import Descriptors, Screen, wants_colour
 
     reader_gone = asyncio.Event()
-    screen = Screen(Places(1, 1, 2), wants_colour(os.isatty(1), dict(os.environ)), False, reader_gone.set)
+    screen = Screen(Descriptors(1, 1, 2), wants_colour(os.isatty(1), dict(os.environ)), False, reader_gone.set)
     try:
         for file in files:
             prefix = f"{file.replica}/{file.container}" if file.replica in multi_container_replicas else file.replica
-            await _print_file(file, "" if wanted.plain else prefix, wanted.tail, screen, reader_gone)
+            await _print_file(file, "" if wanted.unprefixed else prefix, wanted.tail, screen, reader_gone)
             if reader_gone.is_set():
                 break
     finally:
         await screen.close()
     if reader_gone.is_set():
-        raise Said("", READER_GONE if screen.output_error is None else CANNOT)
+        raise CommandError("", READER_GONE if screen.output_error is None else UNAVAILABLE)
 
 
 async def _print_file(file: LogFile, prefix: str, tail: int | None, screen: Screen, reader_gone: asyncio.Event) -> None:
-    from trainyard.cli.screen import Cut
+    from trainyard.cli.screen import LineSplitter
     from trainyard.node.pod_logs import open_log
 
-    splitter = Cut()
+    splitter = LineSplitter()
     last_lines: deque[bytes] = deque(maxlen=tail)
     try:
         with os.fdopen(open_log(file.path), "rb", buffering=0) as log:
@@ -168,10 +170,10 @@ async def _print_file(file: LogFile, prefix: str, tail: int | None, screen: Scre
                 if tail is None:
                     for line in lines:
                         screen.log(prefix, line)
-                    await screen.space()
+                    await screen.wait_for_space()
                 else:
                     last_lines.extend(lines)
     except OSError as error:
         screen.note(f"{file.path}: {(error.strerror or str(error)).lower()}")
-    for line in [*last_lines, *splitter.end()][-tail if tail else 0 :] if tail != 0 else []:
+    for line in [*last_lines, *splitter.finish()][-tail if tail else 0 :] if tail != 0 else []:
         screen.log(prefix, line)

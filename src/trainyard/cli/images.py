@@ -20,7 +20,7 @@ import click
 from trainyard.app.background import error_text
 from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.cli import options
-from trainyard.cli.codes import BAD, CANNOT, FAILED, INTERRUPTED, READER_GONE, SUCCEEDED
+from trainyard.cli.codes import FAILED, INTERRUPTED, INVALID, READER_GONE, SUCCEEDED, UNAVAILABLE
 from trainyard.cli.layout import clear_line, terminal_prose, terminal_table
 from trainyard.cli.printing import FORMS, as_json, as_yaml
 from trainyard.objects.manifest import ManifestError
@@ -57,13 +57,13 @@ def explain(group_params: dict[str, Any], /, image: str, output: str | None, **p
 
     Nothing is installed. Example: trainyard images explain tensorflow/tensorflow
     """
-    from trainyard.cli.images_explain import explained
+    from trainyard.cli.images_explain import explain_image
 
-    async def explain_image() -> int:
+    async def run() -> int:
         async with _opened(group_params, params) as opened:
-            return await explained(opened, image, output or "")
+            return await explain_image(opened, image, output or "")
 
-    _run(explain_image)
+    _run(run)
 
 
 @images.command(name="try")
@@ -75,13 +75,13 @@ def try_(group_params: dict[str, Any], /, image: str, **params: Any) -> None:
 
     What is missing is installed, as for a pod. Example: trainyard images try my/image --images images.yaml
     """
-    from trainyard.cli.images_explain import tried
+    from trainyard.cli.images_explain import try_image
 
-    async def try_image() -> int:
+    async def run() -> int:
         async with _opened(group_params, params) as opened:
-            return await tried(opened, image)
+            return await try_image(opened, image)
 
-    _run(try_image)
+    _run(run)
 
 
 @images.command()
@@ -136,16 +136,16 @@ def _run(work: Callable[[], Awaitable[int]]) -> None:
     except ManifestError as error:
         for problem in error.problems:
             click.echo(str(problem), err=True)
-        code = BAD
+        code = INVALID
     except ImageProblem as problem:
         click.echo(terminal_prose(problem.message), err=True)
-        code = CANNOT
+        code = UNAVAILABLE
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter prints a second error when it flushes
         code = READER_GONE
     except OSError as error:
         click.echo(error_text(error), err=True)
-        code = CANNOT
+        code = UNAVAILABLE
     except KeyboardInterrupt:
         code = INTERRUPTED
     sys.exit(code)
@@ -210,11 +210,11 @@ class _ProgressLine:
 
 
 async def _list(params: dict[str, Any], form: str) -> int:
-    from trainyard.cli.images_explain import listed
+    from trainyard.cli.images_explain import entry_lines
     from trainyard.node.images.inventory import entry_states
 
     async with _opened(params, params | {"images": ()}) as opened:
-        click.echo(listed(await entry_states(opened), form))
+        click.echo(entry_lines(await entry_states(opened), form))
     return SUCCEEDED
 
 
@@ -222,21 +222,21 @@ async def _list(params: dict[str, Any], form: str) -> int:
 
 
 async def _size(params: dict[str, Any], form: str) -> int:
-    from trainyard.cli.view import age
+    from trainyard.cli.view import format_age
     from trainyard.node.images import store
-    from trainyard.node.images.inventory import named_by
-    from trainyard.node.images.progress import amount
+    from trainyard.node.images.inventory import used_by_entry
+    from trainyard.node.images.progress import format_bytes
 
     cache, rows = _cache(params), []
     async with _opened(params, params | {"images": ()}) as opened:
-        for environment in store.environments(cache):
-            rows.append((environment, store.usage(environment.folder), named_by(environment, opened)))
+        for environment in store.list_environments(cache):
+            rows.append((environment, store.disk_usage(environment.folder), used_by_entry(environment, opened)))
     if form in ("json", "yaml"):
         values = [
             {
                 "name": environment.folder.name, "folder": str(environment.folder), "bytes": usage.on_disk,
-                "bytesFreedByRemoval": usage.own, "secondsSinceLastUse": round(time.time() - environment.used),
-                "inUse": environment.held, "entry": name,
+                "bytesFreedByRemoval": usage.own, "secondsSinceLastUse": round(time.time() - environment.last_used),
+                "inUse": environment.locked, "entry": name,
             }
             for environment, usage, name in rows
         ]  # fmt: skip
@@ -247,28 +247,30 @@ async def _size(params: dict[str, Any], form: str) -> int:
         return SUCCEEDED
     table = [["ENVIRONMENT", "SIZE", "USED", "STATE", "ENTRY"]]
     for environment, usage, name in rows:
-        last_use = age(time.time() - environment.used)
-        state = "in use" if environment.held else "idle"
+        last_use = format_age(time.time() - environment.last_used)
+        state = "in use" if environment.locked else "idle"
         shown_name = environment.folder.name if form == "wide" else environment.name
-        table.append([shown_name, amount(usage.on_disk), f"{last_use} ago", state, name or "none: prune removes it"])
+        table.append(
+            [shown_name, format_bytes(usage.on_disk), f"{last_use} ago", state, name or "none: prune removes it"]
+        )
     if rows:
         click.echo("\n".join(terminal_table(table, wide=form == "wide")))
     total, own_total = sum(usage.on_disk for _, usage, _ in rows), sum(usage.own for _, usage, _ in rows)
-    shared = f"; {amount(total - own_total)} of it are shared with uv's cache" if total > own_total else ""
-    click.echo(terminal_prose(f"{_counted(len(rows))}, {amount(total)} in {cache}{shared}"))
+    shared = f"; {format_bytes(total - own_total)} of it are shared with uv's cache" if total > own_total else ""
+    click.echo(terminal_prose(f"{_counted(len(rows))}, {format_bytes(total)} in {cache}{shared}"))
     return SUCCEEDED
 
 
 async def _prune(params: dict[str, Any], older_than: float | None) -> int:
     from trainyard.node.images import store
-    from trainyard.node.images.inventory import named_by
+    from trainyard.node.images.inventory import used_by_entry
 
     cache = _cache(params)
     removal = _Removal(cache)
     async with _opened(params, params | {"images": ()}) as opened:
-        for environment in store.environments(cache):
-            days = (time.time() - environment.used) / _DAY
-            if not named_by(environment, opened):
+        for environment in store.list_environments(cache):
+            days = (time.time() - environment.last_used) / _DAY
+            if not used_by_entry(environment, opened):
                 removal.remove(environment, "no entry names it")
             elif older_than is not None and days >= older_than:
                 removal.remove(environment, f"not used for {days:.0f} days")
@@ -279,14 +281,14 @@ async def _prune(params: dict[str, Any], older_than: float | None) -> int:
 
 async def _clean(cache: Path, yes: bool) -> int:
     from trainyard.node.images import store
-    from trainyard.node.images.progress import amount
+    from trainyard.node.images.progress import format_bytes
 
-    environments = store.environments(cache)
+    environments = store.list_environments(cache)
     if not yes:
-        total = sum(store.usage(environment.folder).own for environment in environments)
-        summary = f"would remove {_counted(len(environments))} from {cache} and free {amount(total)}"
+        total = sum(store.disk_usage(environment.folder).own for environment in environments)
+        summary = f"would remove {_counted(len(environments))} from {cache} and free {format_bytes(total)}"
         click.echo(terminal_prose(f"{summary}; they are built again when they are needed. To do it: --yes"), err=True)
-        return BAD if environments else SUCCEEDED
+        return INVALID if environments else SUCCEEDED
     removal = _Removal(cache)
     for environment in environments:
         removal.remove(environment, "")
@@ -308,7 +310,7 @@ class _Removal:
 
     def remove(self, environment: Environment, reason: str) -> None:
         from trainyard.node.images import store
-        from trainyard.node.images.progress import amount
+        from trainyard.node.images.progress import format_bytes
 
         try:
             freed = store.remove(environment.folder)
@@ -322,20 +324,20 @@ class _Removal:
             return
         self._freed += freed
         click.echo(
-            terminal_prose(f"removed {environment.folder.name}, {amount(freed)}{f': {reason}' if reason else ''}")
+            terminal_prose(f"removed {environment.folder.name}, {format_bytes(freed)}{f': {reason}' if reason else ''}")
         )
 
     def finish(self) -> int:
         """Removes the leftovers of interrupted installations and prints the sum. Returns the exit code."""
         from trainyard.node.images import store
-        from trainyard.node.images.progress import amount
+        from trainyard.node.images.progress import format_bytes
 
         left = 0
-        for path in store.leftovers(self._cache):
+        for path in store.list_leftovers(self._cache):
             freed = store.remove_leftover(path)
             left += freed
         if left:
-            click.echo(f"removed what interrupted installations had left, {amount(left)}")
+            click.echo(f"removed what interrupted installations had left, {format_bytes(left)}")
         kept = f"; kept {_counted(self.kept)}" if self.kept else ""
-        click.echo(terminal_prose(f"freed {amount(self._freed + left)} in {self._cache}{kept}"))
+        click.echo(terminal_prose(f"freed {format_bytes(self._freed + left)} in {self._cache}{kept}"))
         return FAILED if self._failed else SUCCEEDED

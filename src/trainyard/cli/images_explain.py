@@ -12,19 +12,19 @@ from typing import Any
 
 import click
 
-from trainyard.cli.codes import CANNOT, FAILED, SUCCEEDED
+from trainyard.cli.codes import FAILED, SUCCEEDED, UNAVAILABLE
 from trainyard.cli.layout import prose, terminal_prose, terminal_table, terminal_width
 from trainyard.cli.printing import as_json, as_yaml
-from trainyard.node.images import Image, Images, Prepared, store
+from trainyard.node.images import Image, Images, PreparedImage, store
 from trainyard.node.images.catalogue import SHIPPED
 from trainyard.node.images.inventory import EntryState
-from trainyard.node.images.progress import amount
+from trainyard.node.images.progress import format_bytes
 from trainyard.node.images.ways import Candidate
 
 _PROGRAM_TIMEOUT = 120.0  # timeout in seconds; the first import of a large framework is slow
 
 
-def listed(states: list[EntryState], form: str) -> str:
+def entry_lines(states: list[EntryState], form: str) -> str:
     """The entries, in the order in which an image's name is matched with them."""
     if form in ("json", "yaml"):
         values = [_entry_value(state) for state in states]
@@ -46,18 +46,18 @@ def listed(states: list[EntryState], form: str) -> str:
 
 
 def _resolved_name(state: EntryState) -> str:
-    if state.taken is None:
+    if state.available is None:
         return state.candidates[0].name
-    taken = state.taken
+    taken = state.available
     if taken.environment is None and taken.python is not None and not (taken.way.needs and not taken.way.current):
         return f"Python {taken.python.full_version}"
     return taken.name
 
 
 def _state_text(state: EntryState) -> str:
-    if state.state != "install" or state.taken is None:
+    if state.state != "install" or state.available is None:
         return state.state
-    download = state.taken.way.download
+    download = state.available.way.download
     return f"would install {download}" if download else "would install"
 
 
@@ -68,7 +68,7 @@ def _entry_value(state: EntryState) -> dict[str, Any]:
         "shipped": state.is_shipped,
         "state": state.state,
         "is": _resolved_name(state),
-        "download": state.taken.way.download if state.taken and state.state == "install" else "",
+        "download": state.available.way.download if state.available and state.state == "install" else "",
         "problems": state.missing,
     }
 
@@ -76,7 +76,7 @@ def _entry_value(state: EntryState) -> dict[str, Any]:
 # --- One image ------------------------------------------------------------------------------------------------------
 
 
-async def explained(images: Images, image: str, form: str) -> int:
+async def explain_image(images: Images, image: str, form: str) -> int:
     """Prints an image's entry, its ways and the result. Returns exit code 0, or 3 when no way is available."""
     entry = images.find(image)
     candidates = await images.candidates(image, os.getcwd())
@@ -88,7 +88,7 @@ async def explained(images: Images, image: str, form: str) -> int:
         click.echo(as_yaml(facts))
     else:
         click.echo("\n".join(_fact_lines(facts)))
-    return SUCCEEDED if taken else CANNOT
+    return SUCCEEDED if taken else UNAVAILABLE
 
 
 def _image_facts(
@@ -108,7 +108,7 @@ def _image_facts(
         facts["version"] = taken.python.full_version
         facts["chosen"] = taken.reason
         if environment is not None:
-            facts["sizeOnDisk"] = amount(store.usage(environment).on_disk)
+            facts["sizeOnDisk"] = format_bytes(store.disk_usage(environment).on_disk)
         elif taken.way.download or taken.way.disk:
             facts["download"], facts["sizeOnDisk"] = taken.way.download, taken.way.disk
         facts["variables"] = {**({} if taken.environment else taken.python.variables), **(entry.env if entry else {})}
@@ -169,7 +169,7 @@ def _texts(key: str, value: Any) -> list[str]:
 # --- Trying ---------------------------------------------------------------------------------------------------------
 
 
-async def tried(images: Images, image: str) -> int:
+async def try_image(images: Images, image: str) -> int:
     """Prepares an image, runs its interpreter, imports its modules and checks its programs. Returns exit code 0 when
     all checks pass, else 1."""
     prepared = await images.prepare(image, need_command=False, folder=os.getcwd())
@@ -223,7 +223,7 @@ async def _run_program(name: str, argv: list[str], env: dict[str, str]) -> tuple
     return name, last_line if argv[1:] == ["--version"] else f"works, {time.monotonic() - started:.1f} s", True
 
 
-def _check_programs(prepared: Prepared, env: dict[str, str]) -> list[tuple[str, str, bool]]:
+def _check_programs(prepared: PreparedImage, env: dict[str, str]) -> list[tuple[str, str, bool]]:
     """Checks that the entrypoint's program exists, and the script if its first argument is an absolute path."""
     command = [*prepared.entrypoint, *prepared.args]
     if not command:

@@ -14,10 +14,10 @@ import click
 
 from trainyard import kinds
 from trainyard.cli import manifests, options
-from trainyard.cli.codes import BAD
+from trainyard.cli.codes import INVALID
 from trainyard.cli.layout import note
-from trainyard.cli.scripts.command_line import ScriptCommand, Words, check_manifests, words_of
-from trainyard.cli.scripts.making import make, misplaced, write_new
+from trainyard.cli.scripts.command_line import ProgramArguments, ScriptCommand, check_manifests, program_arguments
+from trainyard.cli.scripts.making import create_file, make_job, misplaced_option
 from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
 
@@ -46,34 +46,34 @@ def init(ctx: click.Context, /, files: tuple[str, ...], output: str | None, **pa
       trainyard run train.yaml
     """
     try:
-        program = words_of(ctx) or _default_script(files)
-        manifest = make(program, params)
+        program = program_arguments(ctx) or _default_script(files)
+        manifest = make_job(program, params)
         kind = kinds.kind_of(manifest.job)
-        if kind and (problems := manifests.admitted(manifest.document, kind)[1]):
+        if kind and (problems := manifests.admit(manifest.document, kind)[1]):
             raise ManifestError(problems)
-        folder = manifest.program.folder if program.form == "script" else Path()
+        folder = manifest.program.directory if program.form == "script" else Path()
         file = Path(output) if output else folder / f"{manifest.job['metadata']['name']}.yaml"
         if program.form == "script" and not output:
             file = Path(program.target).with_suffix(".yaml")
-        text = manifest.at_home_in(Path(os.path.abspath(file)).parent).text(file)
+        text = manifest.for_directory(Path(os.path.abspath(file)).parent).manifest_yaml(file)
         if manifest.note:
             note(manifest.note)
-        if option := misplaced(program, manifest.program):
+        if option := misplaced_option(program, manifest.program):
             note(
                 f"{option} stands behind {program.target}, so the script gets it; trainyard's own options stand before"
             )
         if output == "-":
             click.echo(text, nl=False)
             return
-        write_new(file, text)
+        create_file(file, text)
     except ManifestError as error:
         for problem in error.problems:
             note(str(problem))
-        sys.exit(BAD)
+        sys.exit(INVALID)
     click.echo(f"{file} written; next: trainyard run {file}")
 
 
-def _default_script(files: tuple[str, ...]) -> Words:
+def _default_script(files: tuple[str, ...]) -> ProgramArguments:
     """The default script: train.py, main.py, or the only .py file of the folder. Raises ManifestError."""
     if files:
         check_manifests(files)
@@ -81,6 +81,6 @@ def _default_script(files: tuple[str, ...]) -> Words:
     scripts = sorted(path.name for path in Path().glob("*.py"))
     for name in (*USUAL, *(scripts if len(scripts) == 1 else ())):
         if name in scripts:
-            return Words("script", name, ())
+            return ProgramArguments("script", name, ())
     candidates = f"there are {', '.join(scripts[:6])}" if scripts else "there is no .py file"
     raise ManifestError([Problem("init", f"which script? In this folder {candidates}; write trainyard init SCRIPT")])

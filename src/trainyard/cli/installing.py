@@ -40,7 +40,7 @@ def _check_namespace(ctx: click.Context, param: click.Parameter, value: str) -> 
     return value
 
 
-def written(objects: list[Json]) -> str:
+def to_yaml(objects: list[Json]) -> str:
     """Objects as YAML, one document each."""
     return "".join(f"---\n{as_yaml(obj).rstrip()}\n" for obj in objects)
 
@@ -100,4 +100,4 @@ def manifests(
         config=installation.config_of(cloud) if cloud else installation.CONFIG,
     )
     parts = {"all": installation.objects, "definitions": installation.lasting_objects}
-    click.echo(written(parts.get(part, installation.operator_objects)(install)), nl=False)
+    click.echo(to_yaml(parts.get(part, installation.operator_objects)(install)), nl=False)

@@ -13,29 +13,29 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """Signal handlers that set the events `once` and `twice`. Create it in the event loop; `close` removes the
+    """Signal handlers that set the events `first` and `second`. Create it in the event loop; `close` removes the
     handlers."""
 
     def __init__(self) -> None:
-        self.once = asyncio.Event()
-        self.twice = asyncio.Event()
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
         self.reader_gone = False
         self._loop = asyncio.get_running_loop()
         for signum in SIGNALS:
-            self._loop.add_signal_handler(signum, self.hit)
+            self._loop.add_signal_handler(signum, self.handle_signal)
 
-    def hit(self) -> None:
-        (self.twice if self.once.is_set() else self.once).set()
+    def handle_signal(self) -> None:
+        (self.second if self.first.is_set() else self.first).set()
 
     def lose_reader(self) -> None:
         self.reader_gone = True
-        self.once.set()
+        self.first.set()
 
     def close(self) -> None:
         for signum in SIGNALS:
             self._loop.remove_signal_handler(signum)
 
-    async def unless(self, event: asyncio.Event, work: Coroutine[Any, Any, Any]) -> bool:
+    async def run_unless(self, event: asyncio.Event, work: Coroutine[Any, Any, Any]) -> bool:
         """Runs `work` until it is done (True) or until `event` is set, then cancels it (False). Raises the exceptions
         of `work`."""
         task = asyncio.ensure_future(work)

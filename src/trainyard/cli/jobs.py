@@ -16,8 +16,8 @@ import msgspec
 
 from trainyard import kinds
 from trainyard.app.background import BackgroundError
-from trainyard.cli.codes import BAD, CANNOT
-from trainyard.cli.speaking import Here, NoJob, Said
+from trainyard.cli.codes import INVALID, UNAVAILABLE
+from trainyard.cli.speaking import ClusterContext, CommandError, JobNotFound
 from trainyard.client import ApiError, Forbidden, NotFound
 from trainyard.core import Kind
 from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of
@@ -25,7 +25,7 @@ from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import EVENT, POD
 
 
-class Found(msgspec.Struct, frozen=True):
+class JobInfo(msgspec.Struct, frozen=True):
     """A job and its kind. A kind that is served under two API groups has a Kind for each group."""
 
     kind: Kind
@@ -44,12 +44,12 @@ class Found(msgspec.Struct, frozen=True):
         return name_of(self.job)
 
     @property
-    def word(self) -> str:
+    def reference(self) -> str:
         """KIND/NAME as on the command line: tfjob/a."""
         return f"{self.kind.singular}/{self.name}"
 
 
-class Family(msgspec.Struct, frozen=True):
+class RelatedObjects(msgspec.Struct, frozen=True):
     """The objects that belong to a job, as the API server returns them."""
 
     pods: list[Json] = msgspec.field(default_factory=list)
@@ -57,9 +57,9 @@ class Family(msgspec.Struct, frozen=True):
     events: list[Json] = msgspec.field(default_factory=list)  # about the job, its children and its pods
 
 
-def kind_named(word: str) -> list[Kind]:
+def kinds_by_name(name: str) -> list[Kind]:
     """The kinds with that name: TfJob, tfjob, tfjobs, tfjobs.tensorflow.org, or a short name."""
-    name, _, group = word.lower().partition(".")
+    name, _, group = name.lower().partition(".")
     return [
         kind
         for kind in kinds.ALL
@@ -68,36 +68,36 @@ def kind_named(word: str) -> list[Kind]:
     ]
 
 
-def split(text: str) -> tuple[tuple[Kind, ...], str]:
-    """Splits `KIND/NAME` or `NAME` into the possible kinds and the name. Raises Said for an unknown kind."""
+def parse_job_reference(text: str) -> tuple[tuple[Kind, ...], str]:
+    """Splits `KIND/NAME` or `NAME` into the possible kinds and the name. Raises CommandError for an unknown kind."""
     kind_name, separator, name = text.partition("/")
     if not separator:
         return kinds.ALL, text
-    named_kinds = kind_named(kind_name)
+    named_kinds = kinds_by_name(kind_name)
     if not named_kinds or not name:
-        raise Said(f"{text}: {kind_name!r} is not a kind of job; write one of: {known()}", BAD)
+        raise CommandError(f"{text}: {kind_name!r} is not a kind of job; write one of: {kind_names()}", INVALID)
     return tuple(named_kinds), name
 
 
-def known() -> str:
+def kind_names() -> str:
     return ", ".join(dict.fromkeys(kind.singular for kind in kinds.ALL))
 
 
-async def find(here: Here, text: str) -> Found:
-    """The job with that name. Raises NoJob when there is none, Said when there are several."""
-    candidate_kinds, name = split(text)
+async def get_job(here: ClusterContext, text: str) -> JobInfo:
+    """The job with that name. Raises JobNotFound when there is none, Said when there are several."""
+    candidate_kinds, name = parse_job_reference(text)
     infos = await _get_jobs(here, candidate_kinds, name)
     if len(infos) > 1:
-        words = [info.word for info in infos]
+        words = [info.reference for info in infos]
         if len(set(words)) < len(words):  # the same kind in two groups
             words = [f"{info.gvk.plural}.{info.gvk.group}/{info.name}" for info in infos]
-        raise Said(f"{name} is the name of {len(infos)} jobs, write which one: {', '.join(words)}", BAD)
+        raise CommandError(f"{name} is the name of {len(infos)} jobs, write which one: {', '.join(words)}", INVALID)
     if not infos:
-        raise NoJob(f"{await _no_job_text(here, candidate_kinds, name)}{_history_hint(here, text)}")
+        raise JobNotFound(f"{await _no_job_text(here, candidate_kinds, name)}{_history_hint(here, text)}")
     return infos[0]
 
 
-def _history_hint(here: Here, text: str) -> str:
+def _history_hint(here: ClusterContext, text: str) -> str:
     """The end of an error message for a job that is not in the cluster but in the history; "" if in neither."""
     from trainyard.app import history
 
@@ -108,60 +108,61 @@ def _history_hint(here: Here, text: str) -> str:
     return f"; one of that name is in the history: trainyard history {text}" if records else ""
 
 
-async def _get_jobs(here: Here, candidate_kinds: Iterable[Kind], name: str) -> list[Found]:
+async def _get_jobs(here: ClusterContext, candidate_kinds: Iterable[Kind], name: str) -> list[JobInfo]:
     candidate_kinds = tuple(candidate_kinds)
     jobs = await asyncio.gather(*(_get_or_none(here, kind.gvk, name) for kind in candidate_kinds))
-    return [Found(kind, job) for kind, job in zip(candidate_kinds, jobs, strict=True) if job is not None]
+    return [JobInfo(kind, job) for kind, job in zip(candidate_kinds, jobs, strict=True) if job is not None]
 
 
-async def _get_or_none(here: Here, gvk: GVK, name: str) -> Json | None:
+async def _get_or_none(here: ClusterContext, gvk: GVK, name: str) -> Json | None:
     try:
         return _with_type_meta(await here.api.get(gvk, here.namespace, name), gvk)
     except NotFound:
         return None
 
 
-async def _no_job_text(here: Here, candidate_kinds: Iterable[Kind], name: str) -> str:
+async def _no_job_text(here: ClusterContext, candidate_kinds: Iterable[Kind], name: str) -> str:
     """The error message for a name that no job has, with similar names or the job's other namespace."""
-    infos = await listed(here, candidate_kinds)
+    infos = await list_jobs(here, candidate_kinds)
     names = [info.name for info in infos]
     near = get_close_matches(name, names, 3, 0.5)
     text = f"there is no job {name} in namespace {here.namespace}"
     if near:
-        return f"{text}; near it are: {', '.join(info.word for info in infos if info.name in near)}"
+        return f"{text}; near it are: {', '.join(info.reference for info in infos if info.name in near)}"
     try:
         elsewhere = [
-            info for info in await listed(Here(here.api, "", here.access), candidate_kinds) if info.name == name
+            info
+            for info in await list_jobs(ClusterContext(here.api, "", here.access), candidate_kinds)
+            if info.name == name
         ]
     except ApiError:
         elsewhere = []
     if elsewhere:
-        return (
-            f"{text}, but there is {elsewhere[0].word} in {elsewhere[0].namespace}: write -n {elsewhere[0].namespace}"
-        )
+        reference, namespace = elsewhere[0].reference, elsewhere[0].namespace
+        return f"{text}, but there is {reference} in {namespace}: write -n {namespace}"
     if names:
         more = ", ..." if len(names) > 5 else ""
-        return f"{text}; there are: {', '.join(sorted(info.word for info in infos)[:5])}{more}"
+        return f"{text}; there are: {', '.join(sorted(info.reference for info in infos)[:5])}{more}"
     return f"{text}; there are none at all"
 
 
-async def listed(here: Here, which: Iterable[Kind] = kinds.ALL) -> list[Found]:
+async def list_jobs(here: ClusterContext, candidate_kinds: Iterable[Kind] = kinds.ALL) -> list[JobInfo]:
     """All jobs of these kinds in the namespace ("": in all namespaces), sorted by namespace, then oldest first.
 
-    Raises Said when the cluster serves none of the kinds."""
-    which = tuple(which)
-    pages = await asyncio.gather(*(_list_or_none(here, kind.gvk) for kind in which))
-    if which and all(page is None for page in pages):
-        names = ", ".join(dict.fromkeys(kind.gvk.kind for kind in which))
+    Raises CommandError when the cluster serves none of the kinds."""
+    candidate_kinds = tuple(candidate_kinds)
+    pages = await asyncio.gather(*(_list_or_none(here, kind.gvk) for kind in candidate_kinds))
+    if candidate_kinds and all(page is None for page in pages):
+        names = ", ".join(dict.fromkeys(kind.gvk.kind for kind in candidate_kinds))
         text = f"this cluster does not know {names}: Trainyard is not installed there"
-        raise Said(f"{text} (kubeconfig: {here.access.source})", CANNOT)
-    infos = [Found(kind, job) for kind, page in zip(which, pages, strict=True) for job in page or ()]
+        raise CommandError(f"{text} (kubeconfig: {here.access.source})", UNAVAILABLE)
+    infos = [JobInfo(kind, job) for kind, page in zip(candidate_kinds, pages, strict=True) for job in page or ()]
     return sorted(
         infos, key=lambda info: (info.namespace, str(info.job["metadata"].get("creationTimestamp")), info.name)
     )
 
 
-async def _list_or_none(here: Here, gvk: GVK, labels: str = "") -> list[Json] | None:
+async def _list_or_none(here: ClusterContext, gvk: GVK, labels: str = "") -> list[Json] | None:
     """The objects of a resource; None if the cluster does not serve it."""
     try:
         page = await here.api.list(gvk, here.namespace, labels)
@@ -174,29 +175,29 @@ def _with_type_meta(obj: Json, gvk: GVK) -> Json:
     return {"apiVersion": gvk.api_version, "kind": gvk.kind, **obj}
 
 
-async def pods_of(here: Here, job: Json) -> list[Json]:
-    job_namespace = Here(here.api, namespace_of(job), here.access)
+async def list_pods(here: ClusterContext, job: Json) -> list[Json]:
+    job_namespace = ClusterContext(here.api, namespace_of(job), here.access)
     return await _list_or_none(job_namespace, POD, f"{OWNER}={uid_of(job)}") or []
 
 
-async def family(here: Here, found: Found) -> Family:
+async def get_related_objects(here: ClusterContext, info: JobInfo) -> RelatedObjects:
     """The pods, children and events of a job. Resources that the API server refuses to list (403) are left out."""
-    job_namespace = Here(here.api, found.namespace, here.access)
-    child_gvks = [gvk for gvk in found.kind.child_resources if gvk != POD]
-    labels = f"{OWNER}={uid_of(found.job)}"
+    job_namespace = ClusterContext(here.api, info.namespace, here.access)
+    child_gvks = [gvk for gvk in info.kind.child_resources if gvk != POD]
+    labels = f"{OWNER}={uid_of(info.job)}"
     pods, all_events, *child_pages = await asyncio.gather(
         _list_if_allowed(job_namespace, POD, labels),
         _list_if_allowed(job_namespace, EVENT, ""),
         *(_list_if_allowed(job_namespace, gvk, labels) for gvk in child_gvks),
     )
     children = [child for page in child_pages for child in page]
-    uids = {uid_of(obj) for obj in (found.job, *pods, *children)}
-    names = {(obj["kind"], name_of(obj)) for obj in (found.job, *pods, *children)}
+    uids = {uid_of(obj) for obj in (info.job, *pods, *children)}
+    names = {(obj["kind"], name_of(obj)) for obj in (info.job, *pods, *children)}
     events = [event for event in all_events if _is_about(event, uids, names)]
-    return Family(pods, children, sorted(events, key=moment))
+    return RelatedObjects(pods, children, sorted(events, key=last_timestamp))
 
 
-async def _list_if_allowed(here: Here, gvk: GVK, labels: str) -> list[Json]:
+async def _list_if_allowed(here: ClusterContext, gvk: GVK, labels: str) -> list[Json]:
     try:
         return await _list_or_none(here, gvk, labels) or []
     except Forbidden:
@@ -210,7 +211,7 @@ def _is_about(event: Json, uids: set[str], names: set[tuple[str, str]]) -> bool:
     return uid in uids if uid else (involved_object.get("kind"), involved_object.get("name")) in names
 
 
-def moment(event: Json) -> str:
+def last_timestamp(event: Json) -> str:
     """The time of an event's last occurrence. RFC 3339 times in UTC sort as text."""
     series = event.get("series") or {}
     timestamp = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")

@@ -17,10 +17,10 @@ from trainyard.app.history import (
     with_tilde,
 )
 from trainyard.cli.diagnosis import END, Facts, Finding, why
-from trainyard.cli.diagnosis.facts import key
+from trainyard.cli.diagnosis.facts import log_key
 from trainyard.cli.diagnosis.output import printable_lines
 from trainyard.cli.diagnosis.replicas import containers, failures
-from trainyard.cli.view import age, replica
+from trainyard.cli.view import format_age, replica
 from trainyard.core import Config, Kind, parse_job
 from trainyard.kinds import kind_of, notes
 from trainyard.objects import Json, parse_time
@@ -29,12 +29,12 @@ from trainyard.objects.log_files import read_piece, tail_offset
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.manifest import read as read_manifest
 
-LINES = 40  # last lines of a log: enough for a traceback with its first frame in the user's code
+TAIL_LINES = 40  # last lines of a log: enough for a traceback with its first frame in the user's code
 NOT_KEPT = "(its log is not kept)"
-LONGEST = 1 << 16  # maximal size of these lines in bytes
+MAX_TAIL_BYTES = 1 << 16  # maximal size of these lines in bytes
 
 
-def record_of(uid: str) -> Record | None:
+def find_record(uid: str) -> Record | None:
     """The record of the job with that uid, if this machine has run it."""
     try:
         folders = job_folders(history_folder())
@@ -95,31 +95,31 @@ def kept_logs(record: Record | None, pods: Iterable[Json]) -> dict[tuple[str, st
     logs = {}
     for pod in pods:
         for container in containers(pod):
-            terminated = container.before
+            terminated = container.last_terminated
             if terminated is None or not terminated.get("exitCode"):
                 continue
             run = container.restarts + (1 if container.state("terminated") else 0)
             folder = record.logs / pod_log_folder(pod) / container.name if record else None
-            logs[key(pod, container.name)] = _last_lines(folder / f"{run}.log") if folder else (NOT_KEPT,)
+            logs[log_key(pod, container.name)] = _last_lines(folder / f"{run}.log") if folder else (NOT_KEPT,)
     return {container_key: lines for container_key, lines in logs.items() if lines}
 
 
 def _last_lines(path: Path) -> tuple[str, ...]:
     try:
         with path.open("rb", buffering=0) as log:
-            text, offset = b"", tail_offset(log, LINES)
+            text, offset = b"", tail_offset(log, TAIL_LINES)
             piece, offset = read_piece(log, offset)
             while piece:
-                text = (text + piece)[-LONGEST:]
+                text = (text + piece)[-MAX_TAIL_BYTES:]
                 piece, offset = read_piece(log, offset)
     except OSError:
         return (NOT_KEPT,)
     return printable_lines(text)
 
 
-def gone_pods(record: Record, kind: Kind, job: Json, there: Iterable[Json]) -> list[Json]:
-    """The last recorded pods of the replicas that have no pod in `there`."""
-    names = {replica(pod).name for pod in there}
+def gone_pods(record: Record, kind: Kind, job: Json, pods: Iterable[Json]) -> list[Json]:
+    """The last recorded pods of the replicas that have no pod in `pods`."""
+    names = {replica(pod).name for pod in pods}
     return [pod for pod in last_pods(record, kind, job) if replica(pod).name not in names]
 
 
@@ -164,7 +164,7 @@ def findings_of(record: Record, facts: Facts) -> list[Finding]:
 
 def _cut_short(record: Record, facts: Facts) -> Iterator[Finding]:
     ended = parse_time(record.data.get("ended"))
-    ago = f" {age(facts.now - ended)} ago" if ended is not None else ""
+    ago = f" {format_age(facts.now - ended)} ago" if ended is not None else ""
     deleted, message = record.result == "Deleted", record.text("message")
     summary = f"it was deleted{ago}, before its end" if deleted else f"it was cut short{ago}"
     rerun = f"`trainyard run {with_tilde(record.folder)}/manifest.yaml` runs it again"
@@ -172,4 +172,4 @@ def _cut_short(record: Record, facts: Facts) -> Iterator[Finding]:
     fix = f"`trainyard up` lets it go on; {rerun}" if continues else rerun
     where = f"history {record.id}, result.json: result={record.result}"
     yield Finding(END, summary, where, (message,) if message and not deleted else (), fix)
-    yield from failures(facts, told_to_go=False)
+    yield from failures(facts, include_stopped=False)

@@ -26,10 +26,10 @@ import click
 from trainyard.objects.printable import printable, printable_with_our_colours
 
 UNKNOWN_WIDTH = 80
-LEAST_WIDTH = 40
-LEAST_CELL = 16  # minimal width of a cut cell
-LEAST_TEXT = 28  # minimal width of a cut cell in the last column, which is often prose
-CUT = "…"
+MIN_WIDTH = 40
+MIN_CELL_WIDTH = 16  # minimal width of a cut cell
+MIN_TEXT_WIDTH = 28  # minimal width of a cut cell in the last column, which is often prose
+ELLIPSIS = "…"
 STATE_COLUMNS = frozenset({"STATE", "RESULT"})
 _RESET = "\x1b[0m"
 _GREEN, _RED, _YELLOW, _CYAN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[36m"
@@ -40,8 +40,8 @@ _WORD = re.compile(r"(?<!\S)[^\s`]*`[^`\n]+`[^\s`]*(?!\S)|export \w+=\S+|\S+")
 
 
 def terminal_width() -> int:
-    """The number of columns of the terminal, at least LEAST_WIDTH; 80 if it is unknown."""
-    return max(LEAST_WIDTH, shutil.get_terminal_size((UNKNOWN_WIDTH, 24)).columns)
+    """The number of columns of the terminal, at least MIN_WIDTH; 80 if it is unknown."""
+    return max(MIN_WIDTH, shutil.get_terminal_size((UNKNOWN_WIDTH, 24)).columns)
 
 
 def terminal_prose(text: str) -> str:
@@ -52,7 +52,7 @@ def terminal_prose(text: str) -> str:
 def terminal_table(rows: Sequence[Sequence[str]], wide: bool = False) -> list[str]:
     """The lines of a table for stdout: at most as wide as the terminal, or uncut with -o wide."""
     colour = colour_on(1)
-    return fitted(rows, sys.maxsize if wide else terminal_width(), colour)
+    return table_lines(rows, sys.maxsize if wide else terminal_width(), colour)
 
 
 def wants_colour(terminal: bool, environment: Mapping[str, str]) -> bool:
@@ -77,7 +77,7 @@ def state_colour(state: str) -> str:
     return _RED if _BAD_STATES.search(state) else _YELLOW
 
 
-def painted(state: str, colour: bool) -> str:
+def coloured(state: str, colour: bool) -> str:
     """The state in its colour."""
     code = state_colour(state) if colour else ""
     return f"{code}{state}{_RESET}" if code else state
@@ -107,18 +107,18 @@ def prose(text: str, width: int, indent: str = "  ") -> str:
     return "\n".join(lines)
 
 
-def shortened(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: max(1, width - 1)].rstrip() + CUT
+def truncate(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(1, width - 1)].rstrip() + ELLIPSIS
 
 
-def fitted(rows: Sequence[Sequence[str]], width: int, colour: bool = False) -> list[str]:
+def table_lines(rows: Sequence[Sequence[str]], width: int, colour: bool = False) -> list[str]:
     """The lines of a table with a header row. If it is too wide, the cells of the last column are cut, then those of
     the widest other columns. `-o wide` prints tables uncut."""
     if not rows:
         return []
     rows = [[printable(cell, line=True) for cell in row] for row in rows]
     limits = _column_limits([max(map(len, column)) for column in zip(*rows, strict=True)], width)
-    short_rows = [[shortened(cell, limit) for cell, limit in zip(row, limits, strict=True)] for row in rows]
+    short_rows = [[truncate(cell, limit) for cell, limit in zip(row, limits, strict=True)] for row in rows]
     states = state_columns(rows[0]) if colour else []
     widths = [max(map(len, column)) for column in zip(*short_rows, strict=True)]
     colours = [
@@ -127,7 +127,7 @@ def fitted(rows: Sequence[Sequence[str]], width: int, colour: bool = False) -> l
     return [table_line(row, widths, row_colours) for row, row_colours in zip(short_rows, colours, strict=True)]
 
 
-def fields(pairs: Sequence[tuple[str, str]], width: int, colour: bool = False) -> list[str]:
+def field_lines(pairs: Sequence[tuple[str, str]], width: int, colour: bool = False) -> list[str]:
     """A line for each name with its value, aligned; a long value is wrapped and aligned with its first line."""
     pairs = [(name, printable(value)) for name, value in pairs if value]
     name_width = max((len(name) for name, _ in pairs), default=0)
@@ -135,7 +135,7 @@ def fields(pairs: Sequence[tuple[str, str]], width: int, colour: bool = False) -
     for name, value in pairs:
         value_lines = wrapped(value, width, f"{name.ljust(name_width)}  ")
         if colour and name.rstrip(":").upper() in STATE_COLUMNS:
-            value_lines[0] = value_lines[0].replace(value, painted(value, colour))
+            value_lines[0] = value_lines[0].replace(value, coloured(value, colour))
         lines += value_lines
     return lines
 
@@ -144,11 +144,11 @@ def _column_limits(widths: list[int], width: int) -> list[int]:
     """The maximal width of each column. The last column is reduced first, then the widest one."""
     excess = sum(widths) + 2 * (len(widths) - 1) - width
     if excess > 0 and len(widths) > 1:
-        reduction = min(excess, max(0, widths[-1] - LEAST_TEXT))
+        reduction = min(excess, max(0, widths[-1] - MIN_TEXT_WIDTH))
         widths[-1] -= reduction
         excess -= reduction
-    while excess > 0 and max(widths) > LEAST_CELL:
-        candidates = widths[:-1] if widths[-1] <= LEAST_TEXT and max(widths[:-1]) > LEAST_CELL else widths
+    while excess > 0 and max(widths) > MIN_CELL_WIDTH:
+        candidates = widths[:-1] if widths[-1] <= MIN_TEXT_WIDTH and max(widths[:-1]) > MIN_CELL_WIDTH else widths
         widest = widths.index(max(candidates))
         widths[widest] -= 1
         excess -= 1
@@ -207,7 +207,7 @@ def clear_line() -> None:
     sys.stderr.buffer.flush()
 
 
-def cannot_write(error: OSError) -> str:
+def write_error_text(error: OSError) -> str:
     return f"the output cannot be written: {error.strerror}; free some space, or write it somewhere else"
 
 

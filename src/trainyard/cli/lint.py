@@ -31,8 +31,8 @@ def lint(files: tuple[str, ...]) -> None:
     problems: list[Problem] = []
     warnings = notes = 0
     for document, kind in jobs:
-        job_problems = manifests.admitted(document, kind)[1]
-        job_problems += [manifests.placed(document, problem) for problem in local_image.problems(document.obj)]
+        job_problems = manifests.admit(document, kind)[1]
+        job_problems += [manifests.with_place(document, problem) for problem in local_image.problems(document.obj)]
         problems += job_problems
         for warning in () if job_problems else kinds.warnings(kind, document.obj):
             say(f"{document.location(warning.path)}: warning: {warning}")

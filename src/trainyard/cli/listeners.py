@@ -9,7 +9,7 @@ from pathlib import Path
 
 PROC = Path("/proc")
 LISTEN = "0A"
-LONGEST = 60
+MAX_COMMAND_LENGTH = 60
 
 
 def listeners(ports: Iterable[int], pods: Mapping[str, str], proc: Path = PROC) -> dict[int, str]:
@@ -53,7 +53,9 @@ def _process_text(folder: Path, pods: Mapping[str, str]) -> str:
     """The text "process 4711 (python serve.py)", with the pod of the process before it."""
     command = _read_or_empty(folder / "cmdline").replace(b"\0", b" ").strip() or _read_or_empty(folder / "comm").strip()
     command_text = " ".join(command.decode("utf-8", "replace").split())
-    command_text = command_text if len(command_text) <= LONGEST else f"{command_text[: LONGEST - 1]}…"
+    command_text = (
+        command_text if len(command_text) <= MAX_COMMAND_LENGTH else f"{command_text[: MAX_COMMAND_LENGTH - 1]}…"
+    )
     variables = _read_or_empty(folder / "environ").split(b"\0")
     hosts = [variable[9:] for variable in variables if variable.startswith(b"HOSTNAME=")]
     host = hosts[0].decode("utf-8", "replace") if hosts else ""

@@ -63,16 +63,16 @@ def _type_meta(document: Document) -> tuple[str, str]:
     return str(document.obj["apiVersion"]), str(document.obj["kind"])
 
 
-def admitted(document: Document, kind: Kind) -> tuple[Json, list[Problem]]:
+def admit(document: Document, kind: Kind) -> tuple[Json, list[Problem]]:
     """The job with its defaults, and its problems with file and line, as the API server's admission finds them."""
     misspelt, corrected = kinds.misspelling_problems(kind, document.obj)
     # `corrected`, so that a misspelt field is not reported as a missing one, too.
     defaulted, problems = kinds.admit(kind, corrected)
     problems = [*_name_problems(corrected), *misspelt, *problems]
-    return defaulted, [placed(document, problem) for problem in problems]
+    return defaulted, [with_place(document, problem) for problem in problems]
 
 
-def placed(document: Document, problem: Problem) -> Problem:
+def with_place(document: Document, problem: Problem) -> Problem:
     """The problem with the file and line of its field."""
     return replace(problem, path=f"{document.location(problem.path)}: {problem.path}".rstrip(": "))
 
@@ -93,11 +93,11 @@ def _name_problems(obj: Json) -> list[Problem]:
     return []
 
 
-def check(documents: list[Document]) -> list[tuple[Json, Kind]]:
+def load_jobs(documents: list[Document]) -> list[tuple[Json, Kind]]:
     """The jobs, with defaults. Raises ManifestError with every problem of every job."""
     jobs, problems = [], []
     for document, kind in jobs_of(documents):
-        defaulted, job_problems = admitted(document, kind)
+        defaulted, job_problems = admit(document, kind)
         jobs.append((defaulted, kind))
         problems += job_problems
     if problems:

@@ -18,7 +18,7 @@ import click
 
 from trainyard.app.kubeconfig import KubeconfigError, find_cluster
 from trainyard.cli import options
-from trainyard.cli.codes import BAD, CANNOT, FAILED, SUCCEEDED
+from trainyard.cli.codes import FAILED, INVALID, SUCCEEDED, UNAVAILABLE
 from trainyard.cli.layout import note
 from trainyard.objects import Json, Problem
 from trainyard.objects.manifest import ManifestError
@@ -59,13 +59,13 @@ def node(**params: Any) -> None:
     except ManifestError as error:
         for problem in error.problems:
             note(str(problem))
-        code = BAD
+        code = INVALID
     except KubeconfigError as error:
         note(str(error))
-        code = BAD
+        code = INVALID
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         note(f"cannot join: {error}")
-        code = CANNOT
+        code = UNAVAILABLE
     sys.exit(code)
 
 
@@ -89,7 +89,7 @@ def _parse_options(params: dict[str, Any], folder: Path) -> JoinOptions:
         images=tuple(map(Path, params["images"])),
         cache=options.path(params["cache"]),
         python=options.interpreter(params["python"]),
-        mounts=dict(map(options.claim, params["mounts"])),
+        mounts=dict(map(options.parse_claim, params["mounts"])),
         extra_resources=dict(map(_resource, params["capacity"])),
         taints=tuple(map(_taint, params["taints"])),
         client_ca=client_ca.read_bytes() if client_ca else b"",
@@ -133,14 +133,14 @@ async def _run_node(joined_node: JoinedNode, join_options: JoinOptions) -> int:
 
     interrupts = Interrupts()
     try:
-        if await interrupts.unless(interrupts.once, joined_node.start()):
+        if await interrupts.run_unless(interrupts.first, joined_node.start()):
             note(f"node {join_options.name} is ready; Ctrl-C ends it and its pods")
-            await interrupts.unless(interrupts.once, joined_node.lease_taken.wait())
+            await interrupts.run_unless(interrupts.first, joined_node.lease_taken.wait())
     except (ApiError, NodeError) as error:
         note(f"cannot join: {error}")
-        return CANNOT
+        return UNAVAILABLE
     finally:
-        if not await interrupts.unless(interrupts.twice, joined_node.stop()):
+        if not await interrupts.run_unless(interrupts.second, joined_node.stop()):
             await joined_node.stop(kill=True)
         interrupts.close()
     return FAILED if joined_node.lease_taken.is_set() else SUCCEEDED

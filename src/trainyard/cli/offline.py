@@ -32,7 +32,7 @@ the input ends in 1, and so on: the jobs' children must be distinguishable."""
 
 
 @dataclass
-class World:
+class ClusterState:
     """All objects of the input. `jobs`: the jobs to plan for; `others`: all other objects, in the input's order."""
 
     jobs: list[tuple[Json, Kind]]
@@ -71,7 +71,7 @@ class World:
             if namespace_of(obj) != namespace_of(job):
                 continue
             if uid_of(obj) in owned_uids:
-                child = observed(obj)
+                child = parse_child(obj)
                 slot = slots.get(child.ref) if child.index < 0 else None
                 # A handwritten child may lack Trainyard's labels: then its owner and its name determine its slot.
                 children.append(replace(child, role=slot.role, index=slot.index) if slot else child)
@@ -94,7 +94,7 @@ class World:
         return core.parse_job(kind, job, self.config, in_use).parsed.spec
 
 
-def observed(obj: Json) -> Child:
+def parse_child(obj: Json) -> Child:
     """The record of one object of the input. Raises ValueError when it does not have an object's shape."""
     return core.decode_child(obj, str(obj.get("kind")))
 
@@ -120,7 +120,7 @@ def is_stored(job: Json) -> bool:
     return bool(resource_version_of(job)) or isinstance(job.get("status"), dict)
 
 
-def shown(world: World, job: Json, kind: Kind) -> Json:
+def plan_as_json(world: ClusterState, job: Json, kind: Kind) -> Json:
     """One job's plan as JSON, in the documented shape of the interface of `plan`."""
     spec = world.spec(job, kind)
     plan = world.plan(job, kind)
@@ -173,12 +173,12 @@ def _patches(job: Json, kind: Kind, plan: Plan) -> list[Json]:
     ]
 
 
-def applied(world: World) -> Json:
+def apply_plans(world: ClusterState) -> Json:
     """The objects after every plan has been executed, as a List that can be edited and planned again."""
     items: list[Json] = []
     others = list(world.others)
     for job, kind in world.jobs:
-        job_plan = shown(world, job, kind)
+        job_plan = plan_as_json(world, job, kind)
         deleted_uids = {delete["uid"] for delete in job_plan["deletes"]}
         others = [_patched(obj, job_plan["patches"]) for obj in others if not _is_deleted(obj, deleted_uids, others)]
         if uid_of(job) in deleted_uids:
@@ -191,11 +191,11 @@ def applied(world: World) -> Json:
 
 def _patched(obj: Json, patches: list[Json]) -> Json:
     """The object after those of the merge patches that name it."""
-    from trainyard.server.patches import merge  # not at the top: trainyard.server imports an HTTP library
+    from trainyard.server.patches import merge_patch  # not at the top: trainyard.server imports an HTTP library
 
     for patch in patches:
         if (patch["kind"], patch["name"]) == (obj.get("kind"), name_of(obj)):
-            obj = merge(obj, patch["patch"])
+            obj = merge_patch(obj, patch["patch"])
     return obj
 
 

@@ -12,7 +12,7 @@ import click
 from trainyard.app.kubeconfig import SERVICE_ACCOUNT, KubeconfigError
 from trainyard.app.logs import FORMATS, LEVELS
 from trainyard.cli import options
-from trainyard.cli.codes import BAD, CANNOT
+from trainyard.cli.codes import INVALID, UNAVAILABLE
 from trainyard.cli.layout import note
 from trainyard.objects.manifest import ManifestError
 
@@ -97,10 +97,10 @@ def operator(**params: Any) -> None:
     except (ManifestError, ConfigError) as error:
         for problem in error.problems:
             note(str(problem))
-        sys.exit(BAD)
+        sys.exit(INVALID)
     except (KubeconfigError, OSError, ValueError) as error:  # ssl.SSLError is an OSError
         note(str(error))
-        sys.exit(CANNOT)
+        sys.exit(UNAVAILABLE)
 
 
 def _parse_options(params: dict[str, Any]) -> OperatorOptions:
@@ -140,6 +140,6 @@ async def _operate(operator_options: OperatorOptions) -> None:
 
     interrupts = Interrupts()
     try:
-        await run_operator(operator_options, interrupts.once)
+        await run_operator(operator_options, interrupts.first)
     finally:
         interrupts.close()

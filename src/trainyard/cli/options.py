@@ -124,7 +124,7 @@ def _apply_options(options: tuple[Callable[[F], F], ...], command: F) -> F:
     return command
 
 
-def refuse(ctx: click.Context, names: Iterable[str], text: str) -> None:
+def forbid(ctx: click.Context, names: Iterable[str], text: str) -> None:
     """Raises ManifestError if an option with one of the names, which has no effect here, is on the command line."""
     command_line = (
         click.core.ParameterSource.COMMANDLINE
@@ -191,7 +191,7 @@ def history_limits() -> Limits:
         raise ManifestError([Problem(variable, problem)]) from None
 
 
-def claim(text: str) -> tuple[str, Path]:
+def parse_claim(text: str) -> tuple[str, Path]:
     """Parses CLAIM=DIR. The folder must exist: a wrong path must not become an empty data set. Raises ManifestError."""
     name, equals, folder = text.partition("=")
     if not (name and equals and folder):

@@ -28,7 +28,11 @@ def plan(files: tuple[str, ...], now_text: str | None, config_file: Path | None,
     """Show what the operator would write. Exit code 0, or 2 when a manifest is not accepted."""
     try:
         world = read_world(files, _parse_now(now_text), config_file)
-        result: Any = offline.applied(world) if apply else [offline.shown(world, job, kind) for job, kind in world.jobs]
+        result: Any = (
+            offline.apply_plans(world)
+            if apply
+            else [offline.plan_as_json(world, job, kind) for job, kind in world.jobs]
+        )
     except (ManifestError, ConfigError) as error:
         for problem in error.problems:
             note(str(problem))
@@ -49,7 +53,7 @@ def _parse_now(text: str | None) -> float:
     return now
 
 
-def read_world(files: tuple[str, ...], now: float, config_file: Path | None) -> offline.World:
+def read_world(files: tuple[str, ...], now: float, config_file: Path | None) -> offline.ClusterState:
     """The jobs and the observed objects of these files. Raises ManifestError and ConfigError."""
     config = read_config(config_file, lambda text: note(f"warning: {text}"))
     documents = manifests.load(files)
@@ -57,14 +61,14 @@ def read_world(files: tuple[str, ...], now: float, config_file: Path | None) -> 
     job_documents: set[int] = set()
     for document, kind in manifests.jobs_of(documents):
         job_documents.add(id(document))
-        defaulted, job_problems = manifests.admitted(document, kind)
+        defaulted, job_problems = manifests.admit(document, kind)
         stored = offline.is_stored(document.obj)
         jobs.append((document.obj if job_problems and stored else defaulted, kind))
         problems += [] if stored else job_problems
     problems += _shape_problems([document for document in documents if id(document) not in job_documents])
     if problems:
         raise ManifestError(problems)
-    return offline.World(
+    return offline.ClusterState(
         jobs, [document.obj for document in documents if id(document) not in job_documents], config, now
     )
 
@@ -74,7 +78,7 @@ def _shape_problems(documents: list[Document]) -> list[Problem]:
     problems = []
     for document in documents:
         try:
-            offline.observed(document.obj)
+            offline.parse_child(document.obj)
         except ValueError as error:
             problems.append(Problem(document.object_location, str(error)))
     return problems

@@ -10,13 +10,13 @@ from typing import Any
 from trainyard.objects import Json
 from trainyard.objects.yaml_text import as_yaml
 
-__all__ = ["FORMS", "aligned", "as_json", "as_yaml", "document"]
+__all__ = ["FORMS", "align_columns", "as_json", "as_yaml", "document"]
 
 _CONTROL_CHARACTERS = re.compile("[\x7f-\x9f]")  # valid unescaped in JSON, but interpreted by a terminal
 FORMS = ("wide", "json", "yaml", "name")
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table whose columns are as wide as their widest cell; the last column is not padded."""
     if not rows:
         return []

@@ -8,7 +8,7 @@ import click
 
 from trainyard.cli import options
 from trainyard.cli.completion import job_names
-from trainyard.cli.speaking import speak
+from trainyard.cli.speaking import run_with_cluster
 from trainyard.cli.suspend import set_suspend
 
 
@@ -20,4 +20,4 @@ def resume(jobs: tuple[str, ...], **params: Any) -> None:
 
     Example: trainyard resume mnist
     """
-    speak(params, lambda here: set_suspend(here, jobs, False))
+    run_with_cluster(params, lambda here: set_suspend(here, jobs, False))

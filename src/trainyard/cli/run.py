@@ -24,12 +24,19 @@ from trainyard.app.background import BackgroundError, error_text
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
 from trainyard.cli import manifests, options, submission
-from trainyard.cli.codes import BAD, CANNOT, INTERRUPTED, SUCCEEDED
+from trainyard.cli.codes import INTERRUPTED, INVALID, SUCCEEDED, UNAVAILABLE
 from trainyard.cli.layout import note
 from trainyard.cli.printing import as_json, as_yaml
-from trainyard.cli.screen import Places, Screen, wants_colour
-from trainyard.cli.scripts.command_line import ScriptCommand, check_manifests, words_of
-from trainyard.cli.scripts.making import OPTIONS, Made, files_elsewhere, make, misplaced, write_new
+from trainyard.cli.screen import Descriptors, Screen, wants_colour
+from trainyard.cli.scripts.command_line import ScriptCommand, check_manifests, program_arguments
+from trainyard.cli.scripts.making import (
+    SCRIPT_OPTIONS,
+    ProgramJob,
+    create_file,
+    make_job,
+    misplaced_option,
+    unreachable_files,
+)
 from trainyard.cli.working_directory import current
 from trainyard.objects import Json
 from trainyard.objects.manifest import ManifestError
@@ -52,7 +59,7 @@ Exit codes:
 and the table go to stderr."""
 
 
-class NoPlace(Exception):
+class CannotStart(Exception):
     """No process or private folder can be created on this machine; the message has the reason."""
 
 
@@ -93,61 +100,61 @@ def run(ctx: click.Context, /, files: tuple[str, ...], namespace: str, **params:
             return
         with _start_early(params["network"]) as early:  # while the manifest is read
             manifest = _save_manifest(manifest, params) if manifest else None
-            claims = {} if manifest else dict(map(options.claim, params["mounts"]))
+            claims = {} if manifest else dict(map(options.parse_claim, params["mounts"]))
             documents = [manifest.with_working_directory().document] if manifest else []
-            submitted = submission.read(files, namespace, made=documents)
+            submitted = submission.read(files, namespace, generated=documents)
             code = asyncio.run(_run(early, submitted, params, claims))
     except (ManifestError, ConfigError) as error:
         for problem in error.problems:
             note(str(problem))
-        code = BAD
+        code = INVALID
     except BackgroundError as error:
         note(str(error))
         code = error.code
-    except NoPlace as error:
+    except CannotStart as error:
         note(f"cannot run here: {error}")
-        code = CANNOT
+        code = UNAVAILABLE
     except KeyboardInterrupt:
         code = INTERRUPTED
     sys.exit(code)
 
 
-def _make_manifest(ctx: click.Context, files: tuple[str, ...], params: dict[str, Any]) -> Made | None:
+def _make_manifest(ctx: click.Context, files: tuple[str, ...], params: dict[str, Any]) -> ProgramJob | None:
     """The manifest for a script, or None if FILE... are manifests. Raises ManifestError, and click.UsageError if the
     command line has no argument."""
-    program = words_of(ctx)
+    program = program_arguments(ctx)
     if program is not None:
-        manifest = make(program, params)
+        manifest = make_job(program, params)
         if manifest.note:
             note(manifest.note)
-        if option := misplaced(program, manifest.program):
+        if option := misplaced_option(program, manifest.program):
             note(
                 f"{option} stands behind {program.target}, so the script gets it; trainyard's own options stand before"
             )
-        for argument in files_elsewhere(program, manifest.program, Path.cwd()):
-            text = f"{program.target} runs in its own folder, {manifest.program.folder}, and there is no {argument}"
+        for argument in unreachable_files(program, manifest.program, Path.cwd()):
+            text = f"{program.target} runs in its own folder, {manifest.program.directory}, and there is no {argument}"
             note(f"{text}; write {shlex.quote(os.path.abspath(argument))}")
         return manifest
     if not files:
         raise click.UsageError("Missing a manifest, a script, -m MODULE or -- COMMAND.", ctx)
     check_manifests(files)
-    options.refuse(ctx, [*OPTIONS, "save"], "is for a script; a manifest says it itself")
+    options.forbid(ctx, [*SCRIPT_OPTIONS, "save"], "is for a script; a manifest says it itself")
     return None
 
 
-def _save_manifest(manifest: Made, params: dict[str, Any]) -> Made | None:
+def _save_manifest(manifest: ProgramJob, params: dict[str, Any]) -> ProgramJob | None:
     """Validates the manifest, writes it for --save and prints it for --dry-run. Returns None with --dry-run, else the
     manifest. Raises ManifestError."""
-    problems = manifests.admitted(manifest.document, kinds.kind_of(manifest.job) or kinds.ALL[0])[1]
+    problems = manifests.admit(manifest.document, kinds.kind_of(manifest.job) or kinds.ALL[0])[1]
     if problems:
         raise ManifestError(problems)
     if params["save"]:
         file = Path(params["save"])
-        write_new(file, manifest.at_home_in(Path(os.path.abspath(file)).parent).text(file))
+        create_file(file, manifest.for_directory(Path(os.path.abspath(file)).parent).manifest_yaml(file))
         note(f"{file} written")
     if not params["dry_run"]:
         return manifest
-    _print([manifest.at_home_in(Path.cwd()).job], params["output"])
+    _print([manifest.for_directory(Path.cwd()).job], params["output"])
     return None
 
 
@@ -168,7 +175,7 @@ def _start_early(network: str) -> EarlyStart:
     try:
         return EarlyStart(network)
     except OSError as error:
-        raise NoPlace(error_text(error)) from None
+        raise CannotStart(error_text(error)) from None
 
 
 async def _run(
@@ -207,16 +214,16 @@ async def _run(
         code = await session.run(submitted, cluster_options, settings, screen, interrupts)
     except session.CANNOT_RUN as error:
         screen.note(f"cannot run here: {error_text(error)}")
-        code = CANNOT
+        code = UNAVAILABLE
     finally:
-        await interrupts.unless(interrupts.twice, screen.close())
+        await interrupts.run_unless(interrupts.second, screen.close())
         interrupts.close()
-    return CANNOT if code == SUCCEEDED and screen.output_error is not None else code
+    return UNAVAILABLE if code == SUCCEEDED and screen.output_error is not None else code
 
 
 def _make_screen(output: str, interrupts: Interrupts) -> Screen:
     stdout, stderr = 1, 2
-    places = Places(logs=stderr if output else stdout, result=stdout, notes=stderr)
+    places = Descriptors(logs=stderr if output else stdout, result=stdout, notes=stderr)
     colour = wants_colour(os.isatty(places.logs), dict(os.environ))
     return Screen(places, colour, os.isatty(stderr) and os.environ.get("TERM") != "dumb", interrupts.lose_reader)
 

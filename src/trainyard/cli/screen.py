@@ -5,7 +5,7 @@ Rules:
 - On a terminal the progress line is the last line, redrawn after every batch; otherwise it is a plain line, printed
   when it changes, at most once a second.
 - One thread writes. A reader who stops reading (a pager, a full pipe) stops the followers of logs, not the cluster.
-- After EPIPE on a descriptor (`| head`), `broken` is called once and further output to the descriptor is dropped. A
+- After EPIPE on a descriptor (`| head`), `on_broken` is called once and further output to the descriptor is dropped. A
   full disk is handled in the same way; `output_error` is set, too, and one message goes to the notes.
 - Notes are prose and wrap at the width of the terminal. The lines of users' programs are never wrapped.
 """
@@ -21,17 +21,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from trainyard.cli.layout import cannot_write, colour_on, prose, shortened, terminal_width, wants_colour
+from trainyard.cli.layout import colour_on, prose, terminal_width, truncate, wants_colour, write_error_text
 from trainyard.objects.printable import printable, printable_output, printable_with_our_colours
 
-FULL = 1 << 20
+MAX_QUEUED_BYTES = 1 << 20
 _CLEAR = b"\r\x1b[K"
 ACTIVITY_PAUSE = 10.0  # seconds between two lines about one activity, where there is no terminal
-RECENT = 40  # the number of last output lines in `Screen.recent`
+RECENT_LINES = 40  # the number of last output lines in `Screen.recent`
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)  # cyan, yellow, green ...
 
 
-class Places(NamedTuple):
+class Descriptors(NamedTuple):
     """File descriptors. With `-o json` only the result goes to stdout."""
 
     logs: int
@@ -44,7 +44,7 @@ class Screen:
 
     broken: called in the event loop when a descriptor cannot be written any more."""
 
-    def __init__(self, places: Places, colour: bool, live: bool, broken: Callable[[], None]) -> None:
+    def __init__(self, places: Descriptors, colour: bool, live: bool, on_broken: Callable[[], None]) -> None:
         self._broken_descriptors: set[int] = set()
         self._places = places
         self._colour = colour
@@ -52,8 +52,8 @@ class Screen:
         self.live = live
         self.colour_result, self.colour_notes = colour_on(places.result), colour_on(places.notes)
         self.output_error: OSError | None = None  # the first write error that is not EPIPE
-        self.recent: deque[tuple[str, str]] = deque(maxlen=RECENT)  # the last lines of output: prefix and text
-        self._on_broken = broken
+        self.recent: deque[tuple[str, str]] = deque(maxlen=RECENT_LINES)  # the last lines of output: prefix and text
+        self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Condition()
         self._queue: list[tuple[int, bytes]] = []
@@ -133,7 +133,7 @@ class Screen:
     def _draw(self) -> None:
         line = " · ".join(filter(None, [*self._activities.values(), self._live_progress]))
         with self._lock:
-            self._progress_line = shortened(printable(line, line=True), terminal_width() - 1).encode("utf-8", "replace")
+            self._progress_line = truncate(printable(line, line=True), terminal_width() - 1).encode("utf-8", "replace")
             self._lock.notify()
 
     def end_progress(self) -> None:
@@ -142,10 +142,10 @@ class Screen:
             self._progress_line = b""
             self._lock.notify()
 
-    async def space(self) -> None:
+    async def wait_for_space(self) -> None:
         """Waits while FULL bytes or more are queued. Followers of logs call it before they read the next chunk."""
         with self._lock:
-            if self._queued_bytes < FULL:
+            if self._queued_bytes < MAX_QUEUED_BYTES:
                 return
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._space_waiters.append(waiter)
@@ -200,7 +200,7 @@ class Screen:
                 if error.errno != errno.EPIPE and self.output_error is None:
                     self.output_error = error
                     if descriptor != self._places.notes:
-                        self._write(self._places.notes, f"{cannot_write(error)}\n".encode())
+                        self._write(self._places.notes, f"{write_error_text(error)}\n".encode())
                 self._call_in_loop(self._on_broken)
 
     def _call_in_loop(self, callback: Callable[[], object]) -> None:
@@ -223,22 +223,22 @@ def _join_writes(batch: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
     return [(descriptor, b"".join(parts)) for descriptor, parts in joined]
 
 
-class Cut:
+class LineSplitter:
     """Splits a replica's output into lines; lines longer than LONGEST bytes are split, too (bounded memory)."""
 
-    LONGEST = 1 << 16
+    MAX_LINE_BYTES = 1 << 16
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
-        while len(self._rest) > self.LONGEST:
-            lines.append(self._rest[: self.LONGEST])
-            self._rest = self._rest[self.LONGEST :]
+        while len(self._rest) > self.MAX_LINE_BYTES:
+            lines.append(self._rest[: self.MAX_LINE_BYTES])
+            self._rest = self._rest[self.MAX_LINE_BYTES :]
         return [_last_overwrite(line) for line in lines]
 
-    def end(self) -> list[bytes]:
+    def finish(self) -> list[bytes]:
         """The bytes after the last line end, as a line; [] if there are none."""
         rest, self._rest = self._rest, b""
         return [_last_overwrite(rest)] if rest else []
@@ -249,4 +249,4 @@ def _last_overwrite(line: bytes) -> bytes:
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
-__all__ = ["FULL", "Cut", "Places", "Screen", "wants_colour"]
+__all__ = ["MAX_QUEUED_BYTES", "Descriptors", "LineSplitter", "Screen", "wants_colour"]

@@ -21,15 +21,15 @@ import msgspec
 from trainyard.app.history import with_tilde
 from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.cli.codes import CANNOT, FAILED, INTERRUPTED, READER_GONE, SUCCEEDED, TIMEOUT
-from trainyard.cli.follow import Logs
+from trainyard.cli.codes import FAILED, INTERRUPTED, READER_GONE, SUCCEEDED, TIMEOUT, UNAVAILABLE
+from trainyard.cli.follow import LogFollowers
 from trainyard.cli.interrupts import Interrupts
-from trainyard.cli.jobs import Found
+from trainyard.cli.jobs import JobInfo
 from trainyard.cli.layout import terminal_width
 from trainyard.cli.screen import Screen
-from trainyard.cli.speaking import Here
+from trainyard.cli.speaking import ClusterContext
 from trainyard.cli.submission import Submission
-from trainyard.cli.view import PATIENCE, Board, progress, replica, result, table
+from trainyard.cli.view import REFERENCE_TIMEOUT, JobStates, job_result, progress, replica, table
 from trainyard.client import AlreadyExists, ApiError, Selection
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.object_adapter import dict_adapter
@@ -47,22 +47,22 @@ from trainyard.objects.yaml_text import as_yaml
 if TYPE_CHECKING:  # imported at run time only when a finding is printed
     from trainyard.cli import diagnosis
 
-Seen = Callable[[Json | None, Json | None], None]
+ChangeHandler = Callable[[Json | None, Json | None], None]
 CANNOT_RUN = (OSError, ApiError, NodeError)
 _INTERRUPTION_TEXTS = {
-    CANNOT: "given up",
+    UNAVAILABLE: "given up",
     TIMEOUT: "stopped by --timeout",
     INTERRUPTED: "interrupted",
     READER_GONE: "interrupted",
 }
 LAST_LINES = 10.0  # timeout in seconds for the last lines of ended containers
 # Reasons of events without a warning of their own: the findings of `why` cover them, with the fix.
-SAID_BY_WHY = frozenset({"Failed", "FailedCreate", "FailedScheduling", "FailedMount", "BackOff"})
+REASONS_COVERED_BY_WHY = frozenset({"Failed", "FailedCreate", "FailedScheduling", "FailedMount", "BackOff"})
 EVENT_PAUSE = 1.0  # seconds from an event to its warning
-QUIET = 15.0  # seconds between two checks for causes that block a job
+BLOCK_CHECK_SECONDS = 15.0  # seconds between two checks for causes that block a job
 MOST_LINES = 6  # of a program's output in a finding; the logs are printed anyway
-SETTLING = 1.0  # seconds in which the other pods may end by themselves after a job's end
-SLACK = 10.0  # seconds after the grace period; pods that still run then are left to LocalCluster.stop
+PEER_TIMEOUT = 1.0  # seconds in which the other pods may end by themselves after a job's end
+DELETION_SLACK = 10.0  # seconds after the grace period; pods that still run then are left to LocalCluster.stop
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -83,38 +83,38 @@ async def run(
     cluster = LocalCluster(options)
     session = Session(cluster, submission, screen)
     try:
-        if not await stop.unless(stop.once, cluster.start(session.submit)):
+        if not await stop.run_unless(stop.first, cluster.start(session.submit)):
             return _interruption_code(stop, screen)
         return await _run_to_end(session, settings, screen, stop)
     finally:
         session.close()
-        if stop.twice.is_set() or not await stop.unless(stop.twice, cluster.stop()):
+        if stop.second.is_set() or not await stop.run_unless(stop.second, cluster.stop()):
             await cluster.stop(kill=True)
 
 
 async def _run_to_end(session: Session, settings: Settings, screen: Screen, stop: Interrupts) -> int:
     code = await _wait_for_exit_code(session, settings, stop)
     session.cluster.interruption = _INTERRUPTION_TEXTS.get(code, "")
-    if code == CANNOT and (blocked_text := session.board.blocked(time.time())):
+    if code == UNAVAILABLE and (blocked_text := session.board.blocked_reason(time.time())):
         session.cluster.interruption += f": {blocked_text}"
     if code in (SUCCEEDED, FAILED):  # other replicas that end for the same reason end a moment later
-        await stop.unless(stop.once, session.settled())
-    if not stop.once.is_set():
-        await stop.unless(stop.once, session.logs.finish(True, LAST_LINES))
-    if code in (FAILED, TIMEOUT, CANNOT) and not stop.once.is_set():
-        await stop.unless(stop.once, session.explain_end(code))
+        await stop.run_unless(stop.first, session.wait_for_peers())
+    if not stop.first.is_set():
+        await stop.run_unless(stop.first, session.logs.finish(True, LAST_LINES))
+    if code in (FAILED, TIMEOUT, UNAVAILABLE) and not stop.first.is_set():
+        await stop.run_unless(stop.first, session.explain_end(code))
     lines = _table(session, settings, screen, _INTERRUPTION_TEXTS.get(code, ""))
     screen.end_progress()
-    if stop.once.is_set() and not stop.reader_gone:
+    if stop.first.is_set() and not stop.reader_gone:
         screen.note("interrupted: the pods end within their grace period; once more kills them")
-    if settings.keep and not stop.once.is_set():
+    if settings.keep and not stop.first.is_set():
         _report(session, settings, screen, lines)
         path = session.cluster.write_kubeconfig()
         screen.note(f"The cluster stays up until Ctrl-C. Another terminal reaches it with\n  export KUBECONFIG={path}")
-        await stop.once.wait()
-        await stop.unless(stop.twice, session.wind_down())
+        await stop.first.wait()
+        await stop.run_unless(stop.second, session.wind_down())
         return code
-    await stop.unless(stop.twice, session.wind_down())
+    await stop.run_unless(stop.second, session.wind_down())
     if code in _INTERRUPTION_TEXTS:  # these pods have ended only now: the table has their exit codes and times
         lines = _table(session, settings, screen, _INTERRUPTION_TEXTS[code])
     _report(session, settings, screen, lines)
@@ -124,20 +124,20 @@ async def _run_to_end(session: Session, settings: Settings, screen: Screen, stop
 async def _wait_for_exit_code(session: Session, settings: Settings, stop: Interrupts) -> int:
     try:
         async with asyncio.timeout(settings.timeout):
-            if not await stop.unless(stop.once, session.ended()):
+            if not await stop.run_unless(stop.first, session.wait_until_ended()):
                 return _interruption_code(stop, session.screen)
     except TimeoutError:
         session.screen.note(f"the time is over (--timeout {settings.timeout:g})")
         return TIMEOUT
-    if session.board.blocked(time.time()):
-        return CANNOT
-    ends = [result(job) for job in session.board.jobs.values()]
+    if session.board.blocked_reason(time.time()):
+        return UNAVAILABLE
+    ends = [job_result(job) for job in session.board.jobs.values()]
     return SUCCEEDED if all(end == "Succeeded" for end in ends) else FAILED
 
 
 def _interruption_code(stop: Interrupts, screen: Screen) -> int:
     if screen.output_error is not None:
-        return CANNOT
+        return UNAVAILABLE
     return READER_GONE if stop.reader_gone else INTERRUPTED
 
 
@@ -162,11 +162,11 @@ def _report(session: Session, settings: Settings, screen: Screen, lines: list[st
 
 
 def _explanation_heading(facts: diagnosis.Facts, code: int) -> str:
-    if code == CANNOT:
+    if code == UNAVAILABLE:
         return f"cannot run here: {facts.title}:"
-    if not facts.over:
+    if not facts.has_ended:
         return f"why {facts.title} has not ended:"
-    reason = str((facts.holds("Failed") or {}).get("reason") or "")
+    reason = str((facts.true_condition("Failed") or {}).get("reason") or "")
     return f"why {facts.title} failed ({reason}):" if reason else f"why {facts.title} failed:"
 
 
@@ -176,8 +176,8 @@ class Session:
     def __init__(self, cluster: LocalCluster, submission: Submission, screen: Screen) -> None:
         self.cluster = cluster
         self.screen = screen
-        self.board = Board()
-        self.logs: Logs
+        self.board = JobStates()
+        self.logs: LogFollowers
         self._submission = submission
         self._pods: Store[Json] = Store(dict_adapter(api_version="v1", kind="Pod"))
         self._deleted: dict[str, Json] = {}  # the last observed state of deleted pods, by uid
@@ -194,7 +194,7 @@ class Session:
     async def submit(self) -> None:
         """Creates all objects, jobs last, and starts the watches. Raises ManifestError for objects that the API server
         refuses."""
-        self.logs = Logs(self.cluster.api, self.screen, lambda pod: self.board.label(replica(pod)))
+        self.logs = LogFollowers(self.cluster.api, self.screen, lambda pod: self.board.label(replica(pod)))
         for warning in self._submission.warnings:
             self.screen.note(f"warning: {warning}")
         for text in self._submission.notes:
@@ -205,7 +205,7 @@ class Session:
             with contextlib.suppress(AlreadyExists):
                 await self._create(gvk, "" if gvk == NAMESPACE else namespace_of(obj), obj)
         for kind, obj in self._submission.jobs:
-            self.board.see_job(await self._create(kind.gvk, namespace_of(obj), obj))
+            self.board.update_job(await self._create(kind.gvk, namespace_of(obj), obj))
         self._started = time.monotonic()
         self._start_watches()
 
@@ -233,7 +233,7 @@ class Session:
         self.tasks.start("show progress", self._show_progress)
         self.tasks.start("explain what blocks", self._explain_blocks_periodically)
 
-    def _watch(self, source: WatchTarget, store: Store[Json], seen: Seen) -> None:
+    def _watch(self, source: WatchTarget, store: Store[Json], seen: ChangeHandler) -> None:
         def apply(event: StoreEvent[Json]) -> None:
             for change in store.apply(event):
                 seen(change.before, change.after)
@@ -249,27 +249,27 @@ class Session:
         if job is None or uid_of(job) not in self.board.jobs:
             return
         if after is not None:
-            self.board.see_job(after, time.time())
-        elif not result(job):
+            self.board.update_job(after, time.time())
+        elif not job_result(job):
             self.board.deleted.add(uid_of(job))
 
     def _handle_pod(self, before: Json | None, after: Json | None) -> None:
         pod = after or before
         if pod is None or pod["metadata"]["labels"].get(OWNER) not in self.board.jobs:
             return
-        self.board.see_pod(pod, time.time())
+        self.board.update_pod(pod, time.time())
         if after is not None:
-            self.logs.see(after)
+            self.logs.update_pod(after)
         else:
-            self.logs.gone(pod)
+            self.logs.delete_pod(pod)
             self._deleted[uid_of(pod)] = pod
 
     def _handle_event(self, before: Json | None, after: Json | None) -> None:
         """Prints each warning event once, after EVENT_PAUSE seconds, and not at all if all jobs have ended by then: the
         findings about the end cover it."""
         if after is not None:
-            self.board.see_event(after, time.time())
-        if after is None or after.get("type") != "Warning" or after.get("reason") in SAID_BY_WHY:
+            self.board.update_event(after, time.time())
+        if after is None or after.get("type") != "Warning" or after.get("reason") in REASONS_COVERED_BY_WHY:
             return
         involved_object = after.get("involvedObject") or {}
         message = after.get("message") or after.get("reason")
@@ -296,7 +296,7 @@ class Session:
     async def _explain_blocks_periodically(self) -> None:
         """Prints what blocks a job every QUIET seconds, so that a block that passes within that time is not printed."""
         while True:
-            await asyncio.sleep(QUIET)
+            await asyncio.sleep(BLOCK_CHECK_SECONDS)
             await self._explain_blocks()
 
     async def _explain_blocks(self) -> None:
@@ -304,12 +304,12 @@ class Session:
         from trainyard.cli import diagnosis
 
         for job in list(self.board.jobs.values()):
-            if result(job) or (facts := await self._gather_facts(job)) is None:
+            if job_result(job) or (facts := await self._gather_facts(job)) is None:
                 continue
             unreported = self._unreported(
                 job, [finding for finding in diagnosis.why(facts) if finding.level <= diagnosis.BLOCK]
             )
-            for line in diagnosis.told(facts, unreported, MOST_LINES, terminal_width()) if unreported else ():
+            for line in diagnosis.finding_lines(facts, unreported, MOST_LINES, terminal_width()) if unreported else ():
                 self.screen.note(line)
 
     async def explain_end(self, code: int) -> None:
@@ -318,29 +318,29 @@ class Session:
         from trainyard.cli import diagnosis
 
         for job in list(self.board.jobs.values()):
-            if result(job) == "Succeeded" or (facts := await self._gather_facts(job)) is None:
+            if job_result(job) == "Succeeded" or (facts := await self._gather_facts(job)) is None:
                 continue
             findings = diagnosis.why(facts)
-            if not result(job) and code == TIMEOUT:
+            if not job_result(job) and code == TIMEOUT:
                 findings = self._unreported(job, findings)
             findings = [
                 replace(finding, evidence=self._without_recent_output(finding.evidence)) for finding in findings
             ]
             if findings:
                 heading = _explanation_heading(facts, code)
-                self.explanation += diagnosis.told(facts, findings, MOST_LINES, terminal_width(), heading)
-        if code == CANNOT and not self.explanation:
-            self.explanation.append(f"cannot run here: {self.board.blocked(time.time())}")
+                self.explanation += diagnosis.finding_lines(facts, findings, MOST_LINES, terminal_width(), heading)
+        if code == UNAVAILABLE and not self.explanation:
+            self.explanation.append(f"cannot run here: {self.board.blocked_reason(time.time())}")
 
     async def _gather_facts(self, job: Json) -> diagnosis.Facts | None:
-        from trainyard.cli.evidence import gather
+        from trainyard.cli.evidence import gather_facts
 
         kind = kind_of(job)
         if kind is None:
             return None
-        here = Here(self.cluster.api, namespace_of(job), ClusterAccess(self.cluster.server.tls_url))
+        here = ClusterContext(self.cluster.api, namespace_of(job), ClusterAccess(self.cluster.server.tls_url))
         with contextlib.suppress(ApiError):
-            return await gather(here, Found(kind, job), self._deleted.values())
+            return await gather_facts(here, JobInfo(kind, job), self._deleted.values())
         return None
 
     def _unreported(self, job: Json, findings: list[diagnosis.Finding]) -> list[diagnosis.Finding]:
@@ -356,24 +356,24 @@ class Session:
         lines = [line for text in evidence for line in text.splitlines()][-MOST_LINES:]
         return ("its last lines, above",) if lines and all(line in shown for line in lines) else evidence
 
-    async def ended(self) -> None:
+    async def wait_until_ended(self) -> None:
         """Waits until every job has ended, or until a job is blocked for good."""
-        while not (self.board.ended() or self.board.blocked(time.time())):
+        while not (self.board.ended() or self.board.blocked_reason(time.time())):
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(PATIENCE if self.board.waiting else None):
+                async with asyncio.timeout(REFERENCE_TIMEOUT if self.board.waiting else None):
                     await self._changed.wait()
 
     # --- stop
 
-    async def settled(self) -> None:
+    async def wait_for_peers(self) -> None:
         """Waits at most SETTLING seconds until all pods have ended: the other replicas often end a moment after the one
         that decided the job's result. The table then has their own exit codes, not those of their deletion.
 
         The wait is short because some replicas, such as parameter servers, never end.
         """
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SETTLING):
+            async with asyncio.timeout(PEER_TIMEOUT):
                 while any((pod.get("status") or {}).get("phase") in ("Pending", "Running") for pod in self._pods):
                     self._changed.clear()
                     await self._changed.wait()
@@ -388,7 +388,7 @@ class Session:
             with contextlib.suppress(ApiError):
                 await self.cluster.api.delete(POD, namespace_of(pod), name_of(pod), uid_of(pod))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace_period + SLACK):
+            async with asyncio.timeout(grace_period + DELETION_SLACK):
                 while len(self._pods):
                     self._changed.clear()
                     await self._changed.wait()

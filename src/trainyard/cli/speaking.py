@@ -23,18 +23,18 @@ import msgspec
 
 from trainyard.app.background import BackgroundError, background_of
 from trainyard.app.kubeconfig import ClusterAccess, KubeconfigError, find_cluster
-from trainyard.cli.codes import BAD, CANNOT, FAILED, INTERRUPTED
-from trainyard.cli.layout import colour_on, fitted, note, terminal_width
+from trainyard.cli.codes import FAILED, INTERRUPTED, INVALID, UNAVAILABLE
+from trainyard.cli.layout import colour_on, note, table_lines, terminal_width
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
     from trainyard.client import Api
 
 
-PATIENCE = 15.0  # seconds in which a request is retried after 429 (Too Many Requests)
+TOO_MANY_REQUESTS_TIMEOUT = 15.0  # seconds in which a request is retried after 429 (Too Many Requests)
 
 
-class Here(msgspec.Struct, frozen=True):
+class ClusterContext(msgspec.Struct, frozen=True):
     """The API client, the namespace of the command, and the cluster's address and credentials."""
 
     api: Api
@@ -42,7 +42,7 @@ class Here(msgspec.Struct, frozen=True):
     access: ClusterAccess
 
 
-class Said(Exception):
+class CommandError(Exception):
     """A command failed. The text is printed to stderr, `code` is the exit code."""
 
     def __init__(self, text: str, code: int = FAILED) -> None:
@@ -50,59 +50,59 @@ class Said(Exception):
         self.code = code
 
 
-class NoJob(Said):
+class JobNotFound(CommandError):
     """The cluster has no job with that name, or not the requested data of the job."""
 
 
-class NoCluster(Said):
+class ClusterUnreachable(CommandError):
     """No API server answers at the cluster's address."""
 
 
-def speak(
-    words: dict[str, Any],
-    work: Callable[[Here], Awaitable[int | None]],
-    instead: Callable[[], bool] = lambda: False,
+def run_with_cluster(
+    params: dict[str, Any],
+    work: Callable[[ClusterContext], Awaitable[int | None]],
+    fallback: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Runs `work` with the cluster that the options `words` select, and exits.
+    """Runs `work` with the cluster that the options `params` select, and exits.
 
     instead: called when the job or the cluster does not exist; returns False when it cannot replace `work`."""
 
     def with_cluster() -> int | None:
         try:
-            return asyncio.run(_run_with_api(words, work))
-        except (NoJob, NoCluster, KubeconfigError, BackgroundError) as error:
-            if not instead():
+            return asyncio.run(_run_with_api(params, work))
+        except (JobNotFound, ClusterUnreachable, KubeconfigError, BackgroundError) as error:
+            if not fallback():
                 raise
-            if not isinstance(error, NoJob) and "go on with" in str(error):
+            if not isinstance(error, JobNotFound) and "go on with" in str(error):
                 note(str(error))  # the cluster is down, but its state is kept on disk
             return 0
 
-    answer(with_cluster)
+    run_and_exit(with_cluster)
 
 
-def answer(work: Callable[[], int | None]) -> None:
+def run_and_exit(work: Callable[[], int | None]) -> None:
     """Runs `work` and exits with its code. A known exception becomes a message on stderr and an exit code."""
     code: int | None
     try:
         code = work()
         sys.stdout.flush()
-    except Said as error:
+    except CommandError as error:
         if str(error):
             note(str(error))
         code = error.code
     except (KubeconfigError, BackgroundError) as error:
         note(str(error))
-        code = CANNOT
+        code = UNAVAILABLE
     except ManifestError as error:
         for problem in error.problems:
             note(str(problem))
-        code = BAD
+        code = INVALID
     except KeyboardInterrupt:
         code = INTERRUPTED
     sys.exit(code or 0)
 
 
-async def _run_with_api(params: dict[str, Any], work: Callable[[Here], Awaitable[int | None]]) -> int | None:
+async def _run_with_api(params: dict[str, Any], work: Callable[[ClusterContext], Awaitable[int | None]]) -> int | None:
     access = find_cluster(params.get("kubeconfig") or "", params.get("context") or "")
     # Log records are printed only on request ($TRAINYARD_LOG); the command itself prints what its user must know.
     logging.basicConfig(level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())
@@ -111,26 +111,30 @@ async def _run_with_api(params: dict[str, Any], work: Callable[[Here], Awaitable
     try:
         api = access.api()
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise Said(f"{access.source}: its certificates cannot be used ({error}); write them anew", CANNOT) from None
+        raise CommandError(
+            f"{access.source}: its certificates cannot be used ({error}); write them anew", UNAVAILABLE
+        ) from None
     try:
-        api.too_many_requests_timeout = PATIENCE
+        api.too_many_requests_timeout = TOO_MANY_REQUESTS_TIMEOUT
         async with api:
-            return await work(Here(api, params.get("namespace") or access.namespace, access))
+            return await work(ClusterContext(api, params.get("namespace") or access.namespace, access))
     except Unavailable as error:
         if error.code:
-            raise Said(f"the cluster cannot answer now: {error.message}", CANNOT) from None
+            raise CommandError(f"the cluster cannot answer now: {error.message}", UNAVAILABLE) from None
         if (cluster := background_of(access.source)) is not None and not cluster.daemon_alive:
-            raise NoCluster(f"{cluster.down_reason()} (kubeconfig: {access.source})", CANNOT) from None
-        text = f"the cluster at {_place(access.server)} does not answer: {_error_cause(error.message)}"
-        raise NoCluster(f"{text}; is it up? (kubeconfig: {access.source})", CANNOT) from None
+            raise ClusterUnreachable(f"{cluster.down_reason()} (kubeconfig: {access.source})", UNAVAILABLE) from None
+        text = f"the cluster at {_scheme_and_host(access.server)} does not answer: {_error_cause(error.message)}"
+        raise ClusterUnreachable(f"{text}; is it up? (kubeconfig: {access.source})", UNAVAILABLE) from None
     except ApiError as error:
         if error.code == 401:
-            text = f"the cluster at {_place(access.server)} does not know us: renew the token in {access.source}"
-            raise Said(text, CANNOT) from None
-        raise Said(error.message, FAILED) from None
+            text = (
+                f"the cluster at {_scheme_and_host(access.server)} does not know us: renew the token in {access.source}"
+            )
+            raise CommandError(text, UNAVAILABLE) from None
+        raise CommandError(error.message, FAILED) from None
 
 
-async def is_local(here: Here) -> bool:
+async def is_local(here: ClusterContext) -> bool:
     """True for a Trainyard cluster on this machine: gitVersion of the embedded API server ends with "+trainyard"."""
     from trainyard.client import ApiError
     from trainyard.objects import decode
@@ -153,7 +157,7 @@ def on_loopback(server: str) -> bool:
         return host == "localhost"
 
 
-def _place(server: str) -> str:
+def _scheme_and_host(server: str) -> str:
     """Scheme and host of a URL. The path is left out: it may contain a token."""
     return "/".join(server.split("/")[:3])
 
@@ -162,16 +166,16 @@ def _error_cause(message: str) -> str:
     return message.split(": ", 1)[-1]
 
 
-def out(text: str) -> None:
+def print_output(text: str) -> None:
     """Prints requested output to stdout and flushes it: the command may go on for hours, and stdout may be a pipe."""
     sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
     sys.stdout.flush()
 
 
-def print_table(rows: list[list[str]], whole: bool) -> None:
-    """Prints a table, cut at the terminal's width unless `whole` (`-o wide`). States are coloured on a terminal."""
-    width = sys.maxsize if whole else terminal_width()
-    out("\n".join(fitted(rows, width, colour_on(1))))
+def print_table(rows: list[list[str]], wide: bool) -> None:
+    """Prints a table, cut at the terminal's width unless `wide` (`-o wide`). States are coloured on a terminal."""
+    width = sys.maxsize if wide else terminal_width()
+    print_output("\n".join(table_lines(rows, width, colour_on(1))))
 
 
-__all__ = ["Here", "Said", "note", "out", "print_table", "speak"]
+__all__ = ["ClusterContext", "CommandError", "note", "print_output", "print_table", "run_with_cluster"]

@@ -8,32 +8,32 @@ from collections import Counter
 from trainyard.app.background import Background
 from trainyard.app.kubeconfig import KubeconfigError, read_kubeconfig
 
-MANY = 6
+MAX_JOBS_SHOWN = 6
 
 
-async def jobs_of(cluster: Background, seconds: float) -> list[tuple[str, str, str]] | None:
+async def list_cluster_jobs(cluster: Background, seconds: float) -> list[tuple[str, str, str]] | None:
     """(kind, namespace/name, state) of every job; None when the cluster does not answer within `seconds`."""
-    from trainyard.cli.jobs import listed
-    from trainyard.cli.speaking import Here, Said
-    from trainyard.cli.view import word
+    from trainyard.cli.jobs import list_jobs
+    from trainyard.cli.speaking import ClusterContext, CommandError
+    from trainyard.cli.view import job_state
     from trainyard.client import ApiError
 
     try:
         access = read_kubeconfig([cluster.kubeconfig])
         async with asyncio.timeout(seconds), access.api() as api:
-            infos = await listed(Here(api, "", access))
-    except (KubeconfigError, Said, ApiError, OSError, ValueError, TimeoutError):
+            infos = await list_jobs(ClusterContext(api, "", access))
+    except (KubeconfigError, CommandError, ApiError, OSError, ValueError, TimeoutError):
         return None
-    return [(info.kind.gvk.kind, f"{info.namespace}/{info.name}", word(info.job)) for info in infos]
+    return [(info.kind.gvk.kind, f"{info.namespace}/{info.name}", job_state(info.job)) for info in infos]
 
 
-def words_of(jobs: list[tuple[str, str, str]]) -> list[str]:
+def job_texts(jobs: list[tuple[str, str, str]]) -> list[str]:
     """A text "KIND NAME (STATE)" for each of the first MANY jobs, and the number of the others."""
-    texts = [f"{kind} {name} ({state})" for kind, name, state in jobs[:MANY]]
-    return [*texts, f"and {len(jobs) - MANY} more"] if len(jobs) > MANY else texts
+    texts = [f"{kind} {name} ({state})" for kind, name, state in jobs[:MAX_JOBS_SHOWN]]
+    return [*texts, f"and {len(jobs) - MAX_JOBS_SHOWN} more"] if len(jobs) > MAX_JOBS_SHOWN else texts
 
 
-def counted(jobs: list[tuple[str, str, str]]) -> list[str]:
+def count_by_kind_and_state(jobs: list[tuple[str, str, str]]) -> list[str]:
     """The numbers of jobs by kind and state, a line per kind: "TfJob: 1 Running, 2 Succeeded"."""
     lines = []
     for kind in dict.fromkeys(kind for kind, _, _ in jobs):

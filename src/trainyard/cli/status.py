@@ -11,8 +11,8 @@ import click
 import msgspec
 
 from trainyard.app.background import Background, BackgroundError, clause_of_clusters, cluster_names
-from trainyard.cli.codes import CANNOT, INTERRUPTED
-from trainyard.cli.layout import colour_on, fields, fitted, note, terminal_width
+from trainyard.cli.codes import INTERRUPTED, UNAVAILABLE
+from trainyard.cli.layout import colour_on, field_lines, note, table_lines, terminal_width
 from trainyard.objects import parse_time
 
 ASKING = 5.0  # timeout in seconds for the list of a cluster's jobs
@@ -38,7 +38,7 @@ def status(name: str | None, output: str | None) -> None:
         elif len(states) > 1:
             _print_clusters(states, output == "wide")
         else:
-            for line in fields(states[0].lines(), terminal_width(), colour_on(1)):
+            for line in field_lines(states[0].lines(), terminal_width(), colour_on(1)):
                 click.echo(line)
         up = any(state.facts is not None for state in states)
     except BackgroundError as error:
@@ -46,7 +46,7 @@ def status(name: str | None, output: str | None) -> None:
         sys.exit(error.code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    sys.exit(0 if up else CANNOT)
+    sys.exit(0 if up else UNAVAILABLE)
 
 
 class State(msgspec.Struct, frozen=True):
@@ -82,11 +82,13 @@ class State(msgspec.Struct, frozen=True):
                 ("Delete it", cluster.word("down --delete") if kept else ""),
                 ("Start it", cluster.word("up")),
             ]
-        from trainyard.cli.standing import counted
-        from trainyard.cli.view import age
+        from trainyard.cli.standing import count_by_kind_and_state
+        from trainyard.cli.view import format_age
 
         since = parse_time(self.facts.get("since"))
-        since_text = f"{self.facts.get('since')} ({age(time.time() - since)})" if since is not None else "unknown"
+        since_text = (
+            f"{self.facts.get('since')} ({format_age(time.time() - since)})" if since is not None else "unknown"
+        )
         return [
             ("State", self.word),
             ("Since", since_text),
@@ -98,7 +100,10 @@ class State(msgspec.Struct, frozen=True):
             ("Pods' files", str(self.facts.get("folder") or "")),
             ("Process", str(self.facts.get("pid") or "")),
             *([("Jobs", "unknown")] if self.jobs is None else []),
-            *(("Jobs" if index == 0 else "", text) for index, text in enumerate(counted(self.jobs or []))),
+            *(
+                ("Jobs" if index == 0 else "", text)
+                for index, text in enumerate(count_by_kind_and_state(self.jobs or []))
+            ),
             *([("Jobs", "none")] if self.jobs == [] else []),
         ]
 
@@ -133,10 +138,10 @@ class State(msgspec.Struct, frozen=True):
 
 
 def _cluster_state(cluster: Background) -> State:
-    from trainyard.cli.standing import jobs_of
+    from trainyard.cli.standing import list_cluster_jobs
 
     facts = cluster.facts()
-    return State(cluster, facts, asyncio.run(jobs_of(cluster, ASKING)) if facts is not None else None)
+    return State(cluster, facts, asyncio.run(list_cluster_jobs(cluster, ASKING)) if facts is not None else None)
 
 
 def print_data(value: Any, form: str) -> None:
@@ -151,4 +156,4 @@ def _print_clusters(states: list[State], wide: bool) -> None:
     for state in sorted(states, key=lambda state: state.facts is None):
         since = str((state.facts or {}).get("since", "-"))
         rows.append([state.cluster.name, state.word, since, str(state.cluster.kubeconfig)])
-    click.echo("\n".join(fitted(rows, sys.maxsize if wide else terminal_width(), colour_on(1))))
+    click.echo("\n".join(table_lines(rows, sys.maxsize if wide else terminal_width(), colour_on(1))))

@@ -23,7 +23,7 @@ from trainyard.objects.resources import NAMESPACE
 
 OPERATOR = "trainyard.dev/operator"
 # The other kinds that a file may contain, in the order in which their objects are created.
-OTHERS = (
+OTHER_KINDS = (
     NAMESPACE,
     GVK("", "v1", "ServiceAccount", "serviceaccounts"),
     GVK("", "v1", "ConfigMap", "configmaps"),
@@ -56,14 +56,14 @@ class Submission:
 def read(
     files: Iterable[str],
     namespace: str = "",
-    otherwise: str = "default",
+    default_namespace: str = "default",
     private: bool = True,
-    made: Sequence[Document] = (),
+    generated: Sequence[Document] = (),
     local: bool = True,
 ) -> Submission:
-    """Reads the objects of the files, and those `made` from scripts. Raises ManifestError.
+    """Reads the objects of the files, and those `generated` from scripts. Raises ManifestError.
 
-    namespace: of all objects; "" means the namespace in the file, or `otherwise` if there is none.
+    namespace: of all objects; "" means the namespace in the file, or `default_namespace` if there is none.
     private: the cluster has no other operator and no other jobs, so a job for another operator is refused, and there
     must be at least one job.
     local: the programs run on this machine, in the folder of their manifest.
@@ -72,7 +72,7 @@ def read(
         raise ManifestError(
             [Problem("--namespace", f"{namespace!r} is not a legal namespace; write a lower-case name")]
         )
-    documents = [*manifests.load(files), *made]
+    documents = [*manifests.load(files), *generated]
     jobs = {id(document): kind for document, kind in manifests.jobs_of(documents, needed=private)}
     submission, problems = Submission(), _duplicates(documents)
     for document in documents:
@@ -86,16 +86,16 @@ def read(
                 submission.warnings += [f"{document.object_location}: {text}" for text in texts]
             notes = kinds.notes(kind, document.obj) if local else ()
             submission.notes += [f"{document.location(problem.path)}: {problem}" for problem in notes]
-            job_problems = manifests.admitted(document, kind)[1]
+            job_problems = manifests.admit(document, kind)[1]
             problems += job_problems or (_managed_by_problems(document) if private else [])
         else:
             problems += _add_other(document, submission)
-        problems += _set_namespace(document, namespace, otherwise)
+        problems += _set_namespace(document, namespace, default_namespace)
         if local:
             working_directory.annotate(document, is_job=kind is not None)
     if problems:
         raise ManifestError(problems)
-    submission.others.sort(key=lambda item: OTHERS.index(item[0]))
+    submission.others.sort(key=lambda item: OTHER_KINDS.index(item[0]))
     return submission
 
 
@@ -105,12 +105,12 @@ def _managed_by_problems(document: Document) -> list[Problem]:
     if managed_by in (None, "", OPERATOR):
         return []
     text = f"{managed_by!r} does not run here; leave the field out, or write {OPERATOR}"
-    return [manifests.placed(document, Problem("spec.managedBy", text))]
+    return [manifests.with_place(document, Problem("spec.managedBy", text))]
 
 
 def _add_other(document: Document, submission: Submission) -> list[Problem]:
     obj = document.obj
-    for gvk in OTHERS:
+    for gvk in OTHER_KINDS:
         if gvk.kind == obj["kind"]:
             if gvk.api_version != obj["apiVersion"]:
                 text = f"{gvk.kind}: apiVersion {obj['apiVersion']} is not known; write {gvk.api_version}"
@@ -122,7 +122,7 @@ def _add_other(document: Document, submission: Submission) -> list[Problem]:
                 if has_name
                 else [Problem(document.object_location, f"{gvk.kind}: metadata.name is missing; write one")]
             )
-    known_kinds = ", ".join(gvk.kind for gvk in OTHERS)
+    known_kinds = ", ".join(gvk.kind for gvk in OTHER_KINDS)
     type_text = describe_kind(str(obj["apiVersion"]), str(obj["kind"]))
     return [
         Problem(document.location("kind"), f"{type_text} is not taken here; beside jobs there may be: {known_kinds}")
@@ -137,7 +137,7 @@ def _set_namespace(document: Document, namespace: str, otherwise: str) -> list[P
     current = meta.get("namespace")
     if namespace and current and current != namespace:
         text = f"is {current}, but --namespace says {namespace}; make them agree"
-        return [manifests.placed(document, Problem("metadata.namespace", text))]
+        return [manifests.with_place(document, Problem("metadata.namespace", text))]
     meta["namespace"] = current or namespace or otherwise
     return []
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from trainyard.cli import options, submission
 from trainyard.cli.codes import FAILED, SUCCEEDED, TIMEOUT
 from trainyard.cli.layout import colour_on, prose, terminal_width
-from trainyard.cli.speaking import Here, Said, is_local, note, out, speak
+from trainyard.cli.speaking import ClusterContext, CommandError, is_local, note, print_output, run_with_cluster
 from trainyard.objects import GVK, Json, Problem, name_of, namespace_of
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.resources import NAMESPACE
+
+if TYPE_CHECKING:
+    from trainyard.cli.jobs import JobInfo
 
 
 @click.command()
@@ -30,19 +33,19 @@ def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | No
     Example: trainyard submit examples/tf_job.yaml --logs
     """
 
-    async def work(here: Here) -> int:
+    async def work(here: ClusterContext) -> int:
         local = await is_local(here)
         submitted = submission.read(files, params["namespace"], here.namespace, private=False, local=local)
         infos = await _create_objects(here, submitted)
         return await _wait_until_ended(here, infos, follow, timeout) if wait or follow else SUCCEEDED
 
-    speak(params, work)
+    run_with_cluster(params, work)
 
 
-async def _create_objects(here: Here, submitted: submission.Submission) -> list[Any]:
-    """Creates all objects in order, jobs last. Returns the jobs (list[Found]). Raises ManifestError for jobs that the
+async def _create_objects(here: ClusterContext, submitted: submission.Submission) -> list[JobInfo]:
+    """Creates all objects in order, jobs last. Raises ManifestError for jobs that the
     API server refuses, Said for a job that exists already."""
-    from trainyard.cli.jobs import Found
+    from trainyard.cli.jobs import JobInfo
     from trainyard.client import AlreadyExists, ApiError
 
     for warning in submitted.warnings:
@@ -50,28 +53,28 @@ async def _create_objects(here: Here, submitted: submission.Submission) -> list[
     for text in submitted.notes:
         note(f"note: {text}")
     await _create_namespaces(here, submitted)
-    infos: list[Any] = []
+    infos: list[JobInfo] = []
     for gvk, obj in submitted.others:
         with contextlib.suppress(AlreadyExists):
             await _create_object(here, gvk, obj)
             note(f"{gvk.kind.lower()}/{name_of(obj)} created")
     for kind, obj in submitted.jobs:
         try:
-            infos.append(Found(kind, await _create_object(here, kind.gvk, obj)))
+            infos.append(JobInfo(kind, await _create_object(here, kind.gvk, obj)))
         except AlreadyExists:
             job_text = f"{kind.singular}/{name_of(obj)}"
-            raise Said(
+            raise CommandError(
                 f"{job_text} exists already in {namespace_of(obj)}; delete it first, or give this one another name"
             ) from None
         except ApiError as error:
             if error.code in (400, 403, 404, 422):
                 raise ManifestError(_problems(kind.gvk.kind, obj, error)) from None
             raise
-        out(f"{infos[-1].word} created")
+        print_output(f"{infos[-1].reference} created")
     return infos
 
 
-async def _create_namespaces(here: Here, submitted: submission.Submission) -> None:
+async def _create_namespaces(here: ClusterContext, submitted: submission.Submission) -> None:
     """Creates missing namespaces of the files. The namespace of the command line or the context must exist."""
     from trainyard.client import AlreadyExists, Forbidden
 
@@ -83,7 +86,7 @@ async def _create_namespaces(here: Here, submitted: submission.Submission) -> No
                 note(f"namespace/{namespace} created")
 
 
-async def _create_object(here: Here, gvk: GVK, obj: Json) -> Json:
+async def _create_object(here: ClusterContext, gvk: GVK, obj: Json) -> Json:
     namespace = "" if gvk == NAMESPACE else namespace_of(obj)
     return {"apiVersion": gvk.api_version, "kind": gvk.kind} | await here.api.create(gvk, namespace, obj)
 
@@ -103,22 +106,24 @@ def _problems(kind: str, obj: Json, error: Any) -> list[Problem]:
     ]
 
 
-async def _wait_until_ended(here: Here, infos: list[Any], follow: bool, timeout: float | None) -> int:
-    from trainyard.cli.logs import Wanted, show
-    from trainyard.cli.view import ended, verdict
-    from trainyard.cli.why import explained
+async def _wait_until_ended(here: ClusterContext, infos: list[JobInfo], follow: bool, timeout: float | None) -> int:
+    from trainyard.cli.logs import LogSelection, print_logs
+    from trainyard.cli.view import job_outcome, outcome_line
+    from trainyard.cli.why import finding_lines
 
     try:
         async with asyncio.timeout(timeout):
-            last_jobs = await show(here, infos, Wanted(follow=True, prefix=True, silent=not follow))
+            last_jobs = await print_logs(here, infos, LogSelection(follow=True, prefix=True, silent=not follow))
     except TimeoutError:
         note(f"the time is over (--timeout {timeout:g}); the jobs go on")
         return TIMEOUT
     code = SUCCEEDED
     for info, job in zip(infos, last_jobs, strict=True):
-        succeeded = ended(info.kind, job) == "Succeeded"
-        explanation = [] if succeeded else await explained(here, info, job)
-        out(prose(verdict(job, time.time(), colour=colour_on(1), why_too=not explanation), terminal_width()))
+        succeeded = job_outcome(info.kind, job) == "Succeeded"
+        explanation = [] if succeeded else await finding_lines(here, info, job)
+        print_output(
+            prose(outcome_line(job, time.time(), colour=colour_on(1), with_message=not explanation), terminal_width())
+        )
         if not succeeded:
             code = FAILED
             for line in explanation:

@@ -8,7 +8,7 @@ import click
 
 from trainyard.cli import options
 from trainyard.cli.completion import job_names
-from trainyard.cli.speaking import Here, Said, out, speak
+from trainyard.cli.speaking import ClusterContext, CommandError, print_output, run_with_cluster
 
 
 @click.command()
@@ -19,22 +19,24 @@ def suspend(jobs: tuple[str, ...], **params: Any) -> None:
 
     Example: trainyard suspend mnist
     """
-    speak(params, lambda here: set_suspend(here, jobs, True))
+    run_with_cluster(params, lambda here: set_suspend(here, jobs, True))
 
 
-async def set_suspend(here: Here, jobs: tuple[str, ...], wanted: bool) -> None:
+async def set_suspend(here: ClusterContext, jobs: tuple[str, ...], suspend: bool) -> None:
     """Patches `spec.suspend`, which takes precedence over any other field that a kind reads it from (S2)."""
-    from trainyard.cli.jobs import find
-    from trainyard.cli.view import ended
+    from trainyard.cli.jobs import get_job
+    from trainyard.cli.view import job_outcome
     from trainyard.core import Config, parse_job
 
-    infos = [await find(here, job) for job in jobs]
+    infos = [await get_job(here, job) for job in jobs]
     for info in infos:
-        if end := ended(info.kind, info.job):
-            raise Said(f"{info.word} has ended ({end}): there is nothing to {'suspend' if wanted else 'resume'}")
+        if end := job_outcome(info.kind, info.job):
+            raise CommandError(
+                f"{info.reference} has ended ({end}): there is nothing to {'suspend' if suspend else 'resume'}"
+            )
     for info in infos:
-        if parse_job(info.kind, info.job, Config()).policy.suspend == wanted:
-            out(f"{info.word} is {'suspended already' if wanted else 'not suspended'}")
+        if parse_job(info.kind, info.job, Config()).policy.suspend == suspend:
+            print_output(f"{info.reference} is {'suspended already' if suspend else 'not suspended'}")
             continue
-        await here.api.patch(info.gvk, info.namespace, info.name, {"spec": {"suspend": wanted}})
-        out(f"{info.word} {'suspended' if wanted else 'resumed'}")
+        await here.api.patch(info.gvk, info.namespace, info.name, {"spec": {"suspend": suspend}})
+        print_output(f"{info.reference} {'suspended' if suspend else 'resumed'}")

@@ -13,7 +13,7 @@ import click
 from trainyard.app.background import Background, BackgroundError
 from trainyard.app.kubeconfig import KubeconfigError
 from trainyard.cli import options
-from trainyard.cli.codes import BAD, CANNOT, INTERRUPTED
+from trainyard.cli.codes import INTERRUPTED, INVALID, UNAVAILABLE
 from trainyard.cli.layout import note
 from trainyard.cli.working_directory import current
 from trainyard.objects.manifest import ManifestError
@@ -43,13 +43,13 @@ def up(name: str, fresh: bool, merge_kubeconfig: bool, **params: Any) -> None:
     except ManifestError as error:
         for problem in error.problems:
             note(str(problem))
-        sys.exit(BAD)
+        sys.exit(INVALID)
     except BackgroundError as error:
         note(str(error))
         sys.exit(error.code)
     except KubeconfigError as error:
         note(str(error))
-        sys.exit(CANNOT)
+        sys.exit(UNAVAILABLE)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
@@ -63,7 +63,7 @@ def _daemon_arguments(params: dict[str, Any]) -> dict[str, Any]:
         "cache": os.path.abspath(params["cache"]) if params["cache"] else "",
         "python": options.interpreter(params["python"]),
         "config": os.path.abspath(params["config"]) if params["config"] else "",
-        "mounts": {claim: str(folder) for claim, folder in map(options.claim, params["mounts"])},
+        "mounts": {claim: str(folder) for claim, folder in map(options.parse_claim, params["mounts"])},
         "operator": not params["no_operator"],
         "working_directory": current(),
         "logs_dir": str(options.logs_dir(params["logs_dir"]) or ""),

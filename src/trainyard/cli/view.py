@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from trainyard.cli.layout import UNKNOWN_WIDTH, fitted, painted, prose
+from trainyard.cli.layout import UNKNOWN_WIDTH, coloured, prose, table_lines
 from trainyard.core import Kind
 from trainyard.core.children import DISRUPTIONS
 from trainyard.kinds import kind_of
@@ -37,13 +37,17 @@ ORDINAL = "apps.kubernetes.io/pod-index"  # the label with the ordinal of a Stat
 
 # A container that waits with one of the reasons in BLOCKED never starts: in a private cluster no other client can
 # correct the cause. An object that the pod refers to may still be created: wait PATIENCE seconds for it.
-PATIENCE = 10.0
+REFERENCE_TIMEOUT = 10.0
 REFERENCE = "CreateContainerConfigError"
-MOUNT, CLAIM = "MountVolume.SetUp failed", "persistentvolumeclaim"
+MOUNT, MISSING_CLAIM_PREFIX = "MountVolume.SetUp failed", "persistentvolumeclaim"
 ACCOUNT = "error looking up service account"
-PATIENTLY = (REFERENCE, MOUNT, CLAIM)  # prefixes of Replica.blocked that PATIENCE applies to
-STOPPED = frozenset({137, 143})  # exit codes of containers that SIGKILL or SIGTERM ended
-BLOCKED = frozenset(
+TEMPORARY_BLOCK_PREFIXES = (
+    REFERENCE,
+    MOUNT,
+    MISSING_CLAIM_PREFIX,
+)  # prefixes of Replica.blocked that PATIENCE applies to
+SIGNAL_EXIT_CODES = frozenset({137, 143})  # exit codes of containers that SIGKILL or SIGTERM ended
+BLOCKING_REASONS = frozenset(
     {
         "ErrImagePull",
         "ImagePullBackOff",
@@ -67,11 +71,11 @@ class Replica(msgspec.Struct, frozen=True):
     restarts: int = 0
     failed: bool = False  # phase Failed without a deletion or a disruption
     exit: str = ""
-    born: float = 0.0
+    created: float = 0.0
     started: float | None = None
     ended: float | None = None
     blocked: str = ""  # the reason why it never starts; "" if it may start
-    due: float = 0.0  # the end of the restart back-off; 0.0 for none
+    back_off_end: float = 0.0  # the end of the restart back-off; 0.0 for none
 
 
 def replica(pod: Json) -> Replica:
@@ -95,11 +99,11 @@ def replica(pod: Json) -> Replica:
         restarts=sum(int(container.get("restartCount") or 0) for container in containers),
         failed=status.get("phase") == "Failed" and state != "Stopped" and not _disrupted(status),
         exit=_exit_text([terminated for terminated in terminated_states if terminated]) if has_ended else "",
-        born=parse_time(_as_dict(pod.get("metadata")).get("creationTimestamp")) or 0.0,
+        created=parse_time(_as_dict(pod.get("metadata")).get("creationTimestamp")) or 0.0,
         started=parse_time(status.get("startTime")),
         ended=max(end_times) if has_ended and end_times else None,
         blocked=_missing_claim(status) or _blocked([*inits, *containers]),
-        due=max(map(_back_off_end, [*inits, *containers]), default=0.0),
+        back_off_end=max(map(_back_off_end, [*inits, *containers]), default=0.0),
     )
 
 
@@ -119,7 +123,7 @@ def index_of(pod: Json) -> str:
 def _state(pod: Json, status: Json, containers: list[Json]) -> str:
     phase = str(status.get("phase") or "Pending")
     deletion_timestamp = _as_dict(pod.get("metadata")).get("deletionTimestamp")
-    if phase == "Failed" and deletion_timestamp and _exit_codes(containers) <= STOPPED:
+    if phase == "Failed" and deletion_timestamp and _exit_codes(containers) <= SIGNAL_EXIT_CODES:
         return "Stopped"
     if phase in ("Succeeded", "Failed"):
         return str(status.get("reason") or phase) if phase == "Failed" else phase
@@ -163,7 +167,7 @@ def _back_off_end(container: Json) -> float:
 def _blocked(containers: list[Json]) -> str:
     for container in containers:
         waiting = _as_dict(_as_dict(container.get("state")).get("waiting"))
-        if waiting.get("reason") in BLOCKED:
+        if waiting.get("reason") in BLOCKING_REASONS:
             return f"{waiting['reason']}: {waiting.get('message') or container.get('image') or 'no message'}"
         if str(waiting.get("message") or "").startswith(MOUNT):
             return str(waiting["message"])
@@ -173,7 +177,7 @@ def _blocked(containers: list[Json]) -> str:
 def _missing_claim(status: Json) -> str:
     """The reason why the pod is unschedulable, if that is a missing PersistentVolumeClaim; else ""."""
     scheduled = find_condition(status.get("conditions"), "PodScheduled") or {}
-    missing = re.search(rf'{CLAIM} "([^"]+)" not found', str(scheduled.get("message") or ""))
+    missing = re.search(rf'{MISSING_CLAIM_PREFIX} "([^"]+)" not found', str(scheduled.get("message") or ""))
     if scheduled.get("status") != "False" or not missing:
         return ""
     fix = f"add the PersistentVolumeClaim to the file, or name a folder of this machine: --mount {missing[1]}=DIR"
@@ -184,21 +188,21 @@ def _as_dict(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def result(job: Json) -> str:
+def job_result(job: Json) -> str:
     """Succeeded, Failed, or "" while the job has not ended."""
     conditions = _as_dict(job.get("status")).get("conditions")
     return next((end for end in ("Succeeded", "Failed") if is_condition_true(conditions, end)), "")
 
 
-def ended(kind: Kind, job: Json) -> str:
-    """As `result`, and also for a status that a legacy operator has written."""
-    return result(job) or kind.legacy_outcome(_as_dict(job.get("status")))
+def job_outcome(kind: Kind, job: Json) -> str:
+    """As `job_result`, and also for a status that a legacy operator has written."""
+    return job_result(job) or kind.legacy_outcome(_as_dict(job.get("status")))
 
 
-def word(job: Json) -> str:
+def job_state(job: Json) -> str:
     """The state of a job in one word: its result, or the type of a condition that is True."""
     conditions = _as_dict(job.get("status")).get("conditions")
-    if end := result(job):
+    if end := job_result(job):
         return end
     true_conditions = (
         condition_type
@@ -208,7 +212,7 @@ def word(job: Json) -> str:
     return next(true_conditions, "Pending")
 
 
-def why(job: Json) -> str:
+def job_message(job: Json) -> str:
     """The message of the True condition about the job's end, or about what blocks the job; "" for none."""
     conditions = _as_dict(job.get("status")).get("conditions")
     for condition_type in ("Succeeded", "Failed", "NameConflict", "Blocked", "Degraded"):
@@ -219,7 +223,7 @@ def why(job: Json) -> str:
 
 
 @dataclass(slots=True)
-class Board:
+class JobStates:
     """All observed jobs and replicas. Deleted pods stay in it: the final table shows them, too."""
 
     jobs: dict[str, Json] = field(default_factory=dict)  # by uid
@@ -228,22 +232,22 @@ class Board:
     waiting: dict[str, float] = field(default_factory=dict)  # time since which a pod or owner (by uid) lacks an object
     refused: dict[str, str] = field(default_factory=dict)  # why no pod of an owner (by uid) can be created
 
-    def see_job(self, job: Json, now: float = 0.0) -> None:
+    def update_job(self, job: Json, now: float = 0.0) -> None:
         self.jobs[uid_of(job)] = job
         blocked_condition = find_condition(_as_dict(job.get("status")).get("conditions"), "Blocked") or {}
         if blocked_condition.get("status") == "True":
-            self.see_refusal(uid_of(job), name_of(job), str(blocked_condition.get("message")), now)
+            self.add_refusal(uid_of(job), name_of(job), str(blocked_condition.get("message")), now)
         elif uid_of(job) in self.refused:
             self._clear_refusal(uid_of(job))
 
-    def see_event(self, event: Json, now: float) -> None:
+    def update_event(self, event: Json, now: float) -> None:
         involved_object = _as_dict(event.get("involvedObject"))
         if event.get("reason") == "FailedCreate":
-            self.see_refusal(
+            self.add_refusal(
                 str(involved_object.get("uid")), str(involved_object.get("name")), str(event.get("message")), now
             )
 
-    def see_refusal(self, owner: str, name: str, message: str, now: float) -> None:
+    def add_refusal(self, owner: str, name: str, message: str, now: float) -> None:
         """Records that pods cannot be created for lack of a ServiceAccount, which may still be created (PATIENCE)."""
         if (position := message.find(ACCOUNT)) >= 0:
             self.refused[owner] = f"{name}: {message[position:]}; add the ServiceAccount to the file"
@@ -253,53 +257,58 @@ class Board:
         self.refused.pop(owner, None)
         self.waiting.pop(owner, None)
 
-    def see_pod(self, pod: Json, now: float) -> None:
+    def update_pod(self, pod: Json, now: float) -> None:
         pod_replica = replica(pod)
         if pod_replica.job not in self.jobs:
             return
         self.replicas[pod_replica.uid] = pod_replica
         self._clear_refusal(str((controller_of(pod) or {}).get("uid")))
-        if pod_replica.blocked.startswith(PATIENTLY):
+        if pod_replica.blocked.startswith(TEMPORARY_BLOCK_PREFIXES):
             self.waiting.setdefault(pod_replica.uid, now)
         else:
             self.waiting.pop(pod_replica.uid, None)
 
-    def slots(self, job: str) -> list[Replica]:
+    def slots(self, job_uid: str) -> list[Replica]:
         """The replicas of a job (by uid), sorted by name: each in the state of its newest pod, with the restarts of all
         its pods."""
         by_name: dict[str, list[Replica]] = {}
         for pod_replica in self.replicas.values():
-            if pod_replica.job == job:
+            if pod_replica.job == job_uid:
                 by_name.setdefault(pod_replica.name, []).append(pod_replica)
-        job_object = self.jobs.get(job, {})
-        return [_newest_replica(by_name[name], job_object) for name in sorted(by_name, key=natural)]
+        job_object = self.jobs.get(job_uid, {})
+        return [_newest_replica(by_name[name], job_object) for name in sorted(by_name, key=natural_sort_key)]
 
-    def restarts(self, job: str) -> int:
+    def restarts(self, job_uid: str) -> int:
         """The restarts of a job (by uid): the number in its status, or that of the observed pods if it is larger."""
-        job_object = self.jobs.get(job, {})
+        job_object = self.jobs.get(job_uid, {})
         stored = _count(_as_dict(job_object.get("status")).get("restarts"))
-        return stored if _is_gang(job_object) else max(stored, sum(slot.restarts for slot in self.slots(job)))
+        return stored if _is_gang(job_object) else max(stored, sum(slot.restarts for slot in self.slots(job_uid)))
 
-    def label(self, one: Replica) -> str:
+    def label(self, replica: Replica) -> str:
         """The prefix of a replica's log lines."""
-        if len(self.jobs) < 2 or one.job not in self.jobs:
-            return one.name
-        return f"{name_of(self.jobs[one.job])}/{one.name}"
+        if len(self.jobs) < 2 or replica.job not in self.jobs:
+            return replica.name
+        return f"{name_of(self.jobs[replica.job])}/{replica.name}"
 
-    def blocked(self, now: float) -> str:
+    def blocked_reason(self, now: float) -> str:
         """The first replica that never starts, with the reason; "" if there is none."""
         for pod_replica in self.replicas.values():
-            if pod_replica.blocked and now >= self.waiting.get(pod_replica.uid, now - PATIENCE) + PATIENCE:
+            if (
+                pod_replica.blocked
+                and now >= self.waiting.get(pod_replica.uid, now - REFERENCE_TIMEOUT) + REFERENCE_TIMEOUT
+            ):
                 return f"{self.label(pod_replica)}: {pod_replica.blocked}"
-        return next((reason for owner, reason in self.refused.items() if now >= self.waiting[owner] + PATIENCE), "")
+        return next(
+            (reason for owner, reason in self.refused.items() if now >= self.waiting[owner] + REFERENCE_TIMEOUT), ""
+        )
 
     def ended(self) -> bool:
-        return bool(self.jobs) and all(result(job) or uid in self.deleted for uid, job in self.jobs.items())
+        return bool(self.jobs) and all(job_result(job) or uid in self.deleted for uid, job in self.jobs.items())
 
 
 def _newest_replica(pods: list[Replica], job: Json) -> Replica:
     """The newest pod of a slot, with the restarts of the slot."""
-    *earlier, last = [pod for _, pod in sorted(enumerate(pods), key=lambda pair: (pair[1].born, pair[0]))]
+    *earlier, last = [pod for _, pod in sorted(enumerate(pods), key=lambda pair: (pair[1].created, pair[0]))]
     in_place = sum(pod.restarts for pod in pods)
     recreated = sum(pod.failed for pod in earlier)
     status = _as_dict(job.get("status"))
@@ -322,19 +331,19 @@ def _count(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def natural(name: str) -> tuple[str, int, str]:
+def natural_sort_key(name: str) -> tuple[str, int, str]:
     head, _, tail = name.rpartition("-")
     return (head, int(tail), "") if tail.isdecimal() else (name, -1, tail)
 
 
-def clock(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
     """0:07, 12:34, 1:02:03."""
     total = max(0, int(seconds))
     hours, minutes = total // 3600, total // 60 % 60
     return f"{hours}:{minutes:02}:{total % 60:02}" if hours else f"{minutes}:{total % 60:02}"
 
 
-def age(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """A duration rounded down to one unit: 12s, 3m, 5h, 4d."""
     for limit, unit, size in ((120, "s", 1), (7200, "m", 60), (172800, "h", 3600)):
         if seconds < limit:
@@ -342,13 +351,13 @@ def age(seconds: float) -> str:
     return f"{int(seconds) // 86400}d"
 
 
-def since(stamp: object, now: float) -> str:
+def format_since(stamp: object, now: float) -> str:
     """The age of an RFC 3339 time; "" for a value that is no time."""
     timestamp = parse_time(stamp)
-    return "" if timestamp is None else age(now - timestamp)
+    return "" if timestamp is None else format_age(now - timestamp)
 
 
-def tally(slots: list[Replica]) -> str:
+def count_states(slots: list[Replica]) -> str:
     """The numbers of replicas by role and state: worker: 2 Running, 1 Pending · ps: 1 Running."""
     texts = []
     for role in dict.fromkeys(slot.role for slot in slots):
@@ -360,28 +369,35 @@ def tally(slots: list[Replica]) -> str:
     return " · ".join(texts)
 
 
-def peers(job: Json, slots: list[Replica]) -> str:
+def missing_peers_text(job: Json, slots: list[Replica]) -> str:
     """The text "waiting for peers: 1 of 2" if fewer replicas run than the rendezvous needs; else ""."""
     spec = _as_dict(job.get("spec"))
     min_replicas = spec.get("minReplicas", len(slots) if "rdzvEndpoint" in spec else None)
-    if not isinstance(min_replicas, int) or isinstance(min_replicas, bool) or result(job):
+    if not isinstance(min_replicas, int) or isinstance(min_replicas, bool) or job_result(job):
         return ""
     present = sum(slot.state in ("Running", "Succeeded") for slot in slots)
     return f"waiting for peers: {present} of {min_replicas}" if 0 < present < min_replicas else ""
 
 
-def progress(board: Board, elapsed: float | None, now: float = 0.0) -> str:
+def progress(board: JobStates, elapsed: float | None, now: float = 0.0) -> str:
     """The progress line: elapsed time, and for each job its state, its replicas by role and state, missing peers, the
     next restart, and the number of restarts.
 
     elapsed: in seconds; with None the line has no times and changes only with the state of a job or replica.
     """
-    parts = [] if elapsed is None else [clock(elapsed)]
+    parts = [] if elapsed is None else [format_clock(elapsed)]
     for uid, job in board.jobs.items():
         slots = board.slots(uid)
-        texts = [f"{name_of(job)} {word(job)}", *filter(None, [tally(slots), peers(job, slots)])]
+        texts = [
+            f"{name_of(job)} {job_state(job)}",
+            *filter(None, [count_states(slots), missing_peers_text(job, slots)]),
+        ]
         if elapsed is not None:
-            texts += [f"{slot.name} starts again in {clock(slot.due - now)}" for slot in slots if slot.due > now][:1]
+            texts += [
+                f"{slot.name} starts again in {format_clock(slot.back_off_end - now)}"
+                for slot in slots
+                if slot.back_off_end > now
+            ][:1]
         if restarts := board.restarts(uid):
             texts.append(f"restarts: {restarts}")
         parts.append(" · ".join(texts))
@@ -389,32 +405,33 @@ def progress(board: Board, elapsed: float | None, now: float = 0.0) -> str:
 
 
 def table(
-    board: Board,
+    board: JobStates,
     now: float,
     cut_short: str = "",
     width: int = UNKNOWN_WIDTH,
     colour: bool = False,
-    why_too: bool = True,
+    with_message: bool = True,
 ) -> list[str]:
     """The final table: a line per replica, then a line per job. `cut_short`: why the jobs were ended early, or ""."""
     rows = [["JOB", "REPLICA", "STATE", "RESTARTS", "EXIT", "TIME"]]
     for uid, job in board.jobs.items():
         for slot in board.slots(uid):
-            duration = "" if slot.started is None else clock((slot.ended or now) - slot.started)
+            duration = "" if slot.started is None else format_clock((slot.ended or now) - slot.started)
             rows.append([name_of(job), slot.name, slot.state, str(slot.restarts), slot.exit, duration])
-    lines = fitted(rows, width, colour)
-    verdicts = [verdict(job, now, cut_short, colour, why_too) for job in board.jobs.values()]
+    lines = table_lines(rows, width, colour)
+    verdicts = [outcome_line(job, now, cut_short, colour, with_message) for job in board.jobs.values()]
     return [*(lines if len(rows) > 1 else []), *(line for text in verdicts for line in prose(text, width).split("\n"))]
 
 
-def verdict(job: Json, now: float, cut_short: str = "", colour: bool = False, why_too: bool = True) -> str:
-    """One line about a job's end. `why_too`: with the message of its condition, also if the job has not succeeded."""
+def outcome_line(job: Json, now: float, cut_short: str = "", colour: bool = False, with_message: bool = True) -> str:
+    """One line about a job's end. `with_message`: with the message of its condition, also if the job has not
+    succeeded."""
     status = _as_dict(job.get("status"))
     start = parse_time(status.get("startTime")) or parse_time(_as_dict(job.get("metadata")).get("creationTimestamp"))
     end = parse_time(status.get("completionTime")) or now
-    duration = f" after {clock(end - start)}" if start is not None else ""
-    text = " ".join(why(job).split()) if why_too or result(job) == "Succeeded" else ""
+    duration = f" after {format_clock(end - start)}" if start is not None else ""
+    text = " ".join(job_message(job).split()) if with_message or job_result(job) == "Succeeded" else ""
     name = f"{job.get('kind', 'Job')} {namespace_of(job)}/{name_of(job)}"
-    state = painted(word(job), colour)
-    outcome = f"{cut_short} while {state}" if cut_short and not result(job) else state
+    state = coloured(job_state(job), colour)
+    outcome = f"{cut_short} while {state}" if cut_short and not job_result(job) else state
     return f"{name}: {outcome}{duration}" + (f": {text}" if text else "")

@@ -11,13 +11,13 @@ from trainyard.cli import options
 from trainyard.cli.completion import job_names
 from trainyard.cli.layout import terminal_width
 from trainyard.cli.printing import as_json, as_yaml
-from trainyard.cli.speaking import Here, is_local, out, speak
+from trainyard.cli.speaking import ClusterContext, is_local, print_output, run_with_cluster
 from trainyard.objects import Json
 from trainyard.objects.values import replace
 
 if TYPE_CHECKING:
     from trainyard.cli.diagnosis import Facts, Finding
-    from trainyard.cli.jobs import Found
+    from trainyard.cli.jobs import JobInfo
 
 
 @click.command()
@@ -31,21 +31,21 @@ def why(job: str, output: str | None, **params: Any) -> None:
 
     Example: trainyard why mnist
     """
-    speak(
+    run_with_cluster(
         params,
         lambda here: _why(here, job, output or ""),
         lambda: _from_history(job, params["namespace"], output or ""),
     )
 
 
-async def _why(here: Here, job: str, form: str) -> None:
+async def _why(here: ClusterContext, job: str, form: str) -> None:
     from trainyard.cli import diagnosis
-    from trainyard.cli.evidence import gather
-    from trainyard.cli.jobs import find
+    from trainyard.cli.evidence import gather_facts
+    from trainyard.cli.jobs import get_job
     from trainyard.kinds import notes
 
-    info = await find(here, job)
-    facts = await gather(here, info)
+    info = await get_job(here, job)
+    facts = await gather_facts(here, info)
     if await is_local(here):
         facts = replace(facts, notes=tuple(notes(info.kind, info.job)))
     _print(facts, diagnosis.why(facts), form)
@@ -69,19 +69,20 @@ def _print(facts: Facts, findings: list[Finding], form: str) -> None:
 
     if form:
         finding_values = [
-            {**asdict(finding), "level": diagnosis.LEVELS[finding.level], "evidence": list(finding.evidence)}
+            {**asdict(finding), "level": diagnosis.LEVEL_NAMES[finding.level], "evidence": list(finding.evidence)}
             for finding in findings
         ]
-        out((as_json if form == "json" else as_yaml)({"job": facts.title, "findings": finding_values}))
+        print_output((as_json if form == "json" else as_yaml)({"job": facts.title, "findings": finding_values}))
     else:
-        out("\n".join(diagnosis.told(facts, findings, width=terminal_width())))
+        print_output("\n".join(diagnosis.finding_lines(facts, findings, width=terminal_width())))
 
 
-async def explained(here: Here, found: Found, job: Json, most: int = 5) -> list[str]:
-    """The findings about a job as lines, at most `most` lines of evidence each: for commands that have read the job."""
+async def finding_lines(here: ClusterContext, info: JobInfo, job: Json, max_evidence_lines: int = 5) -> list[str]:
+    """The findings about a job as lines, at most `max_evidence_lines` lines of evidence each: for commands that have
+    read the job."""
     from trainyard.cli import diagnosis
-    from trainyard.cli.evidence import gather
-    from trainyard.cli.jobs import Found
+    from trainyard.cli.evidence import gather_facts
+    from trainyard.cli.jobs import JobInfo
 
-    facts = await gather(here, Found(found.kind, job))
-    return list(diagnosis.told(facts, diagnosis.why(facts), most, terminal_width()))
+    facts = await gather_facts(here, JobInfo(info.kind, job))
+    return list(diagnosis.finding_lines(facts, diagnosis.why(facts), max_evidence_lines, terminal_width()))

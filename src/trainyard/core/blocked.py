@@ -82,7 +82,7 @@ def _refusals_text(refused: dict[Ref, Refusal]) -> str:
 
 
 def _podless(job: Job, replicas: list[Replica], owned: OwnedObjects, now: float) -> _Wait:
-    """The wait for the first pod of a child whose controller has created none for PODLESS_SECONDS; its events say why.
+    """The wait for the first pod of a child whose controller has created none for NO_POD_SECONDS; its events say why.
 
     The time counts from the creation of the newest pod, so that a job whose thousand pods are created one after another
     is not reported, and never from before the job was resumed.
@@ -99,7 +99,7 @@ def _podless(job: Job, replicas: list[Replica], owned: OwnedObjects, now: float)
 
 
 def _overdue(job: Job, owned: OwnedObjects, creates: list[Create], now: float) -> _Wait:
-    """The wait of a new attempt for an older pod that is in Terminating PODLESS_SECONDS past its grace period."""
+    """The wait of a new attempt for an older pod that is in Terminating NO_POD_SECONDS past its grace period."""
     older = {child.uid for child in changes.blocking_pods(job, owned)} if creates else set()
     pods = [*owned.pods_without_owner, *(pod for pods in owned.pods_by_owner.values() for pod in pods)] if older else []
     late = [pod for pod in pods if pod.delete_deadline and {pod.uid, pod.owner_uid} & older]

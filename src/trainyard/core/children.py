@@ -25,8 +25,8 @@ _MAX_MESSAGE = 512  # characters of a message in the pod's, Job's or Deployment'
 
 
 class ContainerState(NamedTuple):
-    """The status of one container of a pod. `state` is waiting, running or terminated. `code` is the exit code of its
-    termination; while it waits or runs, that of its last termination, after which the kubelet restarted it."""
+    """The status of one container of a pod. `state` is waiting, running or terminated. `exit_code` is the exit code of
+    its termination; while it waits or runs, that of its last termination, after which the kubelet restarted it."""
 
     name: str
     state: str
@@ -212,7 +212,7 @@ def _pod_fields(status: _Status) -> dict[str, Any]:
         "phase": status.phase,
         "reason": reason,
         "message": message[:_MAX_MESSAGE],
-        "ended": ended,
+        "finished_at": ended,
         "disrupted": disrupted or reason in DISRUPTIONS,
         "containers": encode_containers(*records),
     }
@@ -258,10 +258,10 @@ def _job_fields(status: _Status) -> dict[str, Any]:
                 "phase": condition.type,
                 "reason": condition.reason or "",
                 "message": (condition.message or "")[:_MAX_MESSAGE],
-                "ended": parse_time(status.completionTime) or parse_time(condition.lastTransitionTime) or 0.0,
+                "finished_at": parse_time(status.completionTime) or parse_time(condition.lastTransitionTime) or 0.0,
             }
     if status.succeeded:
-        return {**failed, "phase": "Complete", "ended": parse_time(status.completionTime) or 0.0}
+        return {**failed, "phase": "Complete", "finished_at": parse_time(status.completionTime) or 0.0}
     return failed
 
 

@@ -19,8 +19,8 @@ class CountedFailures(NamedTuple):
 def count_failures(job: Job, replicas: list[Replica], status: JobStatus) -> CountedFailures:
     """Count the failed attempts by uid. All failures of one attempt of a gang count once (S4).
 
-    The uids of objects that still exist are kept, and the last KEPT_UIDS of deleted ones: a stale cache may still have
-    an object that was deleted.
+    The uids of objects that still exist are kept, and the last MAX_DELETED_UIDS of deleted ones: a stale cache may
+    still have an object that was deleted.
     """
     counted, roles = list(status.counted_failures), dict(status.roles)
     visible: set[str] = set()

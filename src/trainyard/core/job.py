@@ -2,7 +2,7 @@
 
 Rules for this file:
 - Everything is frozen. A kind is data and pure functions; nothing here reads a clock.
-- What differs between kinds is a field of `Kind`, `Role` or `Carrier`, never an `if` on the kind.
+- What differs between kinds is a field of `Kind`, `Role` or `WorkloadAdapter`, never an `if` on the kind.
 """
 
 from __future__ import annotations

@@ -34,9 +34,9 @@ class Ref(NamedTuple):
 class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One observed child as cached. Flat on purpose: about 0.3 KiB each, not tracked by Python's garbage collector.
 
-    `job` is the OWNER label (the job's uid). `owner` is the uid in the controller ownerReference: the job's, or for a
-    pod that of its batch Job, StatefulSet or ReplicaSet. A comment with kinds says which kinds set
-    the fields below it.
+    `job_uid` is the OWNER label (the job's uid). `owner_uid` is the uid in the controller ownerReference: the job's, or
+    for a pod that of its batch Job, StatefulSet or ReplicaSet. A comment with kinds says which kinds set the fields
+    below it.
     """
 
     kind: str
@@ -78,7 +78,7 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Refusal(msgspec.Struct, frozen=True):
     """A refused write: the name is taken, a quota is exceeded, the object is invalid, RBAC forbids it.
 
-    The operator keeps it in memory; losing it costs one more request. `tries` counts consecutive refusals, for the
+    The operator keeps it in memory; losing it costs one more request. `attempts` counts consecutive refusals, for the
     back-off. `verb` is that of the refused write: create, patch or delete. `at`: seconds since 1970.
     """
 

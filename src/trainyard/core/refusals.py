@@ -23,7 +23,7 @@ POLICY_MESSAGES = (
     (" usage per ", "LimitRange"),
     ("limit to request ratio per ", "LimitRange"),
 )
-"""Text in the message of a policy's refusal, and the policy that `policy_of` returns for it."""
+"""Text in the message of a policy's refusal, and the policy that `refusing_policy` returns for it."""
 
 _EXCEEDED_LIMIT = re.compile(r"must be less than or equal to (?P<name>\S+) limit")
 _PATH_STEP = re.compile(r"\[(?P<key>[^\]]*)\]|(?P<name>[^.\[]+)")

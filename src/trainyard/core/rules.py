@@ -24,7 +24,7 @@ class Rule(msgspec.Struct, frozen=True):
 
     `default_message` is the message of the CRD's rule. `detail(value)` is a message that contains the value, as the old
     operators' messages do; the embedded server, lint and the operator use it. `transition` rules compare with the
-    stored object and are skipped on create. `at` is the field below the value that the problem is reported for. An
+    stored object and are skipped on create. `field` is the field below the value that the problem is reported for. An
     `early` rule is checked on all values before the next rule is checked on any.
     """
 
@@ -56,7 +56,7 @@ def violations(rules: tuple[Rule, ...], new: Json, old: Json | None) -> list[Pro
 
 
 def with_aliases(rules: tuple[Rule, ...], aliases: Mapping[str, str]) -> tuple[Rule, ...]:
-    """The rules, and copies of them for the aliases of fields of the spec. `spellings`: {alias: name}."""
+    """The rules, and copies of them for the aliases of fields of the spec. `aliases`: {alias: name}."""
     copies = []
     for alias, name in aliases.items():
         for rule in rules:

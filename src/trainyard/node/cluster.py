@@ -18,8 +18,15 @@ from trainyard.controller_runtime import Backoff, Reflector, WatchBackoff, Watch
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.controller_runtime.reflector import ListReplaced, ObjectChanged, StoreEvent
 from trainyard.node.events import PodEvent
-from trainyard.node.pods import Ref, TokenAsked
-from trainyard.node.registration import CORDONED, MADE, Member, marked, node_object, node_status
+from trainyard.node.pods import Ref, TokenRequest
+from trainyard.node.registration import (
+    CORDONED_ANNOTATION,
+    CREATED_ANNOTATION,
+    NodeConfig,
+    has_annotation,
+    node_object,
+    node_status,
+)
 from trainyard.objects import (
     GVK,
     Json,
@@ -45,8 +52,8 @@ ChangedHandler = Callable[[str, Json], None]
 
 
 class Cluster:
-    def __init__(self, api: Api, node: str, say: Say, member: Member | None = None) -> None:
-        self._api, self._node, self.say, self._member = api, node, say, member or Member()
+    def __init__(self, api: Api, node: str, say: Say, member: NodeConfig | None = None) -> None:
+        self._api, self._node, self.say, self._member = api, node, say, member or NodeConfig()
         self._port = 0
         self._reported_errors: set[str] = set()  # printed already
 
@@ -60,12 +67,12 @@ class Cluster:
             node = await self._api.create(NODE, "", node_object(self._node, self._member))
         except AlreadyExists:
             node = await self._api.get(NODE, "", self._node)
-            if marked(node, CORDONED):  # by an earlier process of this node, when it stopped
-                body = {"metadata": {"annotations": {CORDONED: None}}, "spec": {"unschedulable": None}}
+            if has_annotation(node, CORDONED_ANNOTATION):  # by an earlier process of this node, when it stopped
+                body = {"metadata": {"annotations": {CORDONED_ANNOTATION: None}}, "spec": {"unschedulable": None}}
                 node = await self._api.patch(NODE, "", self._node, body)
-        await self.stand(node, now, problem=problem)
+        await self.set_ready(node, now, problem=problem)
 
-    async def stand(self, node: Json, now: float, stopping: bool = False, problem: str = "") -> None:
+    async def set_ready(self, node: Json, now: float, stopping: bool = False, problem: str = "") -> None:
         """Write the Node's status: ready, or not (`stopping`, `problem`). `node`: the Node object as last seen."""
         conditions = [
             condition for condition in (node.get("status") or {}).get("conditions") or [] if isinstance(condition, dict)
@@ -73,17 +80,17 @@ class Cluster:
         status = node_status(self._port, self._member, conditions, now, stopping, problem)
         await self._api.patch(NODE, "", self._node, {"status": status}, "status")
 
-    async def go(self, now: float) -> None:
+    async def cordon(self, now: float) -> None:
         """Cordon the Node and set it not ready: no more pods are scheduled here."""
-        body = {"metadata": {"annotations": {CORDONED: "true"}}, "spec": {"unschedulable": True}}
+        body = {"metadata": {"annotations": {CORDONED_ANNOTATION: "true"}}, "spec": {"unschedulable": True}}
         with contextlib.suppress(NotFound):
-            await self.stand(await self._api.patch(NODE, "", self._node, body), now, stopping=True)
+            await self.set_ready(await self._api.patch(NODE, "", self._node, body), now, stopping=True)
 
-    async def withdraw(self) -> bool:
+    async def deregister(self) -> bool:
         """Delete the Node object if this node has created it. Returns False when it has not."""
         try:
             node = await self._api.get(NODE, "", self._node)
-            if not marked(node, MADE):
+            if not has_annotation(node, CREATED_ANNOTATION):
                 return False
             await self._api.delete(NODE, "", self._node, uid=uid_of(node))
         except (NotFound, Conflict):
@@ -132,7 +139,7 @@ class Cluster:
                 objects[kind, name] = None
         return objects
 
-    async def changes(self, namespace: str, ref: Ref, seen: Json | None) -> None:
+    async def wait_for_change(self, namespace: str, ref: Ref, seen: Json | None) -> None:
         """Wait until the object exists with a resourceVersion other than that of `seen`. Without polling: by a watch
         of this name."""
         kind, name = ref
@@ -157,7 +164,7 @@ class Cluster:
             except ApiError as error:
                 await asyncio.sleep(backoff.next_delay(error.retry_after if isinstance(error, Unavailable) else None))
 
-    async def token(self, pod: Json, asked: TokenAsked) -> tuple[str, float]:
+    async def token(self, pod: Json, request: TokenRequest) -> tuple[str, float]:
         """A token of the pod's service account, bound to the pod, and its expiry (Unix time). Raises ApiError,
         ValueError."""
         meta, account = pod["metadata"], str((pod.get("spec") or {}).get("serviceAccountName") or "default")
@@ -166,11 +173,11 @@ class Cluster:
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
             "metadata": {"name": account},
-            "spec": {"expirationSeconds": asked.seconds, "boundObjectRef": bound_ref},
+            "spec": {"expirationSeconds": request.seconds, "boundObjectRef": bound_ref},
         }
-        body["spec"]["audiences"] = [asked.audience] if asked.audience else []
-        request = partial(self._api.create, SERVICE_ACCOUNT, meta["namespace"], body, "token")
-        status = (await self._retry(request)).get("status") or {}
+        body["spec"]["audiences"] = [request.audience] if request.audience else []
+        create_token = partial(self._api.create, SERVICE_ACCOUNT, meta["namespace"], body, "token")
+        status = (await self._retry(create_token)).get("status") or {}
         expiry = parse_time(str(status.get("expirationTimestamp")))
         if not status.get("token") or expiry is None:
             raise ValueError("the API server answered without a token and its expirationTimestamp")
@@ -206,7 +213,7 @@ class Cluster:
             return None
         return current if uid_of(current) == uid_of(pod) else None
 
-    async def forget(self, pod: Json) -> None:
+    async def delete_pod(self, pod: Json) -> None:
         """Delete the object of a stopped pod, with a grace period of 0."""
         meta = pod["metadata"]
         with contextlib.suppress(NotFound, Conflict):

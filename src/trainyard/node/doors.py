@@ -23,9 +23,9 @@ API_SERVERS = ("kube-apiserver-kubelet-client", "system:kube-apiserver", "kube-a
 """Common names of the client certificates that API servers use for kubelets."""
 
 
-class Door(Protocol):
+class Authenticator(Protocol):
     @property
-    def secure(self) -> ssl.SSLContext | None:
+    def ssl_context(self) -> ssl.SSLContext | None:
         """The TLS context to listen with, None for plain HTTP."""
 
     def refusal(self, request: web.BaseRequest) -> str:
@@ -33,11 +33,11 @@ class Door(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class TokenDoor:
+class TokenAuthenticator:
     """Allows requests with the bearer token."""
 
     token: str = field(repr=False)
-    secure: ssl.SSLContext | None = None
+    ssl_context: ssl.SSLContext | None = None
 
     def refusal(self, request: web.BaseRequest) -> str:
         header = request.headers.get("Authorization", "")
@@ -46,31 +46,31 @@ class TokenDoor:
         return "" if matches else "Unauthorized"
 
 
-class CertificateDoor(msgspec.Struct, frozen=True):
-    """Allows clients with a certificate of the CA that `secure` trusts, with one of these common names."""
+class CertificateAuthenticator(msgspec.Struct, frozen=True):
+    """Allows clients with a certificate of the CA that `ssl_context` trusts, with one of these common names."""
 
-    secure: ssl.SSLContext | None
+    ssl_context: ssl.SSLContext | None
     names: Iterable[str] = API_SERVERS
 
     def refusal(self, request: web.BaseRequest) -> str:
         certificate = request.get_extra_info("peercert")
-        return stranger(certificate, self.names)
+        return certificate_refusal(certificate, self.names)
 
 
-def stranger(shown: object, names: Iterable[str]) -> str:
+def certificate_refusal(certificate: object, names: Iterable[str]) -> str:
     """Why a client certificate (verified, as from `SSLSocket.getpeercert`) is refused, "" when it is allowed."""
-    if not isinstance(shown, dict) or not shown:
+    if not isinstance(certificate, dict) or not certificate:
         return "show the API server's client certificate (its flag --kubelet-client-certificate)"
-    common_names = [str(value) for part in shown.get("subject", ()) for key, value in part if key == "commonName"]
+    common_names = [str(value) for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     if not set(common_names) & set(names):
         accepted = ", ".join(names)
         return f"a certificate for {', '.join(common_names) or 'nobody'} is not an API server's; known are: {accepted}"
     return ""
 
 
-def secured(context: ssl.SSLContext, authority: bytes) -> ssl.SSLContext:
-    """The same context, changed to verify client certificates with the CA certificates `authority` (PEM)."""
+def with_client_ca(context: ssl.SSLContext, ca: bytes) -> ssl.SSLContext:
+    """The same context, changed to verify client certificates with the CA certificates `ca` (PEM)."""
     context.verify_mode = ssl.CERT_OPTIONAL  # a client without one gets a 401 with a message, not a failed handshake
-    if authority:
-        context.load_verify_locations(cadata=authority.decode("ascii", "replace"))
+    if ca:
+        context.load_verify_locations(cadata=ca.decode("ascii", "replace"))
     return context

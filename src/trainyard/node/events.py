@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from trainyard.node import lifecycle
-from trainyard.node.lifecycle import At
+from trainyard.node.lifecycle import ContainerState
 
-SILENCE = 600.0
+REPEAT_SECONDS = 600.0
 _MAX_QUEUED = 100
 
 
@@ -33,12 +33,12 @@ def of_step(
     """The Events of a step from `before` to `after`. `images`: container name -> image."""
     pod_events: list[PodEvent] = []
     for old in before.containers:
-        new = after.named(old.name)
+        new = after.container(old.name)
         field = f"spec.{'initContainers' if old.init else 'containers'}{{{old.name}}}"
         pod_events += [
             PodEvent(*parts, field) for parts in _container_events(after, old, new, event, images.get(old.name, ""))
         ]
-        if before.kill_at is None and after.kill_at is not None and old.at is At.RUNNING:
+        if before.kill_at is None and after.kill_at is not None and old.state is ContainerState.RUNNING:
             pod_events.append(PodEvent("Normal", "Killing", f"Stopping container {old.name}", field))
     return pod_events
 
@@ -59,9 +59,9 @@ def _container_events(
         yield "Normal", "Started", f"Started container {old.name}"
     if concerns and isinstance(event, lifecycle.Blocked):
         yield _blocked(event, image)
-    if concerns and isinstance(event, lifecycle.Ended) and old.at is At.STARTING:
+    if concerns and isinstance(event, lifecycle.Ended) and old.state is ContainerState.STARTING:
         yield "Warning", "Failed", f"Error: {event.message}"
-    if new.at is At.PAUSING and old.at is not At.PAUSING and new.due > event.now:
+    if new.state is ContainerState.PAUSING and old.state is not ContainerState.PAUSING and new.next_start > event.now:
         text = f"Back-off restarting failed container {old.name} in pod {pod.name}({pod.uid})"
         yield "Warning", "BackOff", text
 
@@ -77,7 +77,7 @@ def _blocked(event: lifecycle.Blocked, image: str) -> tuple[str, str, str]:
 
 
 class EventWriter:
-    """Queues the Events of one pod (`put`) and writes them (`run`)."""
+    """Queues the Events of one pod (`enqueue`) and writes them (`run`)."""
 
     def __init__(self, write: Callable[[PodEvent], Awaitable[None]], now: Callable[[], float]) -> None:
         self._write, self._now = write, now
@@ -85,11 +85,11 @@ class EventWriter:
         self._written: dict[PodEvent, float] = {}
         self._writing = False
 
-    def put(self, events: Iterable[PodEvent]) -> bool:
+    def enqueue(self, events: Iterable[PodEvent]) -> bool:
         """Queue events, except those written recently. Returns True when `run` must be called."""
         now = self._now()
         for event in events:
-            if now - self._written.get(event, -SILENCE) >= SILENCE:
+            if now - self._written.get(event, -REPEAT_SECONDS) >= REPEAT_SECONDS:
                 self._written[event] = now
                 self._queue.append(event)
         return bool(self._queue) and not self._writing

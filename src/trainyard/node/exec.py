@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import msgspec
 from aiohttp import WSMsgType, web
 
-from trainyard.node.sandbox import KILLED, Failed, SandboxError
+from trainyard.node.sandbox import KILLED, SandboxError, StartError
 from trainyard.objects import Json
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -39,7 +39,7 @@ Streams = tuple[int, int, int, int]  # stdin, stdout, stderr of the program, and
 Start = Callable[[Streams], Awaitable[None]]
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ExecRequest(msgspec.Struct, frozen=True):
     command: list[str]
     stdin: bool = False
     stdout: bool = False
@@ -47,7 +47,7 @@ class Asked(msgspec.Struct, frozen=True):
     tty: bool = False
 
     @classmethod
-    def read(cls, query: Mapping[str, str], command: list[str]) -> Asked:
+    def read(cls, query: Mapping[str, str], command: list[str]) -> ExecRequest:
         """From the query parameters of the kubelet API. Raises ValueError with the kubelet's messages."""
 
         def is_set(name: str) -> bool:
@@ -63,19 +63,19 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Ends:
-    """File descriptors of a session's streams. `theirs` go to the program; all others are the session's ends of them:
-    the `result` pipe, `stdin` and `terminal` (-1 for none), `outputs`."""
+class SessionStreams:
+    """File descriptors of a session's streams. `program_fds` go to the program; all others are the session's ends of
+    them: the `result` pipe, `stdin` and `terminal` (-1 for none), `outputs`."""
 
-    theirs: Streams
+    program_fds: Streams
     result: int
     stdin: int = -1
     outputs: dict[int, int] = field(default_factory=dict)  # file descriptor -> channel
     terminal: int = -1
 
-    def let_go(self) -> None:
+    def close_program_fds(self) -> None:
         """Close the program's ends: the program has its own copies."""
-        _close(*self.theirs)
+        _close(*self.program_fds)
 
     def close(self) -> None:
         _close(self.result, self.stdin, self.terminal, *(fd for fd in self.outputs if fd != self.terminal))
@@ -93,30 +93,32 @@ def _close(*fds: int) -> None:
             os.close(fd)
 
 
-def open_ends(asked: Asked) -> Ends:
+def open_streams(request: ExecRequest) -> SessionStreams:
     """Open pipes, or a terminal; streams that are not requested are /dev/null. The session's ends are non-blocking."""
     result_read, result_write = os.pipe()
-    if asked.tty:
+    if request.tty:
         terminal, program_fd = os.openpty()
-        ends = Ends(
+        ends = SessionStreams(
             (program_fd, program_fd, program_fd, result_write),
             result_read,
             terminal=terminal,
-            outputs={terminal: STDOUT} if asked.stdout else {},
+            outputs={terminal: STDOUT} if request.stdout else {},
         )
-        ends.stdin = os.dup(terminal) if asked.stdin else -1
+        ends.stdin = os.dup(terminal) if request.stdin else -1
     else:
         devnull = os.open(os.devnull, os.O_RDWR)
-        stdin_read, stdin_write = os.pipe() if asked.stdin else (devnull, -1)
+        stdin_read, stdin_write = os.pipe() if request.stdin else (devnull, -1)
         program_fds, outputs = [stdin_read], {}
-        for channel, requested in ((STDOUT, asked.stdout), (STDERR, asked.stderr)):
+        for channel, requested in ((STDOUT, request.stdout), (STDERR, request.stderr)):
             fd, write_fd = os.pipe() if requested else (-1, devnull)
             program_fds.append(write_fd)
             if requested:
                 outputs[fd] = channel
         if devnull not in program_fds:
             os.close(devnull)
-        ends = Ends((program_fds[0], program_fds[1], program_fds[2], result_write), result_read, stdin_write, outputs)
+        ends = SessionStreams(
+            (program_fds[0], program_fds[1], program_fds[2], result_write), result_read, stdin_write, outputs
+        )
     for fd in (result_read, ends.stdin, *ends.outputs):
         if fd >= 0:
             os.set_blocking(fd, False)
@@ -131,30 +133,30 @@ class Socket(Protocol):
 
 
 class Session:
-    def __init__(self, socket: Socket, asked: Asked) -> None:
-        self._socket, self._request = socket, asked
+    def __init__(self, socket: Socket, request: ExecRequest) -> None:
+        self._socket, self._request = socket, request
         self._program_ended = asyncio.Event()
 
     async def run(self, start: Start) -> None:
         """Start the program and forward its streams until it ends or the client disconnects."""
-        ends = open_ends(self._request)
+        ends = open_streams(self._request)
         try:
             try:
                 # As the kubelet does: an empty frame means that the streams are open.
                 await self._send(STDOUT if self._request.stdout else STDERR if self._request.stderr else ERROR, b"")
-                await start(ends.theirs)
-            except (Failed, SandboxError) as error:
+                await start(ends.program_fds)
+            except (StartError, SandboxError) as error:
                 await self._send(ERROR, json.dumps(internal_error(str(error))).encode())
                 return
             finally:
-                ends.let_go()
+                ends.close_program_fds()
             await self._serve(ends)
         except ConnectionError:
             pass  # the client has disconnected, and the program goes on without it
         finally:
             ends.close()
 
-    async def _serve(self, ends: Ends) -> None:
+    async def _serve(self, ends: SessionStreams) -> None:
         receiving = asyncio.ensure_future(self._receive_frames(ends))
         forwarding = asyncio.ensure_future(self._forward_output(ends))
         try:
@@ -168,7 +170,7 @@ class Session:
                 task.cancel()
             await asyncio.gather(receiving, forwarding, return_exceptions=True)
 
-    async def _forward_output(self, ends: Ends) -> Json:
+    async def _forward_output(self, ends: SessionStreams) -> Json:
         """Forward the output of the program until it ends; returns the Status of its end."""
         outputs = [asyncio.ensure_future(self._copy_output(fd, channel)) for fd, channel in ends.outputs.items()]
         try:
@@ -178,7 +180,7 @@ class Session:
         finally:
             for task in outputs:
                 task.cancel()
-        outcome = Outcome.read(result)
+        outcome = ExecResult.read(result)
         if outcome.failed:
             await self._send_start_error(outcome.failed)
         return outcome.status(self._request.command)
@@ -225,7 +227,7 @@ class Session:
             if ended:
                 ended.cancel()
 
-    async def _receive_frames(self, ends: Ends) -> None:
+    async def _receive_frames(self, ends: SessionStreams) -> None:
         """Handle the frames of the client until it disconnects."""
         while True:
             message = await self._socket.receive()
@@ -243,7 +245,7 @@ class Session:
             elif channel == CLOSE and frame[1:] == bytes([STDIN]):
                 ends.close_stdin()
 
-    async def _write_stdin(self, ends: Ends, piece: bytes) -> None:
+    async def _write_stdin(self, ends: SessionStreams, piece: bytes) -> None:
         loop = asyncio.get_running_loop()
         while piece:
             try:
@@ -294,26 +296,26 @@ async def _read_to_end(fd: int) -> bytes:
         data += piece
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """The result of a program. `failed`: why it could not be run. `begun`: the container's init has forked it."""
+class ExecResult(msgspec.Struct, frozen=True):
+    """The result of a program. `failed`: why it could not be run. `started`: the container's init has forked it."""
 
     code: int
     failed: str = ""
-    begun: bool = True
+    started: bool = True
 
     @classmethod
-    def read(cls, said: bytes) -> Outcome:
+    def read(cls, data: bytes) -> ExecResult:
         """From the lines of the result pipe (hub/init.py). Without a code the container ended before the program."""
         lines: dict[str, Any] = {}
-        for line in said.splitlines():
+        for line in data.splitlines():
             lines |= json.loads(line)
         error = lines.get("error")
         if error:
             return cls(int(error["code"]), str(error["message"]))
-        return cls(int(lines.get("code", KILLED)), begun="pid" in lines)
+        return cls(int(lines.get("code", KILLED)), started="pid" in lines)
 
     def status(self, command: list[str]) -> Json:
-        if not self.begun:
+        if not self.started:
             return internal_error("the container ended before the program was started")
         if self.code == 0:
             return {"metadata": {}, "status": "Success"}
@@ -327,14 +329,14 @@ class Outcome(msgspec.Struct, frozen=True):
         }
 
 
-def internal_error(why: str) -> Json:
+def internal_error(reason: str) -> Json:
     """The Status for a program that was not started, so that there is no exit code."""
     return {
         "metadata": {},
         "status": "Failure",
-        "message": f"Internal error occurred: error executing command in container: {why}",
+        "message": f"Internal error occurred: error executing command in container: {reason}",
         "reason": "InternalError",
-        "details": {"causes": [{"message": f"error executing command in container: {why}"}]},
+        "details": {"causes": [{"message": f"error executing command in container: {reason}"}]},
         "code": 500,
     }
 
@@ -344,7 +346,7 @@ def chosen_protocol(offered: str) -> str:
     return next((protocol for protocol in (name.strip() for name in offered.split(",")) if protocol in PROTOCOLS), "")
 
 
-async def show(request: web.Request, output: AsyncGenerator[bytes, None]) -> web.WebSocketResponse:
+async def stream_output(request: web.Request, output: AsyncGenerator[bytes, None]) -> web.WebSocketResponse:
     """Upgrade the request and send `output` on the stdout channel until it ends or the client disconnects."""
     socket = web.WebSocketResponse(protocols=PROTOCOLS, compress=False, max_msg_size=LARGEST_FRAME, timeout=1.0)
     await socket.prepare(request)
@@ -374,11 +376,11 @@ async def _until_closed(socket: web.WebSocketResponse) -> None:
         pass
 
 
-async def serve(request: web.Request, asked: Asked, start: Start) -> web.WebSocketResponse:
+async def serve(request: web.Request, exec_request: ExecRequest, start: Start) -> web.WebSocketResponse:
     """Upgrade the request to a WebSocket and run the session."""
     socket = web.WebSocketResponse(protocols=PROTOCOLS, compress=False, max_msg_size=LARGEST_FRAME, timeout=1.0)
     await socket.prepare(request)
-    await Session(socket, asked).run(start)
+    await Session(socket, exec_request).run(start)
     with contextlib.suppress(ConnectionError):
         await socket.close()
     return socket

@@ -17,17 +17,17 @@ from pathlib import Path
 
 from trainyard.node.streams import Streams, forward
 
-Open = Callable[[str, str, int], Awaitable[Path]]  # namespace, pod, port
-LONGEST = 107  # characters of a Unix socket's path (sun_path)
+SocketOpener = Callable[[str, str, int], Awaitable[Path]]  # namespace, pod, port
+MAX_SOCKET_PATH = 107  # characters of a Unix socket's path (sun_path)
 
 
-class Inlets:
+class PodSockets:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sockets: dict[tuple[str, int], tuple[Path, asyncio.Server]] = {}
         self._numbers = itertools.count(1)
 
-    async def to(self, uid: str, port: int, dial: Callable[[], Awaitable[Streams]]) -> Path:
+    async def open(self, uid: str, port: int, dial: Callable[[], Awaitable[Streams]]) -> Path:
         """The path of the socket that forwards to that port of the pod. Raises OSError."""
         if entry := self._sockets.get((uid, port)):
             return entry[0]
@@ -37,9 +37,9 @@ class Inlets:
 
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._folder / str(next(self._numbers))
-        if len(str(path)) > LONGEST:
+        if len(str(path)) > MAX_SOCKET_PATH:
             raise OSError(
-                f"{path} is longer than the {LONGEST} characters a socket may have; use a shorter state folder"
+                f"{path} is longer than the {MAX_SOCKET_PATH} characters a socket may have; use a shorter state folder"
             )
         path.unlink(missing_ok=True)
         server = await asyncio.start_unix_server(serve, path)

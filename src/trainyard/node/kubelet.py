@@ -23,8 +23,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from trainyard.node.doors import Door
-from trainyard.node.inlets import Open
+from trainyard.node.doors import Authenticator
+from trainyard.node.inlets import SocketOpener
 from trainyard.node.pod_logs import open_log
 from trainyard.objects import log_files, parse_time
 
@@ -43,7 +43,7 @@ class Log(msgspec.Struct, frozen=True):
     done: Callable[[], bool]
 
 
-class Refused(Exception):
+class RequestError(Exception):
     """The pod, container or log does not exist, or is not available now. `code` is the HTTP status code."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -51,9 +51,9 @@ class Refused(Exception):
         self.code = code
 
 
-Find = Callable[[str, str, str, bool], Log]  # namespace, pod, container, previous
-Enter = Callable[[str, str, str, "exec.Asked"], "exec.Start"]  # namespace, pod, container
-"""Returns a function that starts a program in that container. Both `Find` and `Enter` raise Refused."""
+LogFinder = Callable[[str, str, str, bool], Log]  # namespace, pod, container, previous
+ExecStarter = Callable[[str, str, str, "exec.ExecRequest"], "exec.Start"]  # namespace, pod, container
+"""Returns a function that starts a program in that container. Both `LogFinder` and `ExecStarter` raise Refused."""
 NO_INPUT = (
     "containers on this node have no standard input to attach to; leave out -i to see what the container prints, "
     "or start a program in it: kubectl exec -it POD -- COMMAND"
@@ -64,7 +64,7 @@ NOT_SERVED = (
 )
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class LogOptions(msgspec.Struct, frozen=True):
     follow: bool = False
     timestamps: bool = False
     tail: int | None = None
@@ -72,7 +72,7 @@ class Wanted(msgspec.Struct, frozen=True):
     limit: int | None = None
 
     @classmethod
-    def read(cls, query: dict[str, str], now: float) -> Wanted:
+    def read(cls, query: dict[str, str], now: float) -> LogOptions:
         """From the query parameters; `now` is the Unix time in seconds. Raises ValueError with the parameter's name."""
         since = parse_time(query["sinceTime"]) if query.get("sinceTime") else None
         if (seconds := _whole_number(query, "sinceSeconds")) is not None:
@@ -102,7 +102,7 @@ class Kubelet:
     """Listens from `start` on. The HTTP server is imported at the first connection: most `trainyard run` processes end
     without one."""
 
-    def __init__(self, find: Find, enter: Enter, open_: Open, door: Door) -> None:
+    def __init__(self, find: LogFinder, enter: ExecStarter, open_: SocketOpener, door: Authenticator) -> None:
         self._find_log, self._start_exec, self._open_socket, self._door = find, enter, open_, door
         self._listener: socket.socket | None = None
         self._http: asyncio.Task[KubeletHttp] | None = None
@@ -133,7 +133,7 @@ class Kubelet:
             await (await self._http).stop()
             self._http = None
 
-    def logs(self, url: str, gone: Callable[[], bool]) -> tuple[int, AsyncIterator[bytes]]:
+    def logs(self, url: str, disconnected: Callable[[], bool]) -> tuple[int, AsyncIterator[bytes]]:
         """Status code and body of the response to a GET of that URL, for the API server in this process.
 
         gone: returns True when the client has disconnected; then the body ends.
@@ -142,24 +142,24 @@ class Kubelet:
         namespace, pod, container = (unquote(part) for part in parts.path.split("/")[2:5])
         query = dict(parse_qsl(parts.query))
         try:
-            options = Wanted.read(query, time.time())
+            options = LogOptions.read(query, time.time())
             log = self._find_log(namespace, pod, container, flag(query, "previous"))
         except ValueError as error:
             return 400, _body(f"{error}\n")
-        except Refused as refused:
+        except RequestError as refused:
             return refused.code, _body(f"{refused}\n")
-        return 200, read(Log(log.path, lambda: log.done() or gone()), options)
+        return 200, read_log(Log(log.path, lambda: log.done() or disconnected()), options)
 
 
 async def _body(text: str) -> AsyncIterator[bytes]:
     yield text.encode()
 
 
-async def read(log: Log, wanted: Wanted) -> AsyncGenerator[bytes, None]:
-    """The bytes of a log, selected by `wanted`. The reads block the event loop, but only briefly: the files are
+async def read_log(log: Log, options: LogOptions) -> AsyncGenerator[bytes, None]:
+    """The bytes of a log, selected by `options`. The reads block the event loop, but only briefly: the files are
     local."""
-    remaining = wanted.limit if wanted.limit is not None else -1
-    async for piece in _timestamped(log, wanted) if wanted.timestamps else _read_log(log, wanted):
+    remaining = options.limit if options.limit is not None else -1
+    async for piece in _timestamped(log, options) if options.timestamps else _read_log(log, options):
         if remaining >= 0:
             piece = piece[:remaining]
             remaining -= len(piece)
@@ -169,7 +169,7 @@ async def read(log: Log, wanted: Wanted) -> AsyncGenerator[bytes, None]:
             return
 
 
-async def _read_log(log: Log, options: Wanted) -> AsyncIterator[bytes]:
+async def _read_log(log: Log, options: LogOptions) -> AsyncIterator[bytes]:
     try:
         file = os.fdopen(open_log(log.path), "rb", buffering=0)
     except OSError as error:  # the container has removed or replaced the file
@@ -193,7 +193,7 @@ async def _read_log(log: Log, options: Wanted) -> AsyncIterator[bytes]:
             await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _timestamped(log: Log, options: Wanted) -> AsyncIterator[bytes]:
+async def _timestamped(log: Log, options: LogOptions) -> AsyncIterator[bytes]:
     rest = b""
     async for piece in _read_log(log, options):
         *lines, rest = (rest + piece).split(b"\n")

@@ -10,13 +10,23 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from trainyard.node import exec
-from trainyard.node.doors import Door
-from trainyard.node.inlets import Open
-from trainyard.node.kubelet import NO_INPUT, NOT_SERVED, Enter, Find, Log, Refused, Wanted, flag, read
+from trainyard.node.doors import Authenticator
+from trainyard.node.inlets import SocketOpener
+from trainyard.node.kubelet import (
+    NO_INPUT,
+    NOT_SERVED,
+    ExecStarter,
+    Log,
+    LogFinder,
+    LogOptions,
+    RequestError,
+    flag,
+    read_log,
+)
 
 
 class KubeletHttp:
-    def __init__(self, find: Find, enter: Enter, open_: Open, door: Door) -> None:
+    def __init__(self, find: LogFinder, enter: ExecStarter, open_: SocketOpener, door: Authenticator) -> None:
         self._find_log, self._start_exec, self._open_socket, self._door = find, enter, open_, door
         app = web.Application(middlewares=[self._authenticate])
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
@@ -29,7 +39,7 @@ class KubeletHttp:
     async def serve(self, listener: socket.socket) -> KubeletHttp:
         """Start to serve connections to `listener`."""
         await self._runner.setup()
-        await web.SockSite(self._runner, listener, ssl_context=self._door.secure).start()
+        await web.SockSite(self._runner, listener, ssl_context=self._door.ssl_context).start()
         return self
 
     async def stop(self) -> None:
@@ -49,17 +59,17 @@ class KubeletHttp:
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         namespace, pod, container = (request.match_info[part] for part in ("namespace", "pod", "container"))
         try:
-            options = Wanted.read(dict(request.query), time.time())
+            options = LogOptions.read(dict(request.query), time.time())
             log = self._find_log(namespace, pod, container, flag(dict(request.query), "previous"))
         except ValueError as error:
             raise web.HTTPBadRequest(text=f"{error}\n") from None
-        except Refused as refused:
+        except RequestError as refused:
             return web.Response(status=refused.code, text=f"{refused}\n")
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
         # A disconnect is not reported while the container writes nothing, so `done` checks the transport, too.
         followed = Log(log.path, lambda: log.done() or request.transport is None)
-        async for piece in read(followed, options):
+        async for piece in read_log(followed, options):
             await response.write(piece)
         await response.write_eof()
         return response
@@ -67,11 +77,11 @@ class KubeletHttp:
     async def _exec(self, request: web.Request) -> web.StreamResponse:
         target = [request.match_info[part] for part in ("namespace", "pod", "container")]
         try:
-            exec_request = exec.Asked.read(request.query, request.query.getall("command", []))
+            exec_request = exec.ExecRequest.read(request.query, request.query.getall("command", []))
             start = self._start_exec(target[0], target[1], target[2], exec_request)
         except ValueError as error:
             raise web.HTTPBadRequest(text=f"{error}\n") from None
-        except Refused as refused:
+        except RequestError as refused:
             return web.Response(status=refused.code, text=f"{refused}\n")
         _require_websocket(request, "exec")
         return await exec.serve(request, exec_request, start)
@@ -80,14 +90,14 @@ class KubeletHttp:
         namespace, pod, container = (request.match_info[part] for part in ("namespace", "pod", "container"))
         try:
             if flag(dict(request.query), "input"):
-                raise Refused(400, NO_INPUT)
+                raise RequestError(400, NO_INPUT)
             log = self._find_log(namespace, pod, container, False)
             if log.done():
-                raise Refused(400, f"container {container} of pod {pod} does not run; see kubectl logs {pod}")
-        except Refused as refused:
+                raise RequestError(400, f"container {container} of pod {pod} does not run; see kubectl logs {pod}")
+        except RequestError as refused:
             return web.Response(status=refused.code, text=f"{refused}\n")
         _require_websocket(request, "attach")
-        return await exec.show(request, read(log, Wanted(follow=True, tail=0)))
+        return await exec.stream_output(request, read_log(log, LogOptions(follow=True, tail=0)))
 
     async def _pod_socket(self, request: web.Request) -> web.StreamResponse:
         namespace, pod, port = (request.match_info[part] for part in ("namespace", "pod", "port"))
@@ -95,7 +105,7 @@ class KubeletHttp:
             raise web.HTTPBadRequest(text=f"port must be a number from 1 to 65535, not {port!r}\n")
         try:
             return web.Response(text=str(await self._open_socket(namespace, pod, int(port))))
-        except Refused as refused:
+        except RequestError as refused:
             return web.Response(status=refused.code, text=f"{refused}\n")
         except OSError as error:
             return web.Response(status=503, text=f"this node cannot make a socket in its folder: {error}\n")

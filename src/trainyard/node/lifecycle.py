@@ -17,34 +17,34 @@ import msgspec
 
 from trainyard.objects.values import replace
 
-FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0
-FORGIVEN_AFTER = 600.0  # seconds; a run this long resets the back-off
+INITIAL_BACK_OFF, MAX_BACK_OFF = 10.0, 300.0
+BACK_OFF_RESET = 600.0  # seconds; a run this long resets the back-off
 
 
-class At(StrEnum):
+class ContainerState(StrEnum):
     """The state of one container."""
 
     WAITING = "waiting"  # not started yet: an init container before it has not ended
     STARTING = "starting"  # the action Start was given: image, files, then the process
     RUNNING = "running"
-    PAUSING = "pausing"  # in back-off, will be started again at `due`
+    PAUSING = "pausing"  # in back-off, will be started again at `next_start`
     ENDED = "ended"
     DROPPED = "dropped"  # will not run (again), the pod is ending
 
 
-NEXT: dict[tuple[At, str], At] = {
-    (At.WAITING, "start"): At.STARTING,
-    (At.WAITING, "drop"): At.DROPPED,
-    (At.STARTING, "blocked"): At.STARTING,
-    (At.STARTING, "started"): At.RUNNING,
-    (At.STARTING, "failed"): At.ENDED,
-    (At.STARTING, "drop"): At.DROPPED,
-    (At.RUNNING, "exited"): At.ENDED,
-    (At.ENDED, "again"): At.PAUSING,
-    (At.PAUSING, "start"): At.STARTING,
-    (At.PAUSING, "drop"): At.DROPPED,
+TRANSITIONS: dict[tuple[ContainerState, str], ContainerState] = {
+    (ContainerState.WAITING, "start"): ContainerState.STARTING,
+    (ContainerState.WAITING, "drop"): ContainerState.DROPPED,
+    (ContainerState.STARTING, "blocked"): ContainerState.STARTING,
+    (ContainerState.STARTING, "started"): ContainerState.RUNNING,
+    (ContainerState.STARTING, "failed"): ContainerState.ENDED,
+    (ContainerState.STARTING, "drop"): ContainerState.DROPPED,
+    (ContainerState.RUNNING, "exited"): ContainerState.ENDED,
+    (ContainerState.ENDED, "again"): ContainerState.PAUSING,
+    (ContainerState.PAUSING, "start"): ContainerState.STARTING,
+    (ContainerState.PAUSING, "drop"): ContainerState.DROPPED,
 }
-OVER = frozenset({At.ENDED, At.DROPPED})
+TERMINAL_STATES = frozenset({ContainerState.ENDED, ContainerState.DROPPED})
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -61,24 +61,24 @@ class Run(msgspec.Struct, frozen=True):
 class Container(msgspec.Struct, frozen=True):
     name: str
     init: bool = False
-    at: At = At.WAITING
+    state: ContainerState = ContainerState.WAITING
     reason: str = ""  # of state.waiting
     message: str = ""
     run: int = 0  # number of the current or last run, from 1
     started: float = 0.0
     last: Run | None = None  # the last finished run
-    before: Run | None = None  # the finished run before that
+    previous: Run | None = None  # the finished run before that
     failures: int = 0  # ended runs since the last reset: sets the back-off
-    due: float = 0.0
+    next_start: float = 0.0
 
     @property
     def restarts(self) -> int:
         return max(0, self.run - 1)
 
     @property
-    def current(self) -> int:
+    def log_run(self) -> int:
         """The number of the run whose log is served: the running one, else the last finished one; 0 for none."""
-        return self.run if self.at is At.RUNNING else self.last.number if self.last else 0
+        return self.run if self.state is ContainerState.RUNNING else self.last.number if self.last else 0
 
 
 class Pod(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ class Pod(msgspec.Struct, frozen=True):
     policy: str
     containers: tuple[Container, ...]
     grace: float = 30.0
-    began: float = -1.0  # before the first event
+    started: float = -1.0  # before the first event
     deadline: float | None = None
     deleting: bool = False
     kill_at: float | None = None
@@ -99,9 +99,9 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def over(self) -> bool:
-        return all(container.at in OVER for container in self.containers)
+        return all(container.state in TERMINAL_STATES for container in self.containers)
 
-    def named(self, name: str) -> Container:
+    def container(self, name: str) -> Container:
         return next(container for container in self.containers if container.name == name)
 
 
@@ -187,9 +187,9 @@ class Over(msgspec.Struct, frozen=True):
 Action = Start | Cancel | Signal | Wake | Over
 
 
-def pause(failures: int) -> float:
+def back_off(failures: int) -> float:
     """The back-off in seconds before the next start, after so many ended runs in a row."""
-    return 0.0 if failures <= 1 else float(min(FIRST_PAUSE * 2 ** (failures - 2), LONGEST_PAUSE))
+    return 0.0 if failures <= 1 else float(min(INITIAL_BACK_OFF * 2 ** (failures - 2), MAX_BACK_OFF))
 
 
 def step(pod: Pod, event: Event) -> tuple[Pod, list[Action]]:
@@ -198,24 +198,24 @@ def step(pod: Pod, event: Event) -> tuple[Pod, list[Action]]:
     actions: list[Action] = []
     match event:
         case Blocked(_, name, reason, message):
-            container = pod.named(name)
+            container = pod.container(name)
             pod = _with_container(pod, replace(_transition(container, "blocked"), reason=reason, message=message))
         case Started(now, name):
-            container = _transition(pod.named(name), "started")
+            container = _transition(pod.container(name), "started")
             pod = _with_container(pod, replace(container, started=now, reason="", message=""))
             if pod.kill_at is not None:
                 actions.append(Signal(name, pod.killed))
         case Ended():
-            pod = _with_container(pod, _with_run_ended(pod.named(event.container), event))
+            pod = _with_container(pod, _with_run_ended(pod.container(event.container), event))
         case Dropped(_, name):
-            pod = _with_container(pod, _transition(pod.named(name), "drop"))
+            pod = _with_container(pod, _transition(pod.container(name), "drop"))
         case Stop():
             pod = _begin_stop(pod, event, actions)
         case Tick():
             pass
-    if pod.began < 0:
-        pod = replace(pod, began=event.now)
-    if pod.kill_at is None and pod.deadline is not None and event.now >= pod.began + pod.deadline:
+    if pod.started < 0:
+        pod = replace(pod, started=event.now)
+    if pod.kill_at is None and pod.deadline is not None and event.now >= pod.started + pod.deadline:
         text = "Pod was active on the node longer than the specified deadline"
         pod = _begin_stop(pod, Stop(event.now, pod.grace, False, ("DeadlineExceeded", text)), actions)
     pod = _step_stopping(pod, event.now, actions) if pod.kill_at is not None else _step_running(pod, event.now, actions)
@@ -227,7 +227,7 @@ def step(pod: Pod, event: Event) -> tuple[Pod, list[Action]]:
 
 
 def _transition(container: Container, event: str) -> Container:
-    return replace(container, at=NEXT[container.at, event])
+    return replace(container, state=TRANSITIONS[container.state, event])
 
 
 def _with_container(pod: Pod, new: Container) -> Pod:
@@ -237,12 +237,12 @@ def _with_container(pod: Pod, new: Container) -> Pod:
 
 
 def _with_run_ended(container: Container, event: Ended) -> Container:
-    started = container.started if container.at is At.RUNNING else 0.0
+    started = container.started if container.state is ContainerState.RUNNING else 0.0
     reason = event.reason or ("Completed" if event.code == 0 else "Error")
     last = Run(container.run, event.code, reason, event.message, started, event.now)
-    forgiven = started and event.now - started >= FORGIVEN_AFTER
-    container = _transition(container, "exited" if container.at is At.RUNNING else "failed")
-    return replace(container, last=last, before=container.last, failures=1 if forgiven else container.failures + 1)
+    forgiven = started and event.now - started >= BACK_OFF_RESET
+    container = _transition(container, "exited" if container.state is ContainerState.RUNNING else "failed")
+    return replace(container, last=last, previous=container.last, failures=1 if forgiven else container.failures + 1)
 
 
 def _begin_stop(pod: Pod, event: Stop, actions: list[Action]) -> Pod:
@@ -250,9 +250,9 @@ def _begin_stop(pod: Pod, event: Stop, actions: list[Action]) -> Pod:
     kill_at = event.now + max(0.0, event.grace)
     if pod.kill_at is None:
         for container in pod.containers:
-            if container.at is At.RUNNING and event.grace > 0:
+            if container.state is ContainerState.RUNNING and event.grace > 0:
                 actions.append(Signal(container.name, False))
-            elif container.at is At.STARTING:
+            elif container.state is ContainerState.STARTING:
                 actions.append(Cancel(container.name))
     else:
         kill_at = min(kill_at, pod.kill_at)
@@ -261,10 +261,12 @@ def _begin_stop(pod: Pod, event: Stop, actions: list[Action]) -> Pod:
 
 def _step_stopping(pod: Pod, now: float, actions: list[Action]) -> Pod:
     for container in pod.containers:
-        if container.at in (At.WAITING, At.PAUSING):
+        if container.state in (ContainerState.WAITING, ContainerState.PAUSING):
             pod = _with_container(pod, _transition(container, "drop"))
     if pod.kill_at is not None and now >= pod.kill_at and not pod.killed:
-        actions += [Signal(container.name, True) for container in pod.containers if container.at is At.RUNNING]
+        actions += [
+            Signal(container.name, True) for container in pod.containers if container.state is ContainerState.RUNNING
+        ]
         pod = replace(pod, killed=True)
     return pod
 
@@ -276,9 +278,9 @@ def _step_running(pod: Pod, now: float, actions: list[Action]) -> Pod:
     unfinished = next((container for container in inits if not _succeeded(container)), None)
     if unfinished is not None:
         pod = _start_if_due(pod, unfinished, now, actions)
-        if pod.named(unfinished.name).at is At.ENDED:  # it failed and is not restarted
+        if pod.container(unfinished.name).state is ContainerState.ENDED:  # it failed and is not restarted
             for container in pod.containers:
-                if container.at is At.WAITING:
+                if container.state is ContainerState.WAITING:
                     pod = _with_container(pod, _transition(container, "drop"))
         return pod
     for container in pod.containers:
@@ -288,18 +290,20 @@ def _step_running(pod: Pod, now: float, actions: list[Action]) -> Pod:
 
 
 def _start_if_due(pod: Pod, container: Container, now: float, actions: list[Action]) -> Pod:
-    if container.at is At.ENDED and container.last is not None and _restarts(pod.policy, container):
-        delay = pause(container.failures)
+    if container.state is ContainerState.ENDED and container.last is not None and _restarts(pod.policy, container):
+        delay = back_off(container.failures)
         message = (
             f"back-off {_go_duration(delay)} restarting failed container={container.name} pod={pod.name}({pod.uid})"
         )
         container = replace(
             _transition(container, "again"),
-            due=container.last.finished + delay,
+            next_start=container.last.finished + delay,
             reason="CrashLoopBackOff",
             message=message,
         )
-    if container.at is At.WAITING or (container.at is At.PAUSING and now >= container.due):
+    if container.state is ContainerState.WAITING or (
+        container.state is ContainerState.PAUSING and now >= container.next_start
+    ):
         container = replace(
             _transition(container, "start"), run=container.run + 1, reason="ContainerCreating", message=""
         )
@@ -308,7 +312,7 @@ def _start_if_due(pod: Pod, container: Container, now: float, actions: list[Acti
 
 
 def _succeeded(container: Container) -> bool:
-    return container.at is At.ENDED and container.last is not None and container.last.code == 0
+    return container.state is ContainerState.ENDED and container.last is not None and container.last.code == 0
 
 
 def _restarts(policy: str, container: Container) -> bool:
@@ -318,11 +322,11 @@ def _restarts(policy: str, container: Container) -> bool:
 
 
 def _next_wake(pod: Pod) -> float | None:
-    times = [container.due for container in pod.containers if container.at is At.PAUSING]
+    times = [container.next_start for container in pod.containers if container.state is ContainerState.PAUSING]
     if pod.kill_at is not None:
         times = [] if pod.killed else [pod.kill_at]
     elif pod.deadline is not None:
-        times.append(pod.began + pod.deadline)
+        times.append(pod.started + pod.deadline)
     return min(times, default=None)
 
 

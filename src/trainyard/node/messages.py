@@ -19,7 +19,7 @@ _MAX_BYTES = 4096
 _LOG_BYTES, _LOG_LINES = 2048, 80
 
 
-def file_of(folder: Path, container: str, run: int | str) -> Path:
+def message_file(folder: Path, container: str, run: int | str) -> Path:
     return folder / "messages" / container / str(run)
 
 

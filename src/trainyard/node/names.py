@@ -81,7 +81,7 @@ class Directory:
     def replace_services(self, services: list[Json]) -> None:
         self.services = {key_of(service): service for service in services}
 
-    def members(self, service: Json, unready: bool = False) -> list[Peer]:
+    def endpoints_pods(self, service: Json, unready: bool = False) -> list[Peer]:
         """The pods that a Service selects: ready ones only, unless `unready` or its publishNotReadyAddresses is set."""
         spec = service.get("spec") or {}
         selector = spec.get("selector") or {}
@@ -99,7 +99,7 @@ class Directory:
     def backends(self, service: Json, port: Port) -> list[tuple[Peer, int]]:
         """The endpoints of that port of the Service: pod and port number."""
         endpoints = []
-        for peer in self.members(service):
+        for peer in self.endpoints_pods(service):
             number = int(port.target) if port.target.isdecimal() else peer.ports.get(port.target, 0)
             if number:
                 endpoints.append((peer, number))
@@ -119,8 +119,10 @@ class Directory:
             return None
         if len(labels) == 2:
             address = cluster_ip(service)
-            return [address] if address else [peer.address for peer in self.members(service)]
+            return [address] if address else [peer.address for peer in self.endpoints_pods(service)]
         addresses = [
-            peer.address for peer in self.members(service) if peer.hostname == labels[0] and peer.subdomain == labels[1]
+            peer.address
+            for peer in self.endpoints_pods(service)
+            if peer.hostname == labels[0] and peer.subdomain == labels[1]
         ]
         return addresses or None

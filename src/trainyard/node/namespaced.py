@@ -15,15 +15,15 @@ from typing import cast
 
 from trainyard.node import dns
 from trainyard.node.names import DOMAIN, Directory, Port, cluster_ip, hostname_of, ports_of
-from trainyard.node.network import KUBERNETES, Network, Outside, Rewrite, api_variables
-from trainyard.node.sandbox import Failed, Mount, Sandbox
+from trainyard.node.network import KUBERNETES, ClusterNetwork, Network, Rewrite, api_variables
+from trainyard.node.sandbox import Mount, Sandbox, StartError
 from trainyard.node.streams import Streams, forward, proxy
 from trainyard.objects import Json, NamespacedName, namespace_of
 from trainyard.objects.labels import HOSTS, expand_hosts
 
 GATEWAY = "10.244.0.1"
 PROXY_PORT = 3128
-PODS = ipaddress.ip_network("10.244.0.0/16")
+POD_CIDR = ipaddress.ip_network("10.244.0.0/16")
 _MAX_REMEMBERED_ADDRESSES = 4096  # pods whose addresses are remembered after they have ended
 _LAST_HOST = 65534  # host numbers in 10.244.0.0/16 for pods: 2 to this
 
@@ -45,7 +45,7 @@ class _Resolver(asyncio.DatagramProtocol):
 
 class NamespaceNetwork(Network):
     name = "namespace"
-    alone = True
+    isolated_network = True
     host_ip = GATEWAY
 
     def __init__(
@@ -53,7 +53,7 @@ class NamespaceNetwork(Network):
         sandbox: Sandbox,
         directory: Directory,
         say: Callable[[str], object],
-        outside: Outside | None = None,
+        outside: ClusterNetwork | None = None,
     ) -> None:
         super().__init__(sandbox, directory, say, outside)
         self._servers: list[asyncio.Server] = []
@@ -72,13 +72,15 @@ class NamespaceNetwork(Network):
         self._round_robin = 0
         # A local route for a range that overlaps the pod network would capture the pods' addresses. The addresses of
         # Services in such a range are routed one by one.
-        ranges = [network for network in map(ipaddress.ip_network, self.outside.services) if network.version == 4]
-        self._ranges = [network for network in ranges if not network.overlaps(PODS)]
+        ranges = [
+            network for network in map(ipaddress.ip_network, self.cluster_network.services) if network.version == 4
+        ]
+        self._ranges = [network for network in ranges if not network.overlaps(POD_CIDR)]
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         for network in self._ranges:
-            await self.sandbox.own(str(network))
+            await self.sandbox.add_local_route(str(network))
         udp = await self.sandbox.listen(GATEWAY, 53, udp=True)
         self._resolver, _ = await loop.create_datagram_endpoint(lambda: _Resolver(self.directory.lookup), sock=udp)
         for port, serve in ((53, self._serve_dns), (PROXY_PORT, self._serve_proxy)):
@@ -130,10 +132,10 @@ class NamespaceNetwork(Network):
             address = ipaddress.ip_address(host)
         except ValueError:
             return False
-        in_range = any(address in network for network in (PODS, *self._ranges))
+        in_range = any(address in network for network in (POD_CIDR, *self._ranges))
         return in_range or any(cluster_ip(service) == host for service in self.directory.services.values())
 
-    def allot(self, pod: Json) -> str:
+    def allocate_ip(self, pod: Json) -> str:
         """A pod that is created again under the same name gets its last address again when that is free: peers that
         have cached the address keep working. Raises OSError when no address is free."""
         pod_name = f"{namespace_of(pod)}/{hostname_of(pod)}"
@@ -157,8 +159,8 @@ class NamespaceNetwork(Network):
     def release(self, pod: Json, address: str) -> None:
         self._used.pop(address, None)
 
-    def variables(self, pod: Json) -> dict[str, str]:
-        direct_networks = ["localhost", "127.0.0.1", str(PODS), *map(str, self._ranges), ".svc", f".{DOMAIN}"]
+    def environment(self, pod: Json) -> dict[str, str]:
+        direct_networks = ["localhost", "127.0.0.1", str(POD_CIDR), *map(str, self._ranges), ".svc", f".{DOMAIN}"]
         annotations = (pod.get("metadata") or {}).get("annotations") or {}
         direct_hosts = {hostname_of(pod), *expand_hosts(str(annotations.get(HOSTS) or ""))}
         for key, service in self.directory.services.items():
@@ -171,8 +173,8 @@ class NamespaceNetwork(Network):
                 }  # most programs do not support networks in no_proxy
         env: dict[str, str] = {}
         if self.apiserver:
-            direct_hosts |= {self.outside.kubernetes[0], "kubernetes.default"}
-            env |= api_variables(*self.outside.kubernetes)
+            direct_hosts |= {self.cluster_network.kubernetes[0], "kubernetes.default"}
+            env |= api_variables(*self.cluster_network.kubernetes)
         no_proxy = ",".join([*direct_networks, *sorted(direct_hosts)])
         proxy_url = f"http://{GATEWAY}:{PROXY_PORT}"
         # gRPC uses http_proxy too, and its no_proxy does not support networks; an empty grpc_proxy turns its proxy off.
@@ -192,7 +194,7 @@ class NamespaceNetwork(Network):
         contents = {"hosts": "\n".join(lines), "hostname": host, "resolv.conf": resolv_conf(spec, namespace_of(pod))}
         for name, text in contents.items():
             (folder / name).write_text(f"{text}\n")
-        return [Mount(str(folder / name), f"/etc/{name}", ours=True) for name in contents]
+        return [Mount(str(folder / name), f"/etc/{name}", pod_owned=True) for name in contents]
 
     def rewrite(self, pod: Json) -> Rewrite:
         return str
@@ -206,7 +208,7 @@ class NamespaceNetwork(Network):
             sock.close()
             raise
 
-    async def reach(self, service: NamespacedName, port: int) -> int:
+    async def forward_to_service(self, service: NamespacedName, port: int) -> int:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             ports = ports_of(self.directory.services.get(service) or {})
             service_port = next(
@@ -230,7 +232,7 @@ class NamespaceNetwork(Network):
                 if port.protocol == "TCP"
             }
             if self.apiserver:  # always, even before the watch has delivered this Service
-                address, number = self.outside.kubernetes
+                address, number = self.cluster_network.kubernetes
                 wanted[address, Port(number, "")] = KUBERNETES
             for endpoint in [
                 endpoint for endpoint, (key, _) in self._forwarders.items() if wanted.get(endpoint) != key
@@ -242,7 +244,7 @@ class NamespaceNetwork(Network):
                 self._browser_servers.pop(target).close()
             for endpoint, key in wanted.items():
                 if endpoint not in self._forwarders:
-                    await self.contained(key, self._listen(key, *endpoint))
+                    await self.isolate_errors(key, self._listen(key, *endpoint))
 
     async def _listen(self, key: NamespacedName, address: str, port: Port) -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -250,9 +252,9 @@ class NamespaceNetwork(Network):
 
         try:
             if not any(ipaddress.ip_address(address) in network for network in self._ranges):
-                await self.sandbox.own(f"{address}/32")
+                await self.sandbox.add_local_route(f"{address}/32")
             sock = await self.sandbox.listen(address, port.number)
-        except Failed as failed:
+        except StartError as failed:
             self.say(f"service {key}: cannot serve {address}:{port.number}: {failed.message}")
             return
         self._forwarders[address, port] = key, await asyncio.start_server(serve, sock=sock)

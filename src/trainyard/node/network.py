@@ -26,7 +26,7 @@ Rewrite = Callable[[str], str]
 KUBERNETES = NamespacedName("default", "kubernetes")  # the Service that is the API server itself
 
 
-class Outside(msgspec.Struct, frozen=True):
+class ClusterNetwork(msgspec.Struct, frozen=True):
     """The cluster that the node belongs to. `apiserver`: host and port of the API server for pods, with TLS, as seen
     from this machine; `kubernetes`: address and port of its Service; `services`: the CIDR ranges of Service
     addresses."""
@@ -40,7 +40,7 @@ class Network(abc.ABC):
     """The network of the pods; the methods are in the order of their use for a pod."""
 
     name: str
-    alone: bool  # every pod has its own namespaces
+    isolated_network: bool  # every pod has its own namespaces
     host_ip: str
 
     def __init__(
@@ -48,11 +48,11 @@ class Network(abc.ABC):
         sandbox: Sandbox,
         directory: Directory,
         say: Callable[[str], object],
-        outside: Outside | None = None,
+        outside: ClusterNetwork | None = None,
     ) -> None:
         self.sandbox, self.directory, self.say = sandbox, directory, say
-        self.outside = outside or Outside()
-        self.apiserver = self.outside.apiserver
+        self.cluster_network = outside or ClusterNetwork()
+        self.apiserver = self.cluster_network.apiserver
 
     @abc.abstractmethod
     async def start(self) -> None:
@@ -62,14 +62,14 @@ class Network(abc.ABC):
     async def stop(self) -> None: ...
 
     @abc.abstractmethod
-    def allot(self, pod: Json) -> str:
+    def allocate_ip(self, pod: Json) -> str:
         """Allocate the address of a new pod. Raises OSError when none is free."""
 
     @abc.abstractmethod
     def release(self, pod: Json, address: str) -> None: ...
 
     @abc.abstractmethod
-    def variables(self, pod: Json) -> dict[str, str]:
+    def environment(self, pod: Json) -> dict[str, str]:
         """Environment variables that every container gets unless the pod sets them."""
 
     @abc.abstractmethod
@@ -85,14 +85,14 @@ class Network(abc.ABC):
         """Sync the forwarders: the Services in the directory have changed."""
 
     @abc.abstractmethod
-    async def reach(self, service: NamespacedName, port: int) -> int:
+    async def forward_to_service(self, service: NamespacedName, port: int) -> int:
         """A port on loopback that forwards to that port of the Service, for a browser of this machine."""
 
     @abc.abstractmethod
     async def dial(self, pod: str, address: str, port: int) -> Streams:
         """Connect to a port of a pod; `pod` is its namespace/hostname. Raises OSError."""
 
-    async def contained(self, service: NamespacedName, work: Awaitable[None]) -> None:
+    async def isolate_errors(self, service: NamespacedName, work: Awaitable[None]) -> None:
         """Await work for one Service: an exception is printed, and the other Services are served all the same."""
         try:
             await work

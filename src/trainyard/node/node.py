@@ -1,4 +1,4 @@
-"""The node: watches the pods that are scheduled to it, has one `Running` for each, and serves their logs.
+"""The node: watches the pods that are scheduled to it, has one `PodWorker` for each, and serves their logs.
 
 Rules: a pod is identified by its uid, never by its name; a pod that was deleted while no watch was open is stopped; a
 pod that is already Succeeded or Failed when it is first seen is not started."""
@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 from trainyard.client import Api, ApiError
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.node.cluster import Cluster
-from trainyard.node.doors import TokenDoor
+from trainyard.node.doors import TokenAuthenticator
 from trainyard.node.helper_process import HelperProcess
 from trainyard.node.images import Images
-from trainyard.node.inlets import Inlets
-from trainyard.node.kubelet import Kubelet, Log, Refused
+from trainyard.node.inlets import PodSockets
+from trainyard.node.kubelet import Kubelet, Log, RequestError
 from trainyard.node.names import Directory, hostname_of
 from trainyard.node.namespaced import NamespaceNetwork
-from trainyard.node.network import Network, Outside
-from trainyard.node.registration import Member
+from trainyard.node.network import ClusterNetwork, Network
+from trainyard.node.registration import NodeConfig
 from trainyard.node.removing import remove
-from trainyard.node.running import UNEXPECTED, Running
-from trainyard.node.sandbox import Failed, Process, Sandbox, SandboxError
+from trainyard.node.running import UNEXPECTED_ADMISSION_ERROR, PodWorker
+from trainyard.node.sandbox import Process, Sandbox, SandboxError, StartError
 from trainyard.node.shared import SharedNetwork
-from trainyard.node.starting import House
+from trainyard.node.starting import NodeContext
 from trainyard.node.unsaved_files import report_claims
 from trainyard.objects import Json, NamespacedName, is_condition_true, key_of, name_of, namespace_of, uid_of
 
@@ -60,11 +60,11 @@ class Node:
         network: str = "auto",
         name: str = "local",
         mounts: Mapping[str, Path] | None = None,
-        say: Callable[[str], object] = print,
+        print_message: Callable[[str], object] = print,
         token: str = "",
         now: Callable[[], float] = time.time,
         apiserver: tuple[str, int] | None = None,
-        member: Member | None = None,
+        member: NodeConfig | None = None,
         working_directory: Path | None = None,
         log_folder: Callable[[Json], Path | None] = lambda pod: None,
         hidden: Sequence[Path] = (),
@@ -80,19 +80,19 @@ class Node:
         self._now = now
         self._log_folder, self._log_size = log_folder, log_size
         self._hidden, self._early_helper = hidden, helper
-        self.name, self.wanted = name, network
+        self.name, self.requested_network = name, network
         self.network = ""  # name of the network that works, set by `start`
-        self._state, self._images, self._mounts, self._say = state, images, dict(mounts or {}), say
-        self._member = member or Member(TokenDoor(token), Outside(apiserver))
+        self._state, self._images, self._mounts, self._say = state, images, dict(mounts or {}), print_message
+        self._member = member or NodeConfig(TokenAuthenticator(token), ClusterNetwork(apiserver))
         self._working_directory = working_directory
-        self._cluster = Cluster(api, name, say, self._member)
+        self._cluster = Cluster(api, name, print_message, self._member)
         self._directory = Directory()
-        self._kubelet = Kubelet(self._pod_log, self._start_exec, self._pod_socket, self._member.door)
-        self._inlets = Inlets(state / "inlets")
-        self._running: dict[str, Running] = {}
-        self.tasks = TaskSupervisor("node", say, self._refresh_node_object)
+        self._kubelet = Kubelet(self._pod_log, self._start_exec, self._pod_socket, self._member.authenticator)
+        self._inlets = PodSockets(state / "inlets")
+        self._pod_workers: dict[str, PodWorker] = {}
+        self.tasks = TaskSupervisor("node", print_message, self._refresh_node_object)
         self._problem = ""  # why no container can be started
-        self._house: House | None = None
+        self._context: NodeContext | None = None
         self._folders_swept = False
         self._leaving = False
         self._renewal: asyncio.Task[None] | None = None
@@ -106,10 +106,12 @@ class Node:
         sandbox, network = await self._choose_network()
         self.network = network.name
         cluster = self._cluster
-        self._house = House(cluster, sandbox, network, self._images, self._state, self._mounts, self._say, self._now)
-        self._house.working_directory = self._working_directory
-        self._house.scheduled = self._member.comes_and_goes
-        self._house.log_folder, self._house.log_size = self._log_folder, self._log_size
+        self._context = NodeContext(
+            cluster, sandbox, network, self._images, self._state, self._mounts, self._say, self._now
+        )
+        self._context.working_directory = self._working_directory
+        self._context.has_scheduler = self._member.joined
+        self._context.log_folder, self._context.log_size = self._log_folder, self._log_size
         try:
             await self._kubelet.start()
             await cluster.register(self._kubelet.port, self._now())
@@ -118,114 +120,116 @@ class Node:
             raise
         self.tasks.start("watch services", cluster.services(self._on_services_listed, self._on_service).run)
         self.tasks.start("watch pods", cluster.pods(self._on_pods_listed, self._on_pod).run)
-        if self._member.comes_and_goes:
+        if self._member.joined:
             self.tasks.start("watch its Node", cluster.node(self._on_nodes_listed, self._on_node).run)
             self.tasks.start("heartbeat", self._heartbeat)
 
-    async def leave(self, kill: bool, seconds: float = _KILL_SECONDS) -> bool:
+    async def drain(self, kill: bool, timeout: float = _KILL_SECONDS) -> bool:
         """Before `stop`: end all pods and write their statuses. False when the API server does not answer within
-        `seconds`."""
-        if self._house is None:
+        `timeout` seconds."""
+        if self._context is None:
             return True
         self._leaving, answered = True, True
         try:
-            async with asyncio.timeout(seconds):
-                await self._cluster.go(self._now())
+            async with asyncio.timeout(timeout):
+                await self._cluster.cordon(self._now())
         except (ApiError, TimeoutError):
             answered = False
-        pods = list(self._running.values())
+        pods = list(self._pod_workers.values())
         for worker in pods:
             worker.evict(kill)
-        timeout = _KILL_SECONDS + (0.0 if kill else max((worker.life.grace for worker in pods), default=0.0))
+        grace = 0.0 if kill else max((worker.state.grace for worker in pods), default=0.0)
         try:
-            async with asyncio.timeout(timeout):
-                await asyncio.gather(*(worker.over.wait() for worker in pods))
-            async with asyncio.timeout(seconds if answered else 0.0):
-                await asyncio.gather(*(worker.told.wait() for worker in pods))
+            async with asyncio.timeout(_KILL_SECONDS + grace):
+                await asyncio.gather(*(worker.ended.wait() for worker in pods))
+            async with asyncio.timeout(timeout if answered else 0.0):
+                await asyncio.gather(*(worker.end_reported.wait() for worker in pods))
         except TimeoutError:
             answered = False
         return answered
 
-    async def withdraw(self, seconds: float = _KILL_SECONDS) -> bool:
+    async def deregister(self, timeout: float = _KILL_SECONDS) -> bool:
         """After `stop`: delete the Node object, if this node has created it. Raises TimeoutError, ApiError."""
-        async with asyncio.timeout(seconds):
-            return await self._cluster.withdraw()
+        async with asyncio.timeout(timeout):
+            return await self._cluster.deregister()
 
-    async def stop(self, kill: bool = False, returns: bool = False) -> None:
+    async def stop(self, kill: bool = False, will_restart: bool = False) -> None:
         """End all pods, within their grace periods or (`kill`) at once, then everything else. May be called again to
-        kill. `returns`: the node will be started again. Pods that may restart keep their status for that; pods with
-        restartPolicy Never end as Failed, as with a kubelet whose machine is shut down."""
-        context = self._house
+        kill. `will_restart`: the node will be started again. Pods that may restart keep their status for that; pods
+        with restartPolicy Never end as Failed, as with a kubelet whose machine is shut down."""
+        context = self._context
         if context is None:
             return
-        if returns:
+        if will_restart:
             await self._leave_pods_for_restart(kill)
         context.closing = True
         self.tasks.cancel_all()
-        for worker in self._running.values():
-            if not worker.over.is_set():
+        for worker in self._pod_workers.values():
+            if not worker.ended.is_set():
                 worker.stop(kill)
         try:
             # With a timeout: closing the sandbox kills the containers that are left.
             timeout = _KILL_SECONDS + (
-                0.0 if kill else max((worker.life.grace for worker in self._running.values()), default=0.0)
+                0.0 if kill else max((worker.state.grace for worker in self._pod_workers.values()), default=0.0)
             )
             async with asyncio.timeout(timeout):
-                await asyncio.gather(*(worker.over.wait() for worker in self._running.values()))
+                await asyncio.gather(*(worker.ended.wait() for worker in self._pod_workers.values()))
         except TimeoutError:
             self._say("node: some containers did not end in time; killing them")
         finally:
-            if not returns:
-                owner = "node" if self._member.comes_and_goes else "cluster"
+            if not will_restart:
+                owner = "node" if self._member.joined else "cluster"
                 await asyncio.to_thread(report_claims, self._state / "claims", owner, self._say)
             await self._kubelet.stop()
             self._inlets.close()
             await context.network.stop()
             await context.sandbox.close()
             await self.tasks.stop()  # a task may wait for an API server that does not answer
-            await asyncio.gather(*(worker.abandon() for worker in self._running.values()), return_exceptions=True)
-            self._house = None
+            await asyncio.gather(
+                *(worker.cancel_tasks() for worker in self._pod_workers.values()), return_exceptions=True
+            )
+            self._context = None
 
     async def _leave_pods_for_restart(self, kill: bool) -> None:
-        pods = list(self._running.values())
-        if status_writes := [task for worker in pods if (task := worker.writing)]:
+        pods = list(self._pod_workers.values())
+        if status_writes := [task for worker in pods if (task := worker.status_write)]:
             await asyncio.wait(
                 status_writes, timeout=0.0 if kill else _STATUS_WRITE_SECONDS
             )  # also the statuses of pods that ended by themselves
-        ending = [worker for worker in pods if worker.life.policy == "Never"]
+        ending = [worker for worker in pods if worker.state.policy == "Never"]
         for worker in pods:
             if worker in ending:
                 worker.evict(kill)
-            elif not worker.over.is_set():
-                worker.quiet = True
+            elif not worker.ended.is_set():
+                worker.keep_status = True
                 worker.stop(kill)
-        timeout = _KILL_SECONDS + (0.0 if kill else max((worker.life.grace for worker in pods), default=0.0))
+        timeout = _KILL_SECONDS + (0.0 if kill else max((worker.state.grace for worker in pods), default=0.0))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await asyncio.gather(
-                    *(worker.over.wait() for worker in pods), *(worker.told.wait() for worker in ending)
+                    *(worker.ended.wait() for worker in pods), *(worker.end_reported.wait() for worker in ending)
                 )
 
     def resync(self) -> None:
         """Feed a `Tick` to every pod: for a caller that has set the clock."""
-        for worker in self._running.values():
-            worker.look()
+        for worker in self._pod_workers.values():
+            worker.tick()
 
-    async def reach(self, namespace: str, service: str, port: int) -> str:
+    async def forward_to_service(self, namespace: str, service: str, port: int) -> str:
         """`host:port` on loopback that leads to that port of a Service, for a browser. Raises NodeError, OSError."""
-        if self._house is None:
+        if self._context is None:
             raise NodeError("the node is not running")
-        return f"127.0.0.1:{await self._house.network.reach(NamespacedName(namespace, service), port)}"
+        return f"127.0.0.1:{await self._context.network.forward_to_service(NamespacedName(namespace, service), port)}"
 
     # The network.
 
     async def _choose_network(self) -> tuple[Sandbox, Network]:
-        if self.wanted != "auto":
+        if self.requested_network != "auto":
             try:
-                return await self._start_network(self.wanted)
+                return await self._start_network(self.requested_network)
             except SandboxError as error:
-                other = next(name for name in _NETWORKS if name != self.wanted)
-                text = f"the network '{self.wanted}' does not work here: {error}; try --network {other}"
+                other = next(name for name in _NETWORKS if name != self.requested_network)
+                text = f"the network '{self.requested_network}' does not work here: {error}; try --network {other}"
                 raise NodeError(text) from None
         reasons = []
         for name in _NETWORKS:
@@ -253,13 +257,13 @@ class Node:
 
         sandbox = Sandbox(mode, exited, self._on_helper_lost, self._hidden)
         await sandbox.start(self._helper_process(mode))
-        network = _NETWORKS[mode](sandbox, self._directory, self._say, self._member.outside)
+        network = _NETWORKS[mode](sandbox, self._directory, self._say, self._member.cluster_network)
         try:
             await _probe(sandbox, self._state / "probe", probe_exit)
             await network.start()
         except BaseException as error:
             await sandbox.close()
-            if isinstance(error, OSError | Failed):
+            if isinstance(error, OSError | StartError):
                 raise SandboxError(str(error)) from None
             raise
         return sandbox, network
@@ -272,13 +276,13 @@ class Node:
 
     def _on_helper_lost(self) -> None:
         """The helper process was killed, and with it all containers: start another one."""
-        if self._house and not self._house.closing:
-            self.tasks.spawn("restart the helper", self._restart_helper(self._house))
+        if self._context and not self._context.closing:
+            self.tasks.spawn("restart the helper", self._restart_helper(self._context))
         else:
-            for worker in list(self._running.values()):
-                worker.lost()
+            for worker in list(self._pod_workers.values()):
+                worker.helper_lost()
 
-    async def _restart_helper(self, context: House) -> None:
+    async def _restart_helper(self, context: NodeContext) -> None:
         self._say("node: the helper process was killed, and all containers with it; starting another")
         await context.network.stop()
         await context.sandbox.close()
@@ -289,14 +293,14 @@ class Node:
             self._problem = f"node: the helper cannot be started again: {error}"
             self._say(self._problem)
         self._refresh_node_object()
-        for worker in list(self._running.values()):
-            worker.lost()
+        for worker in list(self._pod_workers.values()):
+            worker.helper_lost()
         await context.network.services_changed()
 
     def _on_exited(self, container: str, code: int, reason: str, unsaved: dict[str, Any]) -> None:
         uid, name, run = container.split("/")
-        if worker := self._running.get(uid):
-            worker.exited(name, int(run), code, reason, unsaved)
+        if worker := self._pod_workers.get(uid):
+            worker.container_exited(name, int(run), code, reason, unsaved)
 
     # The Node object, which the node controller writes, too.
 
@@ -319,7 +323,7 @@ class Node:
             self._refresh_node_object()
 
     def _refresh_node_object(self) -> None:
-        if self._house is None or self._house.closing or self._leaving:
+        if self._context is None or self._context.closing or self._leaving:
             return
         self._node_object_stale = True
         if self._renewal is None or self._renewal.done():
@@ -349,8 +353,8 @@ class Node:
         self._services_changed()
 
     def _services_changed(self) -> None:
-        if self._house:
-            self.tasks.spawn("adapt to Services", self._house.network.services_changed())
+        if self._context:
+            self.tasks.spawn("adapt to Services", self._context.network.services_changed())
 
     def _on_pods_listed(self, pods: list[Json]) -> None:
         present = {uid_of(pod) for pod in pods}
@@ -361,9 +365,9 @@ class Node:
             )  # some belong to pods that were deleted while the node was stopped
             stale_folders = [folder for folder in pod_folders if folder.name.rpartition("_")[2] not in present]
             self.tasks.spawn("remove folders of pods that are gone", asyncio.to_thread(_remove_folders, stale_folders))
-        for uid, worker in list(self._running.items()):
+        for uid, worker in list(self._pod_workers.items()):
             if uid not in present:
-                worker.vanished()
+                worker.object_deleted()
         for pod in pods:
             self._on_pod("ADDED", pod)
 
@@ -371,7 +375,7 @@ class Node:
         """An exception ends this pod as Failed; the watch continues."""
         try:
             self._apply_pod(verb, pod)
-        except Exception as error:  # a `Running` handles its own exceptions; this one came before it exists
+        except Exception as error:  # a `PodWorker` handles its own exceptions; this one came before it exists
             self._reject(pod, error)
 
     def _reject(self, pod: Json, error: Exception) -> None:
@@ -380,32 +384,34 @@ class Node:
         self._say(f"node: pod {name_of(pod)}_{namespace_of(pod)} ends: {text}")
         meta = pod.get("metadata") or {}
         if meta.get("deletionTimestamp"):
-            self.tasks.spawn("remove a pod that cannot be taken in", self._cluster.forget(pod))
+            self.tasks.spawn("remove a pod that cannot be taken in", self._cluster.delete_pod(pod))
         elif (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
-            self.tasks.spawn("end a pod that cannot be taken in", self._cluster.end_pod(pod, UNEXPECTED, text))
+            self.tasks.spawn(
+                "end a pod that cannot be taken in", self._cluster.end_pod(pod, UNEXPECTED_ADMISSION_ERROR, text)
+            )
 
     def _apply_pod(self, verb: str, pod: Json) -> None:
-        worker = self._running.get(uid_of(pod))
+        worker = self._pod_workers.get(uid_of(pod))
         if verb == "DELETED":
             if worker:
-                worker.vanished()
+                worker.object_deleted()
         elif worker:
-            worker.seen(pod)
-        elif self._house and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
-            new_worker = Running(self._house, pod, self._on_pod_gone)
-            self._running[new_worker.uid] = new_worker
-            new_worker.begin()
-            if not self._house.network.alone:
+            worker.object_changed(pod)
+        elif self._context and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
+            new_worker = PodWorker(self._context, pod, self._on_pod_gone)
+            self._pod_workers[new_worker.uid] = new_worker
+            new_worker.start()
+            if not self._context.network.isolated_network:
                 self._services_changed()  # a Service with this pod's name is no longer forwarded
-        elif self._house and pod["metadata"].get("deletionGracePeriodSeconds"):
+        elif self._context and pod["metadata"].get("deletionGracePeriodSeconds"):
             self.tasks.spawn(
-                "delete an ended pod", self._cluster.forget(pod)
+                "delete an ended pod", self._cluster.delete_pod(pod)
             )  # it had ended, and the node was killed before it deleted the object
-        elif self._house and (new_worker := Running(self._house, pod, self._on_pod_gone)).remember():
-            self._running[new_worker.uid] = new_worker
+        elif self._context and (new_worker := PodWorker(self._context, pod, self._on_pod_gone)).restore_ended():
+            self._pod_workers[new_worker.uid] = new_worker
 
-    def _on_pod_gone(self, worker: Running) -> None:
-        self._running.pop(worker.uid, None)
+    def _on_pod_gone(self, worker: PodWorker) -> None:
+        self._pod_workers.pop(worker.uid, None)
         self._inlets.close(worker.uid)
 
     def logs(self, url: str, gone: Callable[[], bool]) -> tuple[int, AsyncIterator[bytes]]:
@@ -417,23 +423,23 @@ class Node:
     def _pod_log(self, namespace: str, pod: str, container: str, previous: bool) -> Log:
         return self._pod_worker(namespace, pod).log(container, previous)
 
-    def _start_exec(self, namespace: str, pod: str, container: str, asked: exec.Asked) -> exec.Start:
-        return self._pod_worker(namespace, pod).enter(container, asked)
+    def _start_exec(self, namespace: str, pod: str, container: str, asked: exec.ExecRequest) -> exec.Start:
+        return self._pod_worker(namespace, pod).exec(container, asked)
 
     async def _pod_socket(self, namespace: str, pod: str, port: int) -> Path:
         worker = self._pod_worker(namespace, pod)
-        if worker.over.is_set():
-            raise Refused(503, f"pod {namespace}/{pod} has ended")
+        if worker.ended.is_set():
+            raise RequestError(503, f"pod {namespace}/{pod} has ended")
         pod_name = f"{namespace}/{hostname_of(worker.pod)}"
-        return await self._inlets.to(
-            worker.uid, port, lambda: worker.house.network.dial(pod_name, worker.address, port)
+        return await self._inlets.open(
+            worker.uid, port, lambda: worker.node_context.network.dial(pod_name, worker.address, port)
         )
 
-    def _pod_worker(self, namespace: str, pod: str) -> Running:
-        for worker in reversed(self._running.values()):
+    def _pod_worker(self, namespace: str, pod: str) -> PodWorker:
+        for worker in reversed(self._pod_workers.values()):
             if (namespace_of(worker.pod), name_of(worker.pod)) == (namespace, pod):
                 return worker
-        raise Refused(404, f"pod {namespace}/{pod} is not on this node")
+        raise RequestError(404, f"pod {namespace}/{pod} is not on this node")
 
 
 def _remove_folders(folders: list[Path]) -> None:

@@ -13,22 +13,22 @@ _KEPT_RUNS = 10  # per container, where logs outlive the pod: so many first and 
 
 
 class PodLogs:
-    """`own`: the log folder in the pod's folder. `kept`: a log folder that outlives the pod, None for none. Logs that
-    an earlier process of the node has started in `own` stay there."""
+    """`pod_folder`: the log folder in the pod's folder. `kept_folder`: a log folder that outlives the pod, None for
+    none. Logs that an earlier process of the node has started in `pod_folder` stay there."""
 
-    def __init__(self, own: Path, kept: Path | None) -> None:
-        self._own = own
-        self._folder = kept or own
-        self._kept_runs = _KEPT_RUNS if kept else 0
+    def __init__(self, pod_folder: Path, kept_folder: Path | None) -> None:
+        self._own = pod_folder
+        self._folder = kept_folder or pod_folder
+        self._kept_runs = _KEPT_RUNS if kept_folder else 0
 
     @property
-    def exist(self) -> bool:
+    def exists(self) -> bool:
         return self._folder.is_dir()
 
     @property
     def removed(self) -> bool:
         """Whether the logs were in a folder that outlives the pod, and that folder has been removed."""
-        return self._kept_runs > 0 and not self.exist
+        return self._kept_runs > 0 and not self.exists
 
     def path(self, container: str, run: int) -> Path:
         return self._folder / container / f"{run}.log"
@@ -48,7 +48,7 @@ class PodLogs:
     def _open(self, container: str, run: int) -> int:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         log = beneath.create_file(str(self._folder), f"{container}/{run}.log")
-        if old := dropped_run(run, self._kept_runs):
+        if old := run_to_remove(run, self._kept_runs):
             self.path(container, old).unlink(missing_ok=True)
         return log
 
@@ -67,8 +67,8 @@ def open_log(path: Path) -> int:
     return beneath.open_file(str(path.parents[1]), f"{path.parent.name}/{path.name}")
 
 
-def dropped_run(run: int, kept: int) -> int:
-    """The number of the run whose log is removed when `run` starts, 0 for none. The first `kept` and the last `kept`
-    runs stay, at least two."""
+def run_to_remove(run: int, kept: int) -> int:
+    """The number of the run whose log is removed when `run` starts, 0 for none. The first `kept_folder` and the last
+    `kept_folder` runs stay, at least two."""
     old = run - max(2, kept)
     return old if old > kept else 0

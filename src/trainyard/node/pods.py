@@ -36,16 +36,16 @@ PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY",
 
 class Missing(Exception):
     """An object or file that the container needs does not exist. `ref`: the object whose change can resolve this, None
-    when there is no such object; then `again` is the time in seconds until a retry, 0 for no retry."""
+    when there is no such object; then `retry_after` is the time in seconds until a retry, 0 for no retry."""
 
     def __init__(
         self, message: str, ref: Ref | None, reason: str = "CreateContainerConfigError", again: float = 0.0
     ) -> None:
         super().__init__(message)
-        self.reason, self.message, self.ref, self.again = reason, message, ref, again
+        self.reason, self.message, self.ref, self.retry_after = reason, message, ref, again
 
 
-class TokenAsked(msgspec.Struct, frozen=True):
+class TokenRequest(msgspec.Struct, frozen=True):
     """The request of a volume for a service account token. An empty audience is the API server; `seconds` of
     validity."""
 
@@ -53,26 +53,26 @@ class TokenAsked(msgspec.Struct, frozen=True):
     seconds: int
 
     @classmethod
-    def of(cls, source: Json) -> TokenAsked:
+    def of(cls, source: Json) -> TokenRequest:
         return cls(str(source.get("audience") or ""), int(source.get("expirationSeconds") or 3600))
 
 
-class Given(msgspec.Struct, frozen=True):
+class EnvContext(msgspec.Struct, frozen=True):
     """The inputs for a container's environment and volumes: the pod with its address in its status, the objects it
     refers to, the capacity of the node, and its tokens (or the reason why there is none)."""
 
     pod: Json
     refs: Refs
     capacity: Mapping[str, str]
-    tokens: Mapping[TokenAsked, str | Missing] = msgspec.field(default_factory=dict)
+    tokens: Mapping[TokenRequest, str | Missing] = msgspec.field(default_factory=dict)
 
-    def token(self, asked: TokenAsked) -> str:
-        token = self.tokens.get(asked) or Missing("failed to fetch token: nobody has asked for it", None)
+    def token(self, request: TokenRequest) -> str:
+        token = self.tokens.get(request) or Missing("failed to fetch token: nobody has asked for it", None)
         if isinstance(token, Missing):
             raise token
         return token
 
-    def pairs(self, ref: Ref, optional: bool, reason: str = "CreateContainerConfigError") -> dict[str, bytes]:
+    def data(self, ref: Ref, optional: bool, reason: str = "CreateContainerConfigError") -> dict[str, bytes]:
         """Key -> value of a ConfigMap or Secret; empty when the object does not exist and is optional. Raises
         Missing."""
         obj = self.refs.get(ref)
@@ -137,17 +137,17 @@ def inherited(environ: Mapping[str, str], proxies: bool) -> dict[str, str]:
     return env
 
 
-def environment(container: Json, given: Given, base: Mapping[str, str]) -> dict[str, str]:
+def environment(container: Json, env_context: EnvContext, base: Mapping[str, str]) -> dict[str, str]:
     """The environment of a container: `base`, overridden by envFrom, then by env, whose values are expanded with the
     variables before them. Raises TooLong and Missing."""
     env: dict[str, str] = {}
-    space = words.TextSpace()
+    space = words.ArgumentSpace()
     for source in container.get("envFrom") or []:
-        env |= {name: space.take(value) for name, value in _env_from(source, given).items()}
+        env |= {name: space.take(value) for name, value in _env_from(source, env_context).items()}
     for variable in container.get("env") or []:
         name = str(variable.get("name") or "")
         if variable.get("valueFrom"):
-            value = _value_from(container, variable["valueFrom"], given)
+            value = _value_from(container, variable["valueFrom"], env_context)
             if value is not None:
                 env[name] = space.take(value)
         else:
@@ -161,7 +161,7 @@ def memory_limit(container: Json) -> int:
     return math.ceil(quantity(limits.get("memory")) or 0)
 
 
-def told(container: Json) -> set[str]:
+def field_variables(container: Json) -> set[str]:
     """Names of the variables with a fieldRef: they are about the pod itself, so the shared network does not rewrite
     them."""
     field_variables = (
@@ -170,17 +170,17 @@ def told(container: Json) -> set[str]:
     return {str(variable.get("name") or "") for variable in field_variables}
 
 
-def _env_from(source: Json, env_context: Given) -> dict[str, str]:
+def _env_from(source: Json, env_context: EnvContext) -> dict[str, str]:
     prefix = str(source.get("prefix") or "")
     env: dict[str, str] = {}
     for field, kind in (("configMapRef", "configmap"), ("secretRef", "secret")):
         if reference := source.get(field):
-            pairs = env_context.pairs((kind, str(reference.get("name"))), bool(reference.get("optional")))
+            pairs = env_context.data((kind, str(reference.get("name"))), bool(reference.get("optional")))
             env |= {prefix + key: value.decode(errors="replace") for key, value in pairs.items()}
     return {name: value for name, value in env.items() if _ENV_NAME.fullmatch(name)}
 
 
-def _value_from(container: Json, source: Json, env_context: Given) -> str | None:
+def _value_from(container: Json, source: Json, env_context: EnvContext) -> str | None:
     if reference := source.get("fieldRef"):
         path = str(reference.get("fieldPath"))
         value = words.field(env_context.pod, path)
@@ -195,10 +195,10 @@ def _value_from(container: Json, source: Json, env_context: Given) -> str | None
     raise Missing(f"unsupported valueFrom: {', '.join(source) or 'empty'}", None)
 
 
-def _key_value(kind: str, reference: Json, env_context: Given) -> str | None:
+def _key_value(kind: str, reference: Json, env_context: EnvContext) -> str | None:
     name, key = str(reference.get("name")), str(reference.get("key"))
     optional = bool(reference.get("optional"))
-    pairs = env_context.pairs((kind, name), optional)
+    pairs = env_context.data((kind, name), optional)
     if key in pairs:
         return pairs[key].decode(errors="replace")
     if optional:
@@ -209,7 +209,7 @@ def _key_value(kind: str, reference: Json, env_context: Given) -> str | None:
 
 def command_line(container: Json, entrypoint: list[str], args: list[str], env: Mapping[str, str]) -> list[str]:
     """The argv, combined as in Kubernetes: `command` replaces the image's entrypoint and arguments. Raises TooLong."""
-    space = words.TextSpace()
+    space = words.ArgumentSpace()
     command = [space.take(expand(str(argument), env)) for argument in container.get("command") or []]
     own_args = [space.take(expand(str(argument), env)) for argument in container.get("args") or []]
     if command:

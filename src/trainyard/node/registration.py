@@ -19,11 +19,11 @@ from pathlib import Path
 import msgspec
 
 from trainyard import __version__
-from trainyard.node.doors import Door, TokenDoor
-from trainyard.node.network import Outside
+from trainyard.node.doors import Authenticator, TokenAuthenticator
+from trainyard.node.network import ClusterNetwork
 from trainyard.objects import Json, format_time, set_condition
 
-MADE, CORDONED = "trainyard.dev/made-by-node", "trainyard.dev/cordoned-by-node"
+CREATED_ANNOTATION, CORDONED_ANNOTATION = "trainyard.dev/made-by-node", "trainyard.dev/cordoned-by-node"
 """Annotations: this node created the Node object and deletes it when it is withdrawn; this node cordoned it at its
 stop."""
 
@@ -39,20 +39,21 @@ _PRESSURES = {
 }
 
 
-def marked(node: Json, annotation: str) -> bool:
+def has_annotation(node: Json, annotation: str) -> bool:
     return bool(((node.get("metadata") or {}).get("annotations") or {}).get(annotation))
 
 
-class Member(msgspec.Struct, frozen=True):
-    """How the node belongs to its cluster. `door`: authentication of the kubelet API; `more`: resources of the node's
-    capacity, added to or replacing those of the machine; `taints`: of a Node object that it creates; `comes_and_goes`:
-    the cluster exists without the node, so the node writes heartbeats and its end to the Node object."""
+class NodeConfig(msgspec.Struct, frozen=True):
+    """How the node belongs to its cluster. `authenticator`: authentication of the kubelet API; `extra_resources`:
+    resources of the node's capacity, added to or replacing those of the machine; `taints`: of a Node object that it
+    creates; `joined`: the cluster exists without the node, so the node writes heartbeats and its end to the Node
+    object."""
 
-    door: Door = msgspec.field(default_factory=lambda: TokenDoor(""))
-    outside: Outside = msgspec.field(default_factory=Outside)
-    more: Mapping[str, str] = msgspec.field(default_factory=dict)
+    authenticator: Authenticator = msgspec.field(default_factory=lambda: TokenAuthenticator(""))
+    cluster_network: ClusterNetwork = msgspec.field(default_factory=ClusterNetwork)
+    extra_resources: Mapping[str, str] = msgspec.field(default_factory=dict)
     taints: Sequence[Json] = ()
-    comes_and_goes: bool = False
+    joined: bool = False
 
 
 def capacity() -> dict[str, str]:
@@ -68,7 +69,7 @@ def capacity() -> dict[str, str]:
     }
 
 
-def room_for_pods(folder: Path) -> dict[str, str]:
+def ephemeral_storage(folder: Path) -> dict[str, str]:
     """The free disk space of `folder` as the resource ephemeral-storage; empty when it cannot be read."""
     try:
         return {"ephemeral-storage": f"{shutil.disk_usage(folder).free // 1024}Ki"}
@@ -76,7 +77,7 @@ def room_for_pods(folder: Path) -> dict[str, str]:
         return {}
 
 
-def node_object(name: str, member: Member) -> Json:
+def node_object(name: str, member: NodeConfig) -> Json:
     """A new Node, without a status."""
     labels = {
         "kubernetes.io/hostname": name,
@@ -84,16 +85,16 @@ def node_object(name: str, member: Member) -> Json:
         "kubernetes.io/arch": _ARCHITECTURES.get(platform.machine(), platform.machine()),
     }
     spec: Json = {"taints": list(member.taints)} if member.taints else {}
-    meta = {"name": name, "labels": labels, "annotations": {MADE: "true"}}
+    meta = {"name": name, "labels": labels, "annotations": {CREATED_ANNOTATION: "true"}}
     return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec}
 
 
 def node_status(
-    port: int, member: Member, known: Sequence[Json], now: float, stopping: bool = False, problem: str = ""
+    port: int, member: NodeConfig, conditions: Sequence[Json], now: float, stopping: bool = False, problem: str = ""
 ) -> Json:
-    """The status of a Node whose conditions are `known`. `port`: of the kubelet API; `now`: Unix time in seconds;
+    """The status of a Node whose conditions are `conditions`. `port`: of the kubelet API; `now`: Unix time in seconds;
     `problem`: why the node is not ready, "" when it is."""
-    conditions = list(known)
+    conditions = list(conditions)
     for pressure, reason in _PRESSURES.items():
         conditions = set_condition(conditions, pressure, False, reason, "this node does not measure it", now)
     ready_reason = ("KubeletNotReady", problem) if problem else ("KubeletReady", "pods are processes of this machine")
@@ -104,18 +105,18 @@ def node_status(
     return {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
-        "capacity": (resources := {**capacity(), **member.more}),
+        "capacity": (resources := {**capacity(), **member.extra_resources}),
         "allocatable": resources,
         "conditions": [
             {**condition, "lastHeartbeatTime": stamp} if condition.get("type") in own_types else condition
             for condition in conditions
         ],
         "declaredFeatures": list(FEATURES),
-        "nodeInfo": machine(),
+        "nodeInfo": node_info(),
     }
 
 
-def machine() -> Json:
+def node_info() -> Json:
     version = f"trainyard-v{__version__}"
     return {
         "machineID": _read_line("/etc/machine-id"),

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainyard.node.lifecycle import OVER, At, Container, Pod, Run
+from trainyard.node.lifecycle import TERMINAL_STATES, Container, ContainerState, Pod, Run
 from trainyard.objects import Json, parse_time
 from trainyard.objects.values import replace
 
 LOST = ("ContainerStatusUnknown", "the process was lost when its node stopped or was killed")
 
 
-def returned(life: Pod, status: Json, begun: Mapping[str, int] | None = None) -> tuple[Pod, tuple[str, ...]]:
+def returned(state: Pod, status: Json, begun: Mapping[str, int] | None = None) -> tuple[Pod, tuple[str, ...]]:
     """The lifecycle state of a pod with that status, and the names of its lost containers, for which the caller feeds
     `Ended`. Without any started container the state is returned unchanged. `begun`: container name -> number of the
     newest run that has a log on this machine."""
@@ -33,24 +33,25 @@ def returned(life: Pod, status: Json, begun: Mapping[str, int] | None = None) ->
     }
     begun = begun or {}
     if not statuses and not begun:
-        return life, ()
+        return state, ()
     restored = (
         _restored_container(container, statuses[container.name]) if container.name in statuses else container
-        for container in life.containers
+        for container in state.containers
     )
     containers = tuple(_with_unreported_run(container, begun.get(container.name, 0)) for container in restored)
     began = parse_time(status.get("startTime"))
-    life = replace(life, containers=containers, began=life.began if began is None else began)
-    return life, tuple(container.name for container in containers if container.at is At.RUNNING)
+    state = replace(state, containers=containers, started=state.started if began is None else began)
+    return state, tuple(container.name for container in containers if container.state is ContainerState.RUNNING)
 
 
-def ended(life: Pod, status: Json) -> Pod:
+def ended(state: Pod, status: Json) -> Pod:
     """The lifecycle state of a pod whose phase is Succeeded or Failed: no container of it runs or will run."""
-    life, _ = returned(life, status)
+    state, _ = returned(state, status)
     return replace(
-        life,
+        state,
         containers=tuple(
-            container if container.at in OVER else replace(container, at=At.DROPPED) for container in life.containers
+            container if container.state in TERMINAL_STATES else replace(container, state=ContainerState.DROPPED)
+            for container in state.containers
         ),
     )
 
@@ -59,21 +60,28 @@ def _restored_container(container: Container, status: Json) -> Container:
     state, last = status.get("state") or {}, (status.get("lastState") or {}).get("terminated")
     number = int(status.get("restartCount") or 0) + 1
     if running := state.get("running"):
-        container = replace(container, at=At.RUNNING, run=number, started=parse_time(running.get("startedAt")) or 0.0)
+        container = replace(
+            container, state=ContainerState.RUNNING, run=number, started=parse_time(running.get("startedAt")) or 0.0
+        )
         return replace(container, last=_run(number - 1, last) if last else None, failures=number - 1)
     if terminated := state.get("terminated"):
         before = _run(number - 1, last) if last else None
         return replace(
-            container, at=At.ENDED, run=number, last=_run(number, terminated), before=before, failures=number
+            container,
+            state=ContainerState.ENDED,
+            run=number,
+            last=_run(number, terminated),
+            previous=before,
+            failures=number,
         )
     if last:
-        return replace(container, at=At.ENDED, run=number, last=_run(number, last), failures=number)
+        return replace(container, state=ContainerState.ENDED, run=number, last=_run(number, last), failures=number)
     return container
 
 
 def _with_unreported_run(container: Container, begun: int) -> Container:
     return (
-        replace(container, at=At.RUNNING, run=begun, started=0.0, failures=begun - 1)
+        replace(container, state=ContainerState.RUNNING, run=begun, started=0.0, failures=begun - 1)
         if begun > container.run
         else container
     )

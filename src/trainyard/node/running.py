@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 from trainyard.client import ApiError, Conflict
 from trainyard.controller_runtime import Backoff
 from trainyard.node import events, lifecycle, messages, status
-from trainyard.node.kubelet import Log, Refused
+from trainyard.node.kubelet import Log, RequestError
 from trainyard.node.lifecycle import Blocked, Cancel, Dropped, Ended, Over, Signal, Start, Started, Stop, Tick, Wake
 from trainyard.node.names import peer_of
 from trainyard.node.pod_logs import PodLogs
 from trainyard.node.pods import containers
 from trainyard.node.removing import remove
 from trainyard.node.returning import LOST, ended, returned
-from trainyard.node.sandbox import Failed, SandboxError
-from trainyard.node.starting import House, Starter
+from trainyard.node.sandbox import SandboxError, StartError
+from trainyard.node.starting import ContainerRuntime, NodeContext
 from trainyard.node.unsaved_files import FILES_LOST, replica_name
-from trainyard.node.volumes import Hopeless
+from trainyard.node.volumes import FatalStartError
 from trainyard.node.words import TooLong
 from trainyard.objects import Json, labels_of, name_of, namespace_of, resource_version_of, set_condition, uid_of
 from trainyard.objects.labels import OWNER
@@ -43,24 +43,24 @@ log = logging.getLogger(__name__)
 _DEFAULT_GRACE_SECONDS = 30.0
 _EVENT_TIMEOUT = 2.0
 _STATUS_RETRY_SECONDS = 0.5, 8.0  # first and longest delay before a refused status is written again
-GOING = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
-DISRUPTED = "DisruptionTarget"
+SHUTDOWN_REASON = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
+DISRUPTION_TARGET = "DisruptionTarget"
 _NODE_CONDITIONS = frozenset(
     {"Initialized", "Ready", "ContainersReady", "PodScheduled"}
 )  # types of the conditions that a node writes
 
 
-UNEXPECTED = (
+UNEXPECTED_ADMISSION_ERROR = (
     "UnexpectedAdmissionError"  # the kubelet's reason for a pod that ends because of an error in the node itself
 )
 _MAX_NAME_BYTES = 255  # NAME_MAX of the file system, in bytes
 P = ParamSpec("P")
 
 
-def _fail_pod_on_error(handle: Callable[Concatenate[Running, P], None]) -> Callable[Concatenate[Running, P], None]:
+def _fail_pod_on_error(handle: Callable[Concatenate[PodWorker, P], None]) -> Callable[Concatenate[PodWorker, P], None]:
     """Decorator: an exception in `handle` ends its pod with `fail`."""
 
-    def contained(running: Running, /, *args: P.args, **kwargs: P.kwargs) -> None:
+    def contained(running: PodWorker, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             handle(running, *args, **kwargs)
         except Exception as error:
@@ -69,20 +69,20 @@ def _fail_pod_on_error(handle: Callable[Concatenate[Running, P], None]) -> Calla
     return contained
 
 
-class Running:
-    def __init__(self, house: House, pod: Json, gone: Callable[[Running], None]) -> None:
-        self.house, self.pod, self._on_gone = house, pod, gone
+class PodWorker:
+    def __init__(self, node_context: NodeContext, pod: Json, on_gone: Callable[[PodWorker], None]) -> None:
+        self.node_context, self.pod, self._on_gone = node_context, pod, on_gone
         self.uid = uid_of(pod)
-        self.folder = house.state / "pods" / folder_name(namespace_of(pod), name_of(pod), self.uid)
+        self.folder = node_context.state / "pods" / folder_name(namespace_of(pod), name_of(pod), self.uid)
         pod_log_folder = self.folder / "logs"
-        self.logs = PodLogs(pod_log_folder, None if pod_log_folder.is_dir() else house.log_folder(pod))
-        self.life, self._lost_containers = returned(
+        self.logs = PodLogs(pod_log_folder, None if pod_log_folder.is_dir() else node_context.log_folder(pod))
+        self.state, self._lost_containers = returned(
             _initial_state(pod), pod.get("status") or {}, self.logs.newest_runs()
         )
-        self.over = asyncio.Event()
-        self.told = asyncio.Event()  # the pod's end is written to the API server, or need not be
+        self.ended = asyncio.Event()
+        self.end_reported = asyncio.Event()  # the pod's end is written to the API server, or need not be
         self.address = ""
-        self._starter = Starter(house, pod, self.folder, "", self._record_warning)
+        self._runtime = ContainerRuntime(node_context, pod, self.folder, "", self._record_warning)
         self._start_tasks: dict[str, asyncio.Task[None]] = {}
         self._spawning: set[str] = set()
         self._early_exits: dict[
@@ -97,45 +97,45 @@ class Running:
         self._unsaved_event: asyncio.Task[None] | None = None
         self._object_deleted = False
         self._disrupted = False
-        self.quiet = False  # no more status writes: the next process of the node continues the pod
+        self.keep_status = False  # no more status writes: the next process of the node continues the pod
         self._deleting = False
         self._failures = 0  # exceptions in the work for this pod
         self._events = events.EventWriter(
-            lambda event: house.cluster.write_event(self.pod, event, house.now()), house.now
+            lambda event: node_context.cluster.write_event(self.pod, event, node_context.now()), node_context.now
         )
 
     # Calls from the node.
 
-    def remember(self) -> bool:
-        """Instead of `begin`, for a pod that ended under an earlier process of this node: only its logs are served.
+    def restore_ended(self) -> bool:
+        """Instead of `start`, for a pod that ended under an earlier process of this node: only its logs are served.
         Returns whether there are any."""
-        self.life = ended(_initial_state(self.pod), self.pod.get("status") or {})
-        self.over.set()
-        self.told.set()
-        return self.logs.exist
+        self.state = ended(_initial_state(self.pod), self.pod.get("status") or {})
+        self.ended.set()
+        self.end_reported.set()
+        return self.logs.exists
 
     @property
-    def writing(self) -> asyncio.Task[None] | None:
+    def status_write(self) -> asyncio.Task[None] | None:
         """The status write in progress; None when there is none."""
         return self._status_write if self._status_write and not self._status_write.done() else None
 
     @_fail_pod_on_error
-    def begin(self) -> None:
-        self.address = self.house.network.allot(self.pod)
-        self._starter = Starter(self.house, self.pod, self.folder, self.address, self._record_warning)
+    def start(self) -> None:
+        self.address = self.node_context.network.allocate_ip(self.pod)
+        self._runtime = ContainerRuntime(self.node_context, self.pod, self.folder, self.address, self._record_warning)
         self._update_peer()
         deleting = bool(self.pod["metadata"].get("deletionTimestamp"))
         if deleting:
-            self.seen(self.pod)  # before any container is started
+            self.object_changed(self.pod)  # before any container is started
         for name in self._lost_containers:
-            self.feed(Ended(self.house.now(), name, 137, *LOST))
+            self.feed(Ended(self.node_context.now(), name, 137, *LOST))
         if not self._lost_containers and not deleting:
-            self.feed(Tick(self.house.now()))
-            if self.life.over:  # it ended under an earlier process, which was killed before its write
+            self.feed(Tick(self.node_context.now()))
+            if self.state.over:  # it ended under an earlier process, which was killed before its write
                 self._finish(deleting=False)
 
     @_fail_pod_on_error
-    def seen(self, pod: Json) -> None:
+    def object_changed(self, pod: Json) -> None:
         """The object has changed. Of a scheduled pod, only changes of its labels and its deletion have an effect."""
         self._keep_newer(pod)
         self._update_peer()
@@ -145,30 +145,34 @@ class Running:
             self._stop(float(grace) if grace is not None else _DEFAULT_GRACE_SECONDS)
 
     @_fail_pod_on_error
-    def vanished(self) -> None:
+    def object_deleted(self) -> None:
         """The object is deleted, so the pod is killed at once."""
         self._object_deleted = True
         self._stop(0.0)
 
     @_fail_pod_on_error
-    def look(self) -> None:
+    def tick(self) -> None:
         """Feed a `Tick`: the clock may have been set."""
-        if not self.over.is_set():
-            self.feed(Tick(self.house.now()))
+        if not self.ended.is_set():
+            self.feed(Tick(self.node_context.now()))
 
     @_fail_pod_on_error
     def stop(self, kill: bool) -> None:
-        self.feed(Stop(self.house.now(), 0.0 if kill else self.life.grace, deleting=False))
+        self.feed(Stop(self.node_context.now(), 0.0 if kill else self.state.grace, deleting=False))
 
     @_fail_pod_on_error
     def evict(self, kill: bool) -> None:
         """The node stops: the pod ends as Failed with the condition DisruptionTarget, so that its controller does not
         count it as a failure of its own."""
-        if not self.life.over:
+        if not self.state.over:
             self._disrupted = True
-            self.feed(Stop(self.house.now(), 0.0 if kill else self.life.grace, deleting=False, failure=GOING))
+            self.feed(
+                Stop(
+                    self.node_context.now(), 0.0 if kill else self.state.grace, deleting=False, failure=SHUTDOWN_REASON
+                )
+            )
 
-    async def abandon(self) -> None:
+    async def cancel_tasks(self) -> None:
         """The node ends: cancel all tasks of the pod that are left, such as status writes and retries."""
         if self._timer:
             self._timer.cancel()
@@ -178,33 +182,35 @@ class Running:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     @_fail_pod_on_error
-    def exited(self, container: str, run: int, code: int, reason: str, unsaved: dict[str, Any]) -> None:
-        self._starter.unsaved.add(container, unsaved)
-        container_state = self.life.named(container)
+    def container_exited(self, container: str, run: int, code: int, reason: str, unsaved: dict[str, Any]) -> None:
+        self._runtime.unsaved.add(container, unsaved)
+        container_state = self.state.container(container)
         if container_state.run != run:
             return
-        if container_state.at is lifecycle.At.RUNNING:
+        if container_state.state is lifecycle.ContainerState.RUNNING:
             self._feed_ended(container, run, code, reason)
         else:
             self._early_exits[container] = code, reason  # `_try_start` feeds it right after `Started`
 
     def _feed_ended(self, name: str, run: int, code: int, reason: str) -> None:
         container = next(candidate for candidate, _ in containers(self.pod) if candidate.get("name") == name)
-        message = messages.read(container, messages.file_of(self.folder, name, run), self.logs.path(name, run), code)
-        self.feed(Ended(self.house.now(), name, code, reason, message))
+        message = messages.read(
+            container, messages.message_file(self.folder, name, run), self.logs.path(name, run), code
+        )
+        self.feed(Ended(self.node_context.now(), name, code, reason, message))
 
     @_fail_pod_on_error
-    def lost(self) -> None:
+    def helper_lost(self) -> None:
         """The helper process died, and with it all containers."""
-        self._starter.lost()
-        for container in self.life.containers:
-            if container.at is lifecycle.At.RUNNING:
+        self._runtime.helper_lost()
+        for container in self.state.containers:
+            if container.state is lifecycle.ContainerState.RUNNING:
                 message = "the process that holds this node's pods was killed"
-                self.feed(Ended(self.house.now(), container.name, 137, "Error", message))
+                self.feed(Ended(self.node_context.now(), container.name, 137, "Error", message))
 
     def _stop(self, grace: float) -> None:
-        if not self.life.over:
-            self.feed(Stop(self.house.now(), grace))
+        if not self.state.over:
+            self.feed(Stop(self.node_context.now(), grace))
         elif not self._deleting:
             self._finish(deleting=True)
 
@@ -212,69 +218,73 @@ class Running:
         """An exception in the work for this pod: its containers are killed and the pod ends as Failed with the
         exception as its message. When this fails too, the pod is ended without its lifecycle."""
         text = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-        log.error("a pod ends because of an error in the node pod=%s", self.life.name, exc_info=error)
+        log.error("a pod ends because of an error in the node pod=%s", self.state.name, exc_info=error)
         self._failures += 1
         if self._failures == 1:
-            self.house.say(f"node: pod {self.life.name} ends: {text}")
+            self.node_context.say(f"node: pod {self.state.name} ends: {text}")
             try:
-                if not self.life.over:
-                    self.feed(Stop(self.house.now(), 0.0, deleting=False, failure=(UNEXPECTED, text)))
+                if not self.state.over:
+                    self.feed(
+                        Stop(self.node_context.now(), 0.0, deleting=False, failure=(UNEXPECTED_ADMISSION_ERROR, text))
+                    )
                     return
             except Exception:
-                log.exception("a pod's lifecycle does not go on pod=%s", self.life.name)
+                log.exception("a pod's lifecycle does not go on pod=%s", self.state.name)
             self._failures += 1
         if self._failures == 2:
-            self._create_task(self._fail_without_lifecycle((UNEXPECTED, text)))
+            self._create_task(self._fail_without_lifecycle((UNEXPECTED_ADMISSION_ERROR, text)))
 
     async def _fail_without_lifecycle(self, failure: tuple[str, str]) -> None:
         """Kill the running containers, release the pod's resources, write the status Failed."""
-        state = self.life
-        self.life = replace(
+        state = self.state
+        self.state = replace(
             state,
             containers=tuple(
-                container if container.at in lifecycle.OVER else replace(container, at=lifecycle.At.DROPPED)
+                container
+                if container.state in lifecycle.TERMINAL_STATES
+                else replace(container, state=lifecycle.ContainerState.DROPPED)
                 for container in state.containers
             ),
             failure=state.failure or failure,
         )
-        self.house.network.directory.peers.pop(self.uid, None)
+        self.node_context.network.directory.peers.pop(self.uid, None)
         if self._timer:
             self._timer.cancel()
         for container in state.containers:
-            if container.at is lifecycle.At.RUNNING:
-                await self.house.sandbox.signal(self._run_id(container.name, container.run), True)
-        with contextlib.suppress(OSError, SandboxError, Failed):
-            await self._starter.leave()
+            if container.state is lifecycle.ContainerState.RUNNING:
+                await self.node_context.sandbox.signal(self._run_id(container.name, container.run), True)
+        with contextlib.suppress(OSError, SandboxError, StartError):
+            await self._runtime.remove_pod()
         self._release_address()
         try:
             if self._status_write and not self._status_write.done():
                 await asyncio.wait([self._status_write])
             if self._object_deleted:
                 self._on_gone(self)
-            elif self._deleting or self.life.deleting or self.pod["metadata"].get("deletionTimestamp"):
-                await self.house.cluster.forget(self.pod)
+            elif self._deleting or self.state.deleting or self.pod["metadata"].get("deletionTimestamp"):
+                await self.node_context.cluster.delete_pod(self.pod)
                 self._on_gone(self)
-            elif self._written_status.get("phase") not in ("Succeeded", "Failed") and not self.house.closing:
-                await self.house.cluster.end_pod(self.pod, *failure)
+            elif self._written_status.get("phase") not in ("Succeeded", "Failed") and not self.node_context.closing:
+                await self.node_context.cluster.end_pod(self.pod, *failure)
         finally:
-            self.told.set()
+            self.end_reported.set()
 
     def _release_address(self) -> None:
         """Release the address, once; then the pod is over."""
-        if self.address and not self.over.is_set():
-            self.house.network.release(self.pod, self.address)
-        self.over.set()
+        if self.address and not self.ended.is_set():
+            self.node_context.network.release(self.pod, self.address)
+        self.ended.set()
 
     # The lifecycle and its actions.
 
     def feed(self, event: lifecycle.Event) -> None:
-        before = self.life
-        self.life, actions = lifecycle.step(self.life, event)
+        before = self.state
+        self.state, actions = lifecycle.step(self.state, event)
         for action in actions:
             self._perform(action)
-        self._record_events(events.of_step(before, self.life, event, self.place().images))
+        self._record_events(events.of_step(before, self.state, event, self.status_inputs().images))
         self._update_peer()
-        if not isinstance(event, Tick) or self.life.over:
+        if not isinstance(event, Tick) or self.state.over:
             self._ensure_status_write()
 
     def _perform(self, action: lifecycle.Action) -> None:
@@ -287,22 +297,22 @@ class Running:
                     self._start_tasks[container].cancel()
                     self._create_task(self._feed_dropped(container))
             case Signal(container, kill):
-                run = self.life.named(container).run
-                self._create_task(self.house.sandbox.signal(self._run_id(container, run), kill))
+                run = self.state.container(container).run
+                self._create_task(self.node_context.sandbox.signal(self._run_id(container, run), kill))
             case Wake(at):
                 if self._timer:
                     self._timer.cancel()
-                delay = max(0.0, at - self.house.now())
-                self._timer = asyncio.get_running_loop().call_later(delay, self.look)
+                delay = max(0.0, at - self.node_context.now())
+                self._timer = asyncio.get_running_loop().call_later(delay, self.tick)
             case Over():
-                self._finish(self.life.deleting)
+                self._finish(self.state.deleting)
 
     def _record_warning(self, reason: str, message: str) -> None:
         self._record_events([events.PodEvent("Warning", reason, message)])
 
     def _record_events(self, pod_events: list[events.PodEvent]) -> None:
-        is_recorded = OWNER not in labels_of(self.pod) and not self.house.closing
-        if is_recorded and pod_events and self._events.put(pod_events):
+        is_recorded = OWNER not in labels_of(self.pod) and not self.node_context.closing
+        if is_recorded and pod_events and self._events.enqueue(pod_events):
             self._create_task(self._events.run())
 
     def _create_task(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -319,16 +329,16 @@ class Running:
     async def _feed_dropped(self, container: str) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await self._start_tasks[container]
-        self.feed(Dropped(self.house.now(), container))
+        self.feed(Dropped(self.node_context.now(), container))
 
     def _update_peer(self) -> None:
         """Update the pod's entry in the directory: its name resolves from its address on until it is over. A pod that
         is being stopped is not ready, so Services do not forward to it."""
-        peers = self.house.network.directory.peers
-        if self.life.over:
+        peers = self.node_context.network.directory.peers
+        if self.state.over:
             peers.pop(self.uid, None)
         else:
-            ready = status.is_ready(self.life) and self.life.kill_at is None
+            ready = status.is_ready(self.state) and self.state.kill_at is None
             peers[self.uid] = peer_of(self.pod, self.address, ready)
 
     def _finish(self, deleting: bool) -> None:
@@ -338,12 +348,12 @@ class Running:
         self._create_task(self._clean_up(deleting))
 
     async def _clean_up(self, deleting: bool) -> None:
-        await self._starter.leave()
+        await self._runtime.remove_pod()
         if self._unsaved_report is None:
             self._unsaved_report = self._create_task(self._report_unsaved())
         await asyncio.wait([self._unsaved_report])
         self._release_address()
-        if self.house.closing:
+        if self.node_context.closing:
             return
         while self._status_write and not self._status_write.done():
             await asyncio.wait([self._status_write])
@@ -351,51 +361,53 @@ class Running:
             if self._unsaved_event:  # the event is written before the node deletes the object
                 await asyncio.wait([self._unsaved_event], timeout=_EVENT_TIMEOUT)
             if not self._object_deleted:
-                await self.house.cluster.forget(self.pod)
+                await self.node_context.cluster.delete_pod(self.pod)
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(remove, self.folder)
             self._on_gone(self)
-        self.told.set()
+        self.end_reported.set()
 
     async def _report_unsaved(self) -> None:
         """Print, and write as an Event, which files of the pod's programs are removed with it."""
-        if message := await asyncio.to_thread(self._starter.unsaved.message, whole_pod=not self.quiet):
-            self.house.say(f"{replica_name(self.pod)}: {message}")
-            if not self.house.closing:
+        if message := await asyncio.to_thread(self._runtime.unsaved.message, whole_pod=not self.keep_status):
+            self.node_context.say(f"{replica_name(self.pod)}: {message}")
+            if not self.node_context.closing:
                 event = events.PodEvent("Normal", FILES_LOST, message)
                 self._unsaved_event = self._create_task(
-                    self.house.cluster.write_event(self.pod, event, self.house.now())
+                    self.node_context.cluster.write_event(self.pod, event, self.node_context.now())
                 )
 
     # Status.
 
-    def place(self) -> status.Place:
+    def status_inputs(self) -> status.StatusInputs:
         images = {
             str(container.get("name")): str(container.get("image") or "") for container, _ in containers(self.pod)
         }
         qos = str((self.pod.get("status") or {}).get("qosClass") or "BestEffort")
-        return status.Place(self.house.network.host_ip, self.address, images, qos, self._starter.interpreters)
+        return status.StatusInputs(
+            self.node_context.network.host_ip, self.address, images, qos, self._runtime.interpreters
+        )
 
     def _ensure_status_write(self) -> None:
         if (self._status_write is None or self._status_write.done()) and not (
-            self._object_deleted or self.quiet or self.house.closing
+            self._object_deleted or self.keep_status or self.node_context.closing
         ):
             self._status_write = self._create_task(self._write_until_current())
 
     async def _write_until_current(self) -> None:
         backoff, refusal = Backoff(*_STATUS_RETRY_SECONDS), ""
-        while not self.house.closing:
-            desired = status.status(self.life, self.place(), self._conditions(), self.house.now())
+        while not self.node_context.closing:
+            desired = status.status(self.state, self.status_inputs(), self._conditions(), self.node_context.now())
             if desired == self._written_status:
                 return
             try:
-                written = await self.house.cluster.write_status(self.pod, desired)
+                written = await self.node_context.cluster.write_status(self.pod, desired)
             except Conflict:  # another client changed the object: get it and write again
-                written = await self.house.cluster.pod(self.pod)
+                written = await self.node_context.cluster.pod(self.pod)
             except ApiError as error:  # refused; a later status may be accepted, or the admission rule may change
                 if str(error) != refusal:
                     refusal = str(error)
-                    self.house.say(f"node: pod {self.life.name}: the API server refuses its status: {refusal}")
+                    self.node_context.say(f"node: pod {self.state.name}: the API server refuses its status: {refusal}")
                 if self._deleting:
                     return
                 await asyncio.sleep(backoff.next_delay())
@@ -410,7 +422,7 @@ class Running:
     def _conditions(self) -> list[Json]:
         """The pod's conditions: those of the node as it last wrote them, those of others as last seen on the object."""
         seen_conditions = (self.pod.get("status") or {}).get("conditions") or []
-        own_types = _NODE_CONDITIONS | {DISRUPTED} if self._disrupted else _NODE_CONDITIONS
+        own_types = _NODE_CONDITIONS | {DISRUPTION_TARGET} if self._disrupted else _NODE_CONDITIONS
         own_conditions = [
             condition
             for condition in self._written_status.get("conditions") or seen_conditions
@@ -421,7 +433,9 @@ class Running:
             *(condition for condition in seen_conditions if condition.get("type") not in own_types),
         ]
         if self._disrupted:
-            conditions = set_condition(conditions, DISRUPTED, True, "TerminationByKubelet", GOING[1], self.house.now())
+            conditions = set_condition(
+                conditions, DISRUPTION_TARGET, True, "TerminationByKubelet", SHUTDOWN_REASON[1], self.node_context.now()
+            )
         return conditions
 
     def _keep_newer(self, pod: Json) -> None:
@@ -434,29 +448,29 @@ class Running:
     async def _start(self, name: str, run: int) -> None:
         try:
             await self._try_start(name, run)
-        except Failed as failed:
-            self.feed(Ended(self.house.now(), name, failed.code, failed.reason, failed.message))
-        except Hopeless as hopeless:
-            self.feed(Stop(self.house.now(), 0.0, deleting=False, failure=("StartError", str(hopeless))))
-            self.feed(Ended(self.house.now(), name, 128, "StartError", str(hopeless)))
+        except StartError as failed:
+            self.feed(Ended(self.node_context.now(), name, failed.code, failed.reason, failed.message))
+        except FatalStartError as hopeless:
+            self.feed(Stop(self.node_context.now(), 0.0, deleting=False, failure=("StartError", str(hopeless))))
+            self.feed(Ended(self.node_context.now(), name, 128, "StartError", str(hopeless)))
         except (OSError, SandboxError, TooLong) as error:
-            self.feed(Ended(self.house.now(), name, 128, "StartError", str(error)))
+            self.feed(Ended(self.node_context.now(), name, 128, "StartError", str(error)))
         finally:
             self._spawning.discard(name)
 
     async def _try_start(self, name: str, run: int) -> None:
         def blocked(reason: str, message: str) -> None:
-            self.feed(Blocked(self.house.now(), name, reason, message))
+            self.feed(Blocked(self.node_context.now(), name, reason, message))
 
         container = next(candidate for candidate, _ in containers(self.pod) if candidate.get("name") == name)
-        process = await self._starter.process(container, self._run_id(name, run), blocked)
+        process = await self._runtime.process(container, self._run_id(name, run), blocked)
         self._spawning.add(name)
-        fd = self.logs.open(name, run, self.house.once)
+        fd = self.logs.open(name, run, self.node_context.print_once)
         try:
-            await self.house.sandbox.spawn(process, fd)
+            await self.node_context.sandbox.spawn(process, fd)
         finally:
             os.close(fd)
-        self.feed(Started(self.house.now(), name))
+        self.feed(Started(self.node_context.now(), name))
         if name in self._early_exits:
             self._feed_ended(name, run, *self._early_exits.pop(name))
 
@@ -466,38 +480,41 @@ class Running:
     # Logs.
 
     def log(self, name: str, previous: bool) -> Log:
-        container = next((candidate for candidate in self.life.containers if candidate.name == name), None)
+        container = next((candidate for candidate in self.state.containers if candidate.name == name), None)
         pod = name_of(self.pod)
         if container is None:
-            raise Refused(400, f"container {name} is not valid for pod {pod}")
-        run = container.current - 1 if previous else container.current
+            raise RequestError(400, f"container {name} is not valid for pod {pod}")
+        run = container.log_run - 1 if previous else container.log_run
         path = self.logs.path(name, run)
         if run < 1 or not path.exists():
             if previous:
-                raise Refused(400, f'previous terminated container "{name}" in pod "{pod}" not found')
+                raise RequestError(400, f'previous terminated container "{name}" in pod "{pod}" not found')
             if run >= 1 and self.logs.removed:
-                raise Refused(404, f'the log of container "{name}" in pod "{pod}" is no longer kept')
-            raise Refused(
+                raise RequestError(404, f'the log of container "{name}" in pod "{pod}" is no longer kept')
+            raise RequestError(
                 400, f'container "{name}" in pod "{pod}" is waiting to start: {container.reason or "no log yet"}'
             )
         return Log(path, lambda: not self._is_running(name, run))
 
     # Further programs (exec).
 
-    def enter(self, name: str, asked: exec.Asked) -> exec.Start:
-        """A function that starts another program (exec) in the container. Raises Refused unless the container runs."""
+    def exec(self, name: str, request: exec.ExecRequest) -> exec.Start:
+        """A function that starts another program (exec) in the container. Raises RequestError unless the container
+        runs."""
         where = f"pod {namespace_of(self.pod)}/{name_of(self.pod)}"
-        container = next((candidate for candidate in self.life.containers if candidate.name == name), None)
+        container = next((candidate for candidate in self.state.containers if candidate.name == name), None)
         if container is None:
-            raise Refused(404, f'container not found ("{name}"): {where} has no such container')
-        if container.at is not lifecycle.At.RUNNING:
-            raise Refused(500, f'cannot exec in the container "{name}" of {where}: it is not running ({container.at})')
-        process = self._starter.beside(name, asked.command, asked.tty)
-        return lambda streams: self.house.sandbox.execute(process, streams, asked.tty)
+            raise RequestError(404, f'container not found ("{name}"): {where} has no such container')
+        if container.state is not lifecycle.ContainerState.RUNNING:
+            raise RequestError(
+                500, f'cannot exec in the container "{name}" of {where}: it is not running ({container.state})'
+            )
+        process = self._runtime.exec_process(name, request.command, request.tty)
+        return lambda streams: self.node_context.sandbox.execute(process, streams, request.tty)
 
     def _is_running(self, name: str, run: int) -> bool:
-        container = self.life.named(name)
-        return container.run == run and container.at is lifecycle.At.RUNNING
+        container = self.state.container(name)
+        return container.run == run and container.state is lifecycle.ContainerState.RUNNING
 
 
 def _initial_state(pod: Json) -> lifecycle.Pod:

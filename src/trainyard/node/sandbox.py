@@ -1,9 +1,9 @@
 """The runner's client of the hub, which starts all processes of pods.
 
 Rules:
-- Each request gets one response, in any order; a response with an error is raised as `Failed`.
-- When the hub is gone, every pending request fails with SandboxError, and `lost` is called: the kernel has killed all
-  containers.
+- Each request gets one response, in any order; a response with an error is raised as `StartError`.
+- When the hub is gone, every pending request fails with SandboxError, and `on_lost` is called: the kernel has killed
+  all containers.
 - This module does not know a pod's spec: argv, env and mounts are computed by its callers."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SandboxError(Exception):
     """The hub could not be started, or is gone."""
 
 
-class Failed(Exception):
+class StartError(Exception):
     """A container could not be started. `code`, `reason` and `message` are those of its terminated state."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
@@ -46,16 +46,16 @@ class Failed(Exception):
 
 
 class Mount(msgspec.Struct, frozen=True):
-    """Mounts `source` of the host at `target`. `ours`: the pod's own folder, in which mount points may be created.
-    `inner`: a subPath of `source` to mount instead, resolved in the container's init (hub/beneath.py); `make`: create
-    it when missing."""
+    """Mounts `source` of the host at `target`. `pod_owned`: the pod's own folder, in which mount points may be created.
+    `subpath`: a subPath of `source` to mount instead, resolved in the container's init (hub/beneath.py); `create`:
+    create it when missing."""
 
     source: str
     target: str
     readonly: bool = False
-    ours: bool = False
-    inner: str = ""
-    make: bool = False
+    pod_owned: bool = False
+    subpath: str = ""
+    create: bool = False
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -74,24 +74,24 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Sandbox:
-    """`exited` is called for every container that ends: container, exit code, reason, and the files removed with its
-    root folder (hub/unsaved.py, {} for none). `lost` is called when the hub dies."""
+    """`on_exited` is called for every container that ends: container, exit code, reason, and the files removed with its
+    root folder (hub/unsaved.py, {} for none). `on_lost` is called when the hub dies."""
 
     def __init__(
         self,
         mode: str,
-        exited: Callable[[str, int, str, dict[str, Any]], None],
-        lost: Callable[[], None],
+        on_exited: Callable[[str, int, str, dict[str, Any]], None],
+        on_lost: Callable[[], None],
         hidden: Sequence[Path] = (),
     ) -> None:
         """`hidden`: folders that containers see empty (namespace mode)."""
         self.mode = mode
         self._hidden = [str(folder.resolve()) for folder in hidden]
-        self._on_exited, self._on_lost = exited, lost
+        self._on_exited, self._on_lost = on_exited, on_lost
         self._pending: dict[int, asyncio.Future[list[int]]] = {}
         self._request_id = 0
         self._send_lock = asyncio.Lock()
-        self._room: asyncio.Future[None] | None = None  # set when the socket is writable
+        self._writable: asyncio.Future[None] | None = None  # set when the socket is writable
         self._ready: asyncio.Future[None] | None = None
         self.helper: HelperProcess | None = None
         self._channel: Channel | None = None
@@ -103,7 +103,7 @@ class Sandbox:
         self.helper, self._channel = helper, helper.channel
         loop = asyncio.get_running_loop()
         self._ready = loop.create_future()
-        loop.add_reader(helper.channel.sock, self._hear)
+        loop.add_reader(helper.channel.sock, self._receive)
         try:
             async with asyncio.timeout(_READY_SECONDS):
                 await self._ready
@@ -127,8 +127,8 @@ class Sandbox:
             asyncio.get_running_loop().remove_writer(self._channel.sock)
             self._channel.sock.close()
             self._channel = None
-        if self._room:
-            _resolve(self._room)  # the sender then finds the channel closed
+        if self._writable:
+            _resolve(self._writable)  # the sender then finds the channel closed
         error = SandboxError("the helper process that runs the pods is gone")
         if self._ready and not self._ready.done():
             self._ready.set_exception(SandboxError("the helper ended before it was ready"))
@@ -137,7 +137,7 @@ class Sandbox:
                 future.set_exception(error)
         self._pending.clear()
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         if self._channel is None:
             return
         messages = self._channel.receive()
@@ -200,10 +200,10 @@ class Sandbox:
             try:
                 sent = socket.send_fds(sock, [remaining], fds) if fds else sock.send(remaining)
             except BlockingIOError:
-                self._room = loop.create_future()
-                loop.add_writer(sock, _resolve, self._room)
+                self._writable = loop.create_future()
+                loop.add_writer(sock, _resolve, self._writable)
                 try:
-                    await self._room
+                    await self._writable
                 finally:
                     if self._channel is not None:
                         loop.remove_writer(sock)
@@ -218,17 +218,17 @@ class Sandbox:
         await self._request("pod", pod=pod, hostname=hostname, address=address, memory=memory)
 
     async def remove_pod(self, pod: str) -> None:
-        with contextlib.suppress(SandboxError, Failed):
+        with contextlib.suppress(SandboxError, StartError):
             await self._request("unpod", pod=pod)
 
     async def spawn(self, process: Process, log: int) -> None:
-        """Start a container; returns when its program runs. Raises Failed when it cannot be started, SandboxError.
+        """Start a container; returns when its program runs. Raises StartError when it cannot be started, SandboxError.
         `log`: a descriptor open for reading and appending, which the caller closes."""
         await self._request("spawn", (log,), **_credentials(), **msgspec.to_builtins(process), hidden=self._hidden)
 
     async def execute(self, process: Process, streams: tuple[int, int, int, int], tty: bool) -> None:
         """Start another program (exec) in a running container. `streams`: its stdin, stdout and stderr, and the pipe
-        for its result (hub/init.py). Raises Failed, SandboxError."""
+        for its result (hub/init.py). Raises StartError, SandboxError."""
         spec = {**_credentials(), "argv": process.argv, "env": process.env, "cwd": process.cwd, "tty": tty}
         with tempfile.TemporaryFile() as file:  # an unnamed file: the spec may be larger than a message
             file.write(json.dumps(spec).encode())
@@ -236,31 +236,31 @@ class Sandbox:
             await self._request("exec", (file.fileno(), *streams), container=process.container)
 
     async def signal(self, container: str, kill: bool) -> None:
-        with contextlib.suppress(SandboxError, Failed):
+        with contextlib.suppress(SandboxError, StartError):
             await self._request("signal", container=container, kill=kill)
 
-    async def own(self, network: str) -> None:
+    async def add_local_route(self, network: str) -> None:
         """Make the addresses of `network` (such as 10.96.0.0/12) local in the hub's network namespace."""
         address, _, bits = network.partition("/")
         await self._request("own", network=address, bits=int(bits))
 
     async def listen(self, address: str, port: int, udp: bool = False) -> socket.socket:
-        """A listening (or UDP) socket in the pods' network. Raises Failed, SandboxError."""
+        """A listening (or UDP) socket in the pods' network. Raises StartError, SandboxError."""
         (fd,) = await self._request("listen", address=address, port=port, udp=udp)
         return _nonblocking_socket(fd)
 
     async def socket(self) -> socket.socket:
-        """An unconnected TCP socket in the pods' network. Raises Failed, SandboxError."""
+        """An unconnected TCP socket in the pods' network. Raises StartError, SandboxError."""
         (fd,) = await self._request("socket")
         return _nonblocking_socket(fd)
 
 
-def _start_failure(error: Any) -> Failed:
-    """The error of a response as `Failed`; an error that cannot be read becomes a StartError, too."""
+def _start_failure(error: Any) -> StartError:
+    """The error of a response as `StartError`; an error that cannot be read becomes a StartError, too."""
     try:
-        return Failed(int(error["code"]), str(error["reason"]), str(error["message"]))
+        return StartError(int(error["code"]), str(error["reason"]), str(error["message"]))
     except (KeyError, TypeError, ValueError):
-        return Failed(128, "StartError", f"the helper's answer cannot be read: {str(error)[:200]}")
+        return StartError(128, "StartError", f"the helper's answer cannot be read: {str(error)[:200]}")
 
 
 def _credentials() -> dict[str, Any]:

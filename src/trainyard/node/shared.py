@@ -23,11 +23,11 @@ from functools import partial
 from pathlib import Path
 
 from trainyard.node.names import Directory, cluster_ip, hostname_of, ports_of
-from trainyard.node.network import KUBERNETES, Network, Outside, Rewrite, api_variables
+from trainyard.node.network import KUBERNETES, ClusterNetwork, Network, Rewrite, api_variables
 from trainyard.node.pods import PROXIES
 from trainyard.node.sandbox import Mount, Sandbox
 from trainyard.node.streams import Streams, forward
-from trainyard.node.textual import LOOPBACK, Known, declared_ports, rewriter
+from trainyard.node.textual import LOOPBACK, NameScope, declared_ports, rewriter
 from trainyard.objects import Json, NamespacedName, namespace_of, uid_of
 from trainyard.objects.labels import HOSTS, expand_hosts
 
@@ -37,9 +37,9 @@ Holder = str | NamespacedName  # a pod's uid, a Service's key
 _DOCUMENTATION_ADDRESS = "192.0.2.1"  # TEST-NET-1 (RFC 5737): the pods' address on a machine without network
 
 
-class Ports:
-    """Allocates ports of this machine, one for each (namespace, name, port). Each call of `of` adds a holder, a pod by
-    its uid or a Service by its key; the port is freed when its last holder has released it."""
+class PortAllocator:
+    """Allocates ports of this machine, one for each (namespace, name, port). Each call of `allocate` adds a holder, a
+    pod by its uid or a Service by its key; the port is freed when its last holder has released it."""
 
     def __init__(self) -> None:
         self._by_name: dict[Name, int] = {}
@@ -48,7 +48,7 @@ class Ports:
         self._held: dict[Holder, set[Name]] = {}
         self._random = random.Random(os.getpid())  # only for where the search for a free port starts
 
-    def of(self, namespace: str, name: str, port: int, holder: Holder = "") -> int:
+    def allocate(self, namespace: str, name: str, port: int, holder: Holder = "") -> int:
         """The port allocated for (namespace, name, port), new or known. Raises OSError when none is free."""
         key = (namespace, name, port)
         if key not in self._by_name:
@@ -112,7 +112,7 @@ def _is_unused(port: int) -> bool:
     return True
 
 
-def own_address() -> str:
+def host_address() -> str:
     """This machine's IPv4 address on its default route, never one in 127/8. No packet is sent."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((_DOCUMENTATION_ADDRESS, 9))
@@ -124,18 +124,18 @@ def own_address() -> str:
 
 class SharedNetwork(Network):
     name = "shared"
-    alone = False
+    isolated_network = False
 
     def __init__(
         self,
         sandbox: Sandbox,
         directory: Directory,
         say: Callable[[str], object],
-        outside: Outside | None = None,
+        outside: ClusterNetwork | None = None,
     ) -> None:
         super().__init__(sandbox, directory, say, outside)
-        self.host_ip = own_address()
-        self.ports = Ports()
+        self.host_ip = host_address()
+        self.ports = PortAllocator()
         self._forwarders: dict[tuple[NamespacedName, int], asyncio.Server] = {}
         self._known_services: set[NamespacedName] = (
             set()
@@ -152,13 +152,13 @@ class SharedNetwork(Network):
         self._forwarders.clear()
         self.ports.close()
 
-    def allot(self, pod: Json) -> str:
+    def allocate_ip(self, pod: Json) -> str:
         return self.host_ip
 
     def release(self, pod: Json, address: str) -> None:
         self.ports.release(uid_of(pod))
 
-    def variables(self, pod: Json) -> dict[str, str]:
+    def environment(self, pod: Json) -> dict[str, str]:
         env: dict[str, str] = {}
         if any(
             os.environ.get(name) for name in PROXIES
@@ -185,8 +185,8 @@ class SharedNetwork(Network):
             subdomains.add(key.name)
             if address := cluster_ip(service):
                 addresses[address] = key
-        known = Known(namespace, names, subdomains, addresses, (hostname_of(pod), declared_ports(pod)))
-        return rewriter(known, partial(self.ports.of, holder=uid_of(pod)))
+        known = NameScope(namespace, names, subdomains, addresses, (hostname_of(pod), declared_ports(pod)))
+        return rewriter(known, partial(self.ports.allocate, holder=uid_of(pod)))
 
     async def services_changed(self) -> None:
         """Sync the forwarders: one per TCP port of each Service whose name is not that of a pod."""
@@ -206,7 +206,7 @@ class SharedNetwork(Network):
             self._known_services = set(self.directory.services)
             for endpoint in wanted:
                 if endpoint not in self._forwarders:
-                    await self.contained(endpoint[0], self._listen(*endpoint))
+                    await self.isolate_errors(endpoint[0], self._listen(*endpoint))
 
     def _is_served(self, key: NamespacedName, service: Json) -> bool:
         return bool((service.get("spec") or {}).get("selector") or (key == KUBERNETES and self.apiserver))
@@ -215,7 +215,7 @@ class SharedNetwork(Network):
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await forward(reader, writer, lambda: self._dial_backend(key, number))
 
-        port = self.ports.of(key.namespace, key.name, number, key)
+        port = self.ports.allocate(key.namespace, key.name, number, key)
         try:
             self._forwarders[key, number] = await asyncio.start_server(serve, LOOPBACK, port)
         except OSError as error:
@@ -233,8 +233,8 @@ class SharedNetwork(Network):
         peer, target = backends[self._round_robin % len(backends)]
         return await self.dial(f"{peer.namespace}/{peer.hostname}", peer.address, target)
 
-    async def reach(self, service: NamespacedName, port: int) -> int:
-        return self.ports.of(service.namespace, service.name, port, service)
+    async def forward_to_service(self, service: NamespacedName, port: int) -> int:
+        return self.ports.allocate(service.namespace, service.name, port, service)
 
     async def dial(self, pod: str, address: str, port: int) -> Streams:
         """Connect to the port allocated for the pod's name and port number, or else to the port number itself."""

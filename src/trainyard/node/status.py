@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from trainyard.node.lifecycle import OVER, At, Container, Pod, Run
+from trainyard.node.lifecycle import TERMINAL_STATES, Container, ContainerState, Pod, Run
 from trainyard.objects import Json, format_time, set_condition
 
 
-class Place(msgspec.Struct, frozen=True):
+class StatusInputs(msgspec.Struct, frozen=True):
     """The parts of a pod's status that do not come from its lifecycle. `images`: container name -> image. `qos` never
     changes. `interpreters`: container name -> path of its Python, shown as `imageID`: it identifies what really ran.
     """
@@ -31,16 +31,16 @@ def phase(pod: Pod) -> str:
     if pod.failure and pod.over:
         return "Failed"
     inits = [container for container in pod.containers if container.init]
-    if any(container.at is At.ENDED and _exit_code(container) != 0 for container in inits) and pod.over:
+    if any(container.state is ContainerState.ENDED and _exit_code(container) != 0 for container in inits) and pod.over:
         return "Failed"
-    if any(_exit_code(container) != 0 or container.at is not At.ENDED for container in inits):
+    if any(_exit_code(container) != 0 or container.state is not ContainerState.ENDED for container in inits):
         return "Failed" if pod.over else "Pending"
     app_containers = [container for container in pod.containers if not container.init]
     if not pod.over:
         return "Pending" if any(_never_ran(container) for container in app_containers) else "Running"
     return (
         "Succeeded"
-        if all(_exit_code(container) == 0 and container.at is At.ENDED for container in app_containers)
+        if all(_exit_code(container) == 0 and container.state is ContainerState.ENDED for container in app_containers)
         else "Failed"
     )
 
@@ -51,32 +51,32 @@ def _exit_code(container: Container) -> int | None:
 
 def _never_ran(container: Container) -> bool:
     """Whether the container has not finished any run and does not run now."""
-    return container.at in (At.WAITING, At.STARTING) and container.last is None
+    return container.state in (ContainerState.WAITING, ContainerState.STARTING) and container.last is None
 
 
 def is_ready(pod: Pod) -> bool:
-    return all(container.at is At.RUNNING for container in pod.containers if not container.init)
+    return all(container.state is ContainerState.RUNNING for container in pod.containers if not container.init)
 
 
-def status(pod: Pod, place: Place, conditions: Sequence[Json], now: float) -> Json:
+def status(pod: Pod, inputs: StatusInputs, conditions: Sequence[Json], now: float) -> Json:
     """The fields of `status` that the node writes. `conditions`: those on the object; `now`: Unix time in seconds."""
     pod_status: Json = {
         "phase": phase(pod),
-        "hostIP": place.host_ip,
-        "startTime": format_time(pod.began),
+        "hostIP": inputs.host_ip,
+        "startTime": format_time(pod.started),
         "conditions": _conditions(pod, list(conditions), now),
         "containerStatuses": [
-            _container_status(pod, container, place) for container in pod.containers if not container.init
+            _container_status(pod, container, inputs) for container in pod.containers if not container.init
         ],
-        "qosClass": place.qos,
+        "qosClass": inputs.qos,
     }
-    inits = [_container_status(pod, container, place) for container in pod.containers if container.init]
+    inits = [_container_status(pod, container, inputs) for container in pod.containers if container.init]
     if inits:
         pod_status["initContainerStatuses"] = inits
-    if place.pod_ip:
-        pod_status["podIP"] = place.pod_ip
-        pod_status["podIPs"] = [{"ip": place.pod_ip}]
-        pod_status["hostIPs"] = [{"ip": place.host_ip}]
+    if inputs.pod_ip:
+        pod_status["podIP"] = inputs.pod_ip
+        pod_status["podIPs"] = [{"ip": inputs.pod_ip}]
+        pod_status["hostIPs"] = [{"ip": inputs.host_ip}]
     if pod.failure and pod.over:
         pod_status["reason"], pod_status["message"] = pod.failure
     return pod_status
@@ -84,7 +84,11 @@ def status(pod: Pod, place: Place, conditions: Sequence[Json], now: float) -> Js
 
 def _conditions(pod: Pod, seen: list[Json], now: float) -> list[Json]:
     incomplete = [container.name for container in pod.containers if container.init and _exit_code(container) != 0]
-    unready = [container.name for container in pod.containers if not container.init and container.at is not At.RUNNING]
+    unready = [
+        container.name
+        for container in pod.containers
+        if not container.init and container.state is not ContainerState.RUNNING
+    ]
     completed = phase(pod) == "Succeeded"
     text = f"containers with incomplete status: [{' '.join(incomplete)}]"
     reason_and_message = ("ContainersNotInitialized", text) if incomplete else ("PodCompleted" if completed else "", "")
@@ -102,31 +106,31 @@ def _conditions(pod: Pod, seen: list[Json], now: float) -> list[Json]:
     return conditions
 
 
-def _container_status(pod: Pod, container: Container, place: Place) -> Json:
+def _container_status(pod: Pod, container: Container, place: StatusInputs) -> Json:
     image = place.images.get(container.name, "")
     container_status: Json = {
         "name": container.name,
         "image": image,
         "imageID": place.interpreters.get(container.name) or image,
-        "ready": container.at is At.RUNNING
-        or (container.init and container.at is At.ENDED and _exit_code(container) == 0),
-        "started": container.at is At.RUNNING,
+        "ready": container.state is ContainerState.RUNNING
+        or (container.init and container.state is ContainerState.ENDED and _exit_code(container) == 0),
+        "started": container.state is ContainerState.RUNNING,
         "restartCount": container.restarts,
         "state": _container_state(pod, container),
         "lastState": {},
     }
     if container.run:
-        container_status["containerID"] = run_id(pod, container.name, container.run)
-    earlier = container.before if container.at in OVER else container.last
+        container_status["containerID"] = container_id(pod, container.name, container.run)
+    earlier = container.previous if container.state in TERMINAL_STATES else container.last
     if earlier is not None:
         container_status["lastState"] = {"terminated": _terminated(pod, container, earlier)}
     return container_status
 
 
 def _container_state(pod: Pod, container: Container) -> Json:
-    if container.at is At.RUNNING:
+    if container.state is ContainerState.RUNNING:
         return {"running": {"startedAt": format_time(container.started)}}
-    if container.at in OVER and container.last:
+    if container.state in TERMINAL_STATES and container.last:
         return {"terminated": _terminated(pod, container, container.last)}
     reason, message = container.reason, container.message
     if not reason:
@@ -141,13 +145,13 @@ def _terminated(pod: Pod, container: Container, run: Run) -> Json:
         "reason": run.reason,
         "startedAt": format_time(run.started) if run.started else None,
         "finishedAt": format_time(run.finished),
-        "containerID": run_id(pod, container.name, run.number),
+        "containerID": container_id(pod, container.name, run.number),
     }
     if run.message:
         terminated["message"] = run.message
     return terminated
 
 
-def run_id(pod: Pod, container: str, run: int) -> str:
+def container_id(pod: Pod, container: str, run: int) -> str:
     """The containerID of one run in a status: unique within the cluster."""
     return f"trainyard://{pod.uid}/{container}/{run}"

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 _READ_SIZE = 1 << 16
 _CONNECT_SECONDS = 30.0
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-Inside = Callable[[str, int], Awaitable[Streams | None]]
+ClusterDialer = Callable[[str, int], Awaitable[Streams | None]]
 """Connects to a host and port in the cluster; returns None for a host outside of it."""
 
 
@@ -26,17 +26,17 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.write_eof()
 
 
-async def splice(one: Streams, other: Streams) -> None:
+async def forward_both_ways(client: Streams, upstream: Streams) -> None:
     """Forward bytes in both directions until both are at their end, or one connection breaks; then close both."""
     try:
         with contextlib.suppress(OSError):
-            await asyncio.gather(_copy(one[0], other[1]), _copy(other[0], one[1]))
+            await asyncio.gather(_copy(client[0], upstream[1]), _copy(upstream[0], client[1]))
     finally:
-        hang_up(one[1])
-        hang_up(other[1])
+        close_writer(client[1])
+        close_writer(upstream[1])
 
 
-def hang_up(writer: asyncio.StreamWriter) -> None:
+def close_writer(writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError, RuntimeError):
         writer.close()
 
@@ -53,16 +53,16 @@ async def forward(
     if upstream is None:
         writer.transport.abort()
         return
-    await splice((reader, writer), upstream)
+    await forward_both_ways((reader, writer), upstream)
 
 
-async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, inside: Inside) -> None:
-    """Serve one connection to the proxy. `inside`: for cluster addresses, which come from programs whose no_proxy does
-    not support networks."""
+async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dial_cluster: ClusterDialer) -> None:
+    """Serve one connection to the proxy. `dial_cluster`: for cluster addresses, which come from programs whose no_proxy
+    does not support networks."""
     try:
         async with asyncio.timeout(_CONNECT_SECONDS):
             head = await reader.readuntil(b"\r\n\r\n")
-            upstream, request, reply = await _open_upstream(head, inside)
+            upstream, request, reply = await _open_upstream(head, dial_cluster)
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
         await _respond_error(writer, "400 Bad Request", "the proxy understands CONNECT and http:// requests")
         return
@@ -73,7 +73,7 @@ async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, insi
         upstream[1].write(request)
     if reply:
         writer.write(reply)
-    await splice((reader, writer), upstream)
+    await forward_both_ways((reader, writer), upstream)
 
 
 async def _respond_error(writer: asyncio.StreamWriter, status: str, reason: str) -> None:
@@ -82,10 +82,10 @@ async def _respond_error(writer: asyncio.StreamWriter, status: str, reason: str)
         head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close"
         writer.write(head.encode() + b"\r\n\r\n" + body)
         await writer.drain()
-    hang_up(writer)
+    close_writer(writer)
 
 
-async def _open_upstream(head: bytes, inside: Inside) -> tuple[Streams, bytes, bytes]:
+async def _open_upstream(head: bytes, inside: ClusterDialer) -> tuple[Streams, bytes, bytes]:
     """For the head of a request: the upstream connection, the bytes to send on it first, and the bytes to send to the
     client at once. Raises ValueError, OSError."""
     line, _, rest = head.decode("latin-1").partition("\r\n")

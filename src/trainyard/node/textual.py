@@ -28,7 +28,7 @@ PortOf = Callable[[str, str, int], int]
 """Returns the port allocated for (namespace, name, port)."""
 
 
-class Known(msgspec.Struct, frozen=True):
+class NameScope(msgspec.Struct, frozen=True):
     """The names that texts of a pod in `namespace` may contain. `names`: namespace -> host names and Services;
     `subdomains`; `addresses`: clusterIP -> Service; `own`: the pod's own host name and its declared container ports."""
 
@@ -49,11 +49,11 @@ def declared_ports(pod: Json) -> frozenset[int]:
     )
 
 
-def rewriter(known: Known, port_of: PortOf) -> Callable[[str], str]:
+def rewriter(scope: NameScope, port_of: PortOf) -> Callable[[str], str]:
     """The rewrite function for the texts of one pod. Names match as whole words, also fully qualified."""
-    patterns = [_name_pattern(known, namespace, names) for namespace, names in known.names.items()]
-    if address := _alternation(set(known.addresses)):
-        patterns.append((rf"(?<![\w.-])({address})", known.addresses.__getitem__))
+    patterns = [_name_pattern(scope, namespace, names) for namespace, names in scope.names.items()]
+    if address := _alternation(set(scope.addresses)):
+        patterns.append((rf"(?<![\w.-])({address})", scope.addresses.__getitem__))
     compiled = [
         (re.compile(rf"{name}:([0-9]{{1,5}})(?![0-9])"), re.compile(name), key) for name, key in patterns if name
     ]
@@ -64,21 +64,21 @@ def rewriter(known: Known, port_of: PortOf) -> Callable[[str], str]:
             if whole_text.fullmatch(text) and not text.isalpha():
                 return LOOPBACK
             text = name_and_port.sub(partial(connected, key), text)
-        return listen_address.sub(listening, text) if known.own[1] else text
+        return listen_address.sub(listening, text) if scope.own[1] else text
 
     def connected(key: Callable[[str], NamespacedName], match: re.Match[str]) -> str:
         target, number = key(match[1]), int(match[2])
         return f"{LOOPBACK}:{port_of(target.namespace, target.name, number)}" if 0 < number < 65536 else match[0]
 
     def listening(match: re.Match[str]) -> str:
-        host, ports = known.own
+        host, ports = scope.own
         number = int(match[1])
-        return f"{LOOPBACK}:{port_of(known.namespace, host, number)}" if number in ports else match[0]
+        return f"{LOOPBACK}:{port_of(scope.namespace, host, number)}" if number in ports else match[0]
 
     return rewrite
 
 
-def _name_pattern(known: Known, namespace: str, names: set[str]) -> tuple[str, Callable[[str], NamespacedName]]:
+def _name_pattern(known: NameScope, namespace: str, names: set[str]) -> tuple[str, Callable[[str], NamespacedName]]:
     """A pattern for the names of one namespace ("" for none), and the function from a matched name to its key."""
     if not (alternatives := _alternation(names)):
         return "", lambda name: NamespacedName(namespace, name)

@@ -21,7 +21,7 @@ import msgspec
 from trainyard.client import ApiError
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.node.cluster import Cluster
-from trainyard.node.pods import Missing, TokenAsked
+from trainyard.node.pods import Missing, TokenRequest
 from trainyard.objects import Json, name_of, namespace_of
 
 log = logging.getLogger(__name__)
@@ -38,25 +38,25 @@ class Token(msgspec.Struct, frozen=True):
     due: float  # Unix time at which it is renewed
 
 
-def asked_by(pod: Json) -> Iterator[tuple[str, str, TokenAsked]]:
+def token_requests(pod: Json) -> Iterator[tuple[str, str, TokenRequest]]:
     """Every token of the pod's projected volumes: name of the volume, path in it, and the request."""
     for volume in (pod.get("spec") or {}).get("volumes") or []:
         for source in (volume.get("projected") or {}).get("sources") or []:
             if isinstance(projection := source.get("serviceAccountToken"), dict):
-                yield str(volume.get("name")), str(projection.get("path") or "token"), TokenAsked.of(projection)
+                yield str(volume.get("name")), str(projection.get("path") or "token"), TokenRequest.of(projection)
 
 
 class Tokens:
     def __init__(self, cluster: Cluster, pod: Json, now: Callable[[], float]) -> None:
         self._cluster, self._pod, self._now = cluster, pod, now
-        self._tokens: dict[TokenAsked, Token] = {}
+        self._tokens: dict[TokenRequest, Token] = {}
         self._failures = 0
         self.tasks = TaskSupervisor(f"node: pod {namespace_of(pod)}/{name_of(pod)}", cluster.say)
 
-    async def all(self) -> dict[TokenAsked, str | Missing]:
+    async def all(self) -> dict[TokenRequest, str | Missing]:
         """The tokens of the pod's volumes; for a request that failed, the `Missing` to raise."""
-        tokens: dict[TokenAsked, str | Missing] = {}
-        for _, _, token_request in asked_by(self._pod):
+        tokens: dict[TokenRequest, str | Missing] = {}
+        for _, _, token_request in token_requests(self._pod):
             try:
                 tokens[token_request] = (await self._fresh_token(token_request)).text
             except (ApiError, ValueError) as error:
@@ -68,7 +68,7 @@ class Tokens:
     def _retry_delay(self) -> float:
         return min(_FIRST_RETRY * 2.0 ** min(max(self._failures - 1, 0), 10), _LONGEST_RETRY)
 
-    async def _fresh_token(self, token_request: TokenAsked) -> Token:
+    async def _fresh_token(self, token_request: TokenRequest) -> Token:
         token = self._tokens.get(token_request)
         if token is None or token.due <= self._now():
             requested_at = self._now()
@@ -80,17 +80,17 @@ class Tokens:
             self._tokens[token_request], self._failures = token, 0
         return token
 
-    def keep_fresh(self, volumes: Path) -> None:
+    def start_renewal(self, volumes: Path) -> None:
         """Start to renew the token files in the folder `volumes`."""
         self.stop()
-        files = [(volumes / volume / path, token_request) for volume, path, token_request in asked_by(self._pod)]
+        files = [(volumes / volume / path, token_request) for volume, path, token_request in token_requests(self._pod)]
         if files:
             self.tasks.start("renew tokens", lambda: self._renew(files))
 
     def stop(self) -> None:
         self.tasks.cancel_all()
 
-    async def _renew(self, files: list[tuple[Path, TokenAsked]]) -> None:
+    async def _renew(self, files: list[tuple[Path, TokenRequest]]) -> None:
         while True:
             wait = min(self._tokens[token_request].due for _, token_request in files) - self._now()
             await asyncio.sleep(max(min(wait, _MAX_SLEEP), self._retry_delay()))

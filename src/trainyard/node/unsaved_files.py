@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainyard.node.hub.unsaved import Count
+from trainyard.node.hub.unsaved import FileCount
 from trainyard.objects import Json, name_of
 from trainyard.objects.labels import INDEX, ROLE, WORKING_DIRECTORY
 
@@ -54,11 +54,11 @@ class UnsavedFiles:
         """Register a folder that is removed with the pod; `path`: its mount path in a container."""
         self._folders.setdefault(folder, path)
 
-    def begin(self, fresh: Path) -> None:
+    def init_containers_done(self, reference: Path) -> None:
         """The first container after the init containers starts. Files that the init containers have written to volumes
-        do not count unless they change. `fresh`: a file just created in the pod's folder; its ctime is the reference,
-        because the clock of a file system is coarser than the system's."""
-        self._prepared = self._prepared or fresh.stat().st_ctime_ns
+        do not count unless they change. `reference`: a file just created in the pod's folder; its ctime is the
+        reference, because the clock of a file system is coarser than the system's."""
+        self._prepared = self._prepared or reference.stat().st_ctime_ns
 
     def _is_own(self, folder: str) -> bool:
         real = os.path.realpath(folder)
@@ -69,7 +69,7 @@ class UnsavedFiles:
         registered folders, too, not only the containers' roots."""
         counts = list(self._roots.values())
         if whole_pod:
-            count = Count(self._prepared)
+            count = FileCount(self._prepared)
             for folder, path in self._folders.items():
                 if self._is_own(folder) and not any(folder.startswith(f"{other}/") for other in self._folders):
                     count.add(folder, path)
@@ -84,7 +84,7 @@ def report_claims(claims: Path, owner: str, say: Callable[[str], object]) -> Non
     """Report the files in claims without a folder of the user, which are removed with their `owner`: cluster or
     node."""
     for folder in sorted(claims.glob("*/*")):
-        count = Count()
+        count = FileCount()
         count.add(str(folder), "")
         counted = count.message()
         counted["largest"] = [(path.lstrip("/"), size) for path, size in counted["largest"]]

@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 
 from trainyard.objects import Json
 
-LONGEST_TEXT, LONGEST_TEXTS = 128 << 10, 2 << 20
+MAX_TEXT_BYTES, MAX_TEXTS_BYTES = 128 << 10, 2 << 20
 """The kernel's limits in bytes: of one argument or variable, and of all of one program (MAX_ARG_STRLEN, ARG_MAX)."""
 _MAX_DIGITS = 30  # of a quantity: a larger number is rejected, its digits would take long to compute
 _REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
@@ -27,17 +27,17 @@ class TooLong(Exception):
     """A text, or all texts of one program together, exceed the kernel's limit."""
 
 
-class TextSpace:
+class ArgumentSpace:
     """The space left for the texts of one program, its variables or its arguments, in characters."""
 
-    def __init__(self, total: int = LONGEST_TEXTS) -> None:
+    def __init__(self, total: int = MAX_TEXTS_BYTES) -> None:
         self._left = total
 
     def take(self, text: str) -> str:
         """Subtract the text's length; returns the text. Raises TooLong."""
         self._left -= len(text) + 1
         if self._left < 0:
-            raise TooLong(f"env and args are longer than {LONGEST_TEXTS} bytes together; use a file of a volume")
+            raise TooLong(f"env and args are longer than {MAX_TEXTS_BYTES} bytes together; use a file of a volume")
         return text
 
 
@@ -52,8 +52,8 @@ def expand(text: str, env: Mapping[str, str]) -> str:
         parts += [text[end : reference.start()], value]
         length += len(parts[-2]) + len(value)
         end = reference.end()
-        if length > LONGEST_TEXT:
-            raise TooLong(f"{text[:40]!r} is longer than {LONGEST_TEXT} bytes when its variables are put in")
+        if length > MAX_TEXT_BYTES:
+            raise TooLong(f"{text[:40]!r} is longer than {MAX_TEXT_BYTES} bytes when its variables are put in")
     parts.append(text[end:])
     return "".join(parts)
 

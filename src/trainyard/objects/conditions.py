@@ -9,7 +9,7 @@ from trainyard.objects.times import format_time
 
 
 def find_condition(conditions: object, condition_type: str) -> Json | None:
-    """The condition of type `kind`, None when it is absent."""
+    """The condition of type `condition_type`, None when it is absent."""
     if isinstance(conditions, list):
         for entry in conditions:
             if isinstance(entry, dict) and entry.get("type") == condition_type:
@@ -18,7 +18,7 @@ def find_condition(conditions: object, condition_type: str) -> Json | None:
 
 
 def is_condition_true(conditions: object, kind: str) -> bool:
-    """Whether the condition of type `kind` has status "True"; an absent one has not."""
+    """Whether the condition of type `condition_type` has status "True"; an absent one has not."""
     entry = find_condition(conditions, kind)
     return entry is not None and entry.get("status") == "True"
 
@@ -26,7 +26,8 @@ def is_condition_true(conditions: object, kind: str) -> bool:
 def set_condition(
     conditions: Sequence[Json], kind: str, status: bool, reason: str, message: str, now: float
 ) -> list[Json]:
-    """A new list with the condition of type `kind` set. The order is kept. `now` is in seconds since 1970 (UTC).
+    """A new list with the condition of type `condition_type` set. The order is kept. `now` is in seconds since 1970
+    (UTC).
 
     lastTransitionTime changes only when the status does.
     """

@@ -15,8 +15,8 @@ FieldLines = dict[int, dict[str, int] | list[int]]
 class Lines:
     """The lines of the fields of one document. `root` is the document, `line` the line on which it begins.
 
-    `read`, when set, computes the lines at the first call of `of`: the JSON decoder is fast, but reports no lines. It
-    returns None when the text cannot be parsed as YAML.
+    `load`, when set, computes the lines at the first call of `line_of`: the JSON decoder is fast, but reports no lines.
+    It returns None when the text cannot be parsed as YAML.
     """
 
     root: Any

@@ -13,7 +13,7 @@ _END, _DATA, _HOLE = 2, 3, 4  # os.SEEK_END, SEEK_DATA and SEEK_HOLE
 
 
 def read_piece(file: FileIO, offset: int) -> tuple[bytes, int]:
-    """At most PIECE bytes from offset `at`, and the offset of the next read. The hole is skipped.
+    """At most PIECE bytes from offset `offset`, and the offset of the next read. The hole is skipped.
 
     The bytes are b"" at the end of the file. Raises OSError.
     """

@@ -6,7 +6,7 @@ Rules:
   (nan, tags, keys that are not text, in a JSON file a number beyond the range of a float) is a problem, with the fix.
 - libyaml parses the text to events; `_Builder` builds the values from them with an explicit stack. Nothing recurses, so
   deep nesting cannot exhaust Python's stack, and every limit is checked before the memory is allocated. Each alias is
-  replaced by a copy, whose size counts towards MAX_ALIASED.
+  replaced by a copy, whose size counts towards MAX_ALIAS_WEIGHT.
 - Every input, however malformed, gives either values or ManifestError.
 """
 
@@ -213,7 +213,7 @@ _MERGE: Any = object()  # the merge key `<<`
 
 @dataclass(slots=True)
 class _Frame:
-    """A list or mapping whose end event has not come yet. `weight` counts towards MAX_ALIASED."""
+    """A list or mapping whose end event has not come yet. `weight` counts towards MAX_ALIAS_WEIGHT."""
 
     value: Any
     line: int

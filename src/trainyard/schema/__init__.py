@@ -7,7 +7,7 @@ Rules for this package:
 - `prune` and `default` never change their input. Their result may share unchanged parts with it, so callers must not
   edit the result in place either, other than at its top level.
 - `validate` returns every problem, not only the first, each with what to write. It raises on no JSON value, however
-  deep: an object nested deeper than `DEPTH` levels is not validated, and that is a Problem of its own.
+  deep: an object nested deeper than `MAX_DEPTH` levels is not validated, and that is a Problem of its own.
 - A schema must be finite, but may be invalid: compiling an invalid one raises ValueError that names the field.
 """
 

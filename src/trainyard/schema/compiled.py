@@ -20,8 +20,8 @@ from trainyard.schema.shaping import EMBEDDED, PRESERVE, RESOURCE_FIELDS, Transf
 class Schema:
     """A structural schema of a whole object: apiVersion, kind and metadata are always known fields.
 
-    `empties`: `default` also drops map entries whose value is null but may not be. Raises ValueError when the schema is
-    invalid; with `examined` the schema is not checked.
+    `drop_nulls`: `default` also drops map entries whose value is null but may not be. Raises ValueError when the schema
+    is invalid; with `is_valid` the schema is not checked.
     """
 
     def __init__(self, schema: Json, drop_nulls: bool = False, is_valid: bool = False) -> None:
@@ -74,7 +74,7 @@ class Schema:
     def validate(self, obj: Any, path: str = "", *, depth_checked: bool = False) -> list[Problem]:
         """Every problem once. CEL rules are not evaluated here: the server gets them as functions.
 
-        `measured`: the caller has checked with `too_deep` that the object is not too deep.
+        `depth_checked`: the caller has checked with `is_too_deep` that the object is not too deep.
         """
         if not depth_checked and is_too_deep(obj):
             text = f"Invalid value: nested deeper than {MAX_DEPTH} levels; flatten it"
@@ -95,7 +95,7 @@ class Schema:
         """The paths of fields that the schema does not specify, even where they are preserved.
 
         No field is unknown below an object that preserves unknown fields and specifies none, below a specified field
-        with the name `but`, or below the metadata of a resource.
+        with the name `except_below`, or below the metadata of a resource.
         """
         return [] if is_too_deep(obj) else list(_unknown_fields(self.document, obj, "", except_below, True))
 

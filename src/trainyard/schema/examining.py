@@ -11,7 +11,7 @@ from trainyard.schema.patterns import PatternError, compiled_pattern
 
 
 def check_schema(schema: Any, path: str = "", level: int = 0) -> None:
-    """Raises ValueError, which names the place, when the schema at path `where` or a subschema of it is invalid."""
+    """Raises ValueError, which names the place, when the schema at path `path` or a subschema of it is invalid."""
     place = path or "the schema"
     if level > MAX_DEPTH:
         raise ValueError(f"{place} is nested deeper than {MAX_DEPTH} levels")

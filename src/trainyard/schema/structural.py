@@ -178,7 +178,7 @@ def _value_validations(schema: Json, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _value_validation_problems(validation: Any, path: str, int_or_string: bool, level: int) -> Iterator[Problem]:
-    """A value validation has no keyword that belongs to the structure (LOGIC_WITHOUT)."""
+    """A value validation has no keyword that belongs to the structure (FORBIDDEN_IN_VALUE_VALIDATIONS)."""
     if level > MAX_DEPTH or not isinstance(validation, dict):
         yield Problem(path, "Invalid value: must be a schema")
         return

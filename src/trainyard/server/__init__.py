@@ -14,10 +14,10 @@ Rules for this package:
 - The code between HTTP and the log has no await, no web framework and no clock; the time is read once per request.
 """
 
-from trainyard.server.certificates import Authority
+from trainyard.server.certificates import CertificateAuthority
 from trainyard.server.disk import DiskError, DiskLog
-from trainyard.server.examining import vouch
+from trainyard.server.examining import trust_crd
 from trainyard.server.log import Log, NotWritten
 from trainyard.server.server import Server
 
-__all__ = ["Authority", "DiskError", "DiskLog", "Log", "NotWritten", "Server", "vouch"]
+__all__ = ["CertificateAuthority", "DiskError", "DiskLog", "Log", "NotWritten", "Server", "trust_crd"]

@@ -6,10 +6,10 @@ message names the alternative because kubectl has commands for some (`create cro
 
 from __future__ import annotations
 
-from trainyard.server.errors import Refused
+from trainyard.server.errors import StatusError
 
 _NO_QUOTA = "one person uses this machine; resources.limits of a pod bound what it takes"
-INSTEAD = {
+ALTERNATIVES = {
     ("batch", "cronjobs"): "let cron or a timer of this machine run `kubectl create job` or `kubectl create -f`",
     ("", "resourcequotas"): _NO_QUOTA,
     ("", "limitranges"): _NO_QUOTA,
@@ -24,9 +24,9 @@ INSTEAD = {
 }
 
 
-def refusal(group: str, plural: str) -> Refused | None:
+def not_served_error(group: str, plural: str) -> StatusError | None:
     """The 404 for a built-in resource of Kubernetes that this server lacks; None for any other resource."""
-    if (group, plural) not in INSTEAD:
+    if (group, plural) not in ALTERNATIVES:
         return None
     qualified = f"{plural}.{group}" if group else plural
-    return Refused(404, "NotFound", f"{qualified} are not served here: {INSTEAD[group, plural]}", {})
+    return StatusError(404, "NotFound", f"{qualified} are not served here: {ALTERNATIVES[group, plural]}", {})

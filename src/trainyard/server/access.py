@@ -18,9 +18,9 @@ from trainyard.objects import Json, NamespacedName, decode
 from trainyard.server import errors, rbac
 from trainyard.server.log import Log
 from trainyard.server.paths import Target
-from trainyard.server.rbac import Asked
+from trainyard.server.rbac import Attributes
 from trainyard.server.requests import Request
-from trainyard.server.selection import one_name
+from trainyard.server.selection import name_in_field_selector
 from trainyard.server.users import ACCOUNT_PREFIX, User
 
 GROUP = "rbac.authorization.k8s.io"
@@ -65,50 +65,51 @@ def role_rules(log: Log, binding: Json) -> list[Json] | None:
     return None if record is None else list(decode(record.body).get("rules") or ())
 
 
-def may(log: Log, user: User, asked: Asked) -> bool:
-    return user.all_rights or rbac.allowed(rules_of(log, user, asked.namespace), asked)
+def is_allowed(log: Log, user: User, attributes: Attributes) -> bool:
+    return user.is_admin or rbac.is_allowed(rules_of(log, user, attributes.namespace), attributes)
 
 
-def must_allow(log: Log, user: User, asked: Asked) -> None:
-    """Raises Refused 403 with kube-apiserver's message when the user is not allowed."""
+def require_allowed(log: Log, user: User, attributes: Attributes) -> None:
+    """Raises StatusError 403 with kube-apiserver's message when the user is not allowed."""
     # A WebSocket upgrade is a GET (verb get), but exec starts a program: both get and create are needed, as in
     # Kubernetes 1.35 and later.
-    verbs = {asked.verb, "create"} if asked.subresource in STREAMED else {asked.verb}
+    verbs = {attributes.verb, "create"} if attributes.subresource in STREAMED else {attributes.verb}
     for verb in sorted(verbs, reverse=True):
-        if not may(log, user, asked._replace(verb=verb)):
-            raise refusal(user, asked._replace(verb=verb))
+        if not is_allowed(log, user, attributes._replace(verb=verb)):
+            raise forbidden_error(user, attributes._replace(verb=verb))
 
 
-def refusal(user: User, asked: Asked) -> errors.Refused:
-    if asked.path:
-        text = f'forbidden: User "{user.name}" cannot {asked.verb} path "{errors.printable(asked.path)}"'
-        return errors.Refused(403, "Forbidden", text, {})
-    scope = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
-    reason = f'User "{user.name}" cannot {asked.verb} resource "{asked.what}" in API group "{asked.group}" {scope}'
-    return errors.forbidden(asked.resource, asked.group, asked.name, errors.printable(reason))
+def forbidden_error(user: User, attributes: Attributes) -> errors.StatusError:
+    if attributes.path:
+        text = f'forbidden: User "{user.name}" cannot {attributes.verb} path "{errors.printable(attributes.path)}"'
+        return errors.StatusError(403, "Forbidden", text, {})
+    scope = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
+    subject = f'User "{user.name}" cannot {attributes.verb} resource "{attributes.resource_path}"'
+    reason = f'{subject} in API group "{attributes.group}" {scope}'
+    return errors.forbidden(attributes.resource, attributes.group, attributes.name, errors.printable(reason))
 
 
-def asked_of(verb: str, target: Target, request: Request) -> Asked:
+def attributes_of(verb: str, target: Target, request: Request) -> Attributes:
     """The authorizer attributes of a request about objects."""
     namespace, name = target.namespace, target.name
     if target.plural == "namespaces" and not target.group:
         namespace = name
     if not name and verb in ("list", "watch", "deletecollection"):
-        name = one_name(request.query.get("fieldSelector", ""))
-    return Asked(verb, target.group, target.plural, target.subresource, namespace, name)
+        name = name_in_field_selector(request.query.get("fieldSelector", ""))
+    return Attributes(verb, target.group, target.plural, target.subresource, namespace, name)
 
 
-def must_not_escalate(log: Log, user: User, wanted: list[Json], obj: Json, asked: Asked) -> None:
-    """Raises Refused 403 when the rules `wanted` grant permissions that the user does not hold. A user who is allowed
-    `asked` (escalate or bind) is exempt."""
-    if user.all_rights or may(log, user, asked):
+def require_no_escalation(log: Log, user: User, granted_rules: list[Json], obj: Json, exemption: Attributes) -> None:
+    """Raises StatusError 403 when the rules `granted_rules` grant permissions that the user does not hold. A user who
+    is allowed `asked` (escalate or bind) is exempt."""
+    if user.is_admin or is_allowed(log, user, exemption):
         return
-    missing = rbac.beyond(rules_of(log, user, asked.namespace), wanted)
+    missing = rbac.missing_rules(rules_of(log, user, exemption.namespace), granted_rules)
     if not missing:
         return
     groups = " ".join(f'"{group}"' for group in user.groups)
     plural = f"{obj['kind'].lower()}s"
-    lines = "\n".join(rbac.shown(rule) for rule in missing)
+    lines = "\n".join(rbac.rule_text(rule) for rule in missing)
     reason = (
         f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:\n{lines}'
     )

@@ -16,20 +16,20 @@ from typing import Any
 from trainyard.objects import Json, Problem, format_time
 from trainyard.schema.checks import json_text
 from trainyard.server import errors
-from trainyard.server.metadata import SUFFIX, asked_name
-from trainyard.server.site import Site
-from trainyard.server.tokens import ACCOUNTS, PODS, Tokens
+from trainyard.server.metadata import SUFFIX, requested_name
+from trainyard.server.site import RequestContext
+from trainyard.server.tokens import ACCOUNTS, PODS, TokenAuthority
 
-FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
-VOLUME = "kube-api-access-"
+TOKEN_MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 (no secret)
+TOKEN_VOLUME_PREFIX = "kube-api-access-"  # noqa: S105 (no secret)
 ROOT_CA = "kube-root-ca.crt"
-POD_SECONDS = 3607
-DEFAULT_SECONDS, LEAST_SECONDS, MOST_SECONDS = 3600, 600, 2**32
+POD_TOKEN_SECONDS = 3607
+DEFAULT_SECONDS, MIN_SECONDS, MAX_SECONDS = 3600, 600, 2**32
 
 
-def admit_pod(new: Json, old: Json | None, site: Site) -> None:
-    """Applies the ServiceAccount to a new pod: imagePullSecrets and the token volume. Raises Refused 403 when the pod
-    names a ServiceAccount that does not exist."""
+def admit_pod(new: Json, old: Json | None, site: RequestContext) -> None:
+    """Applies the ServiceAccount to a new pod: imagePullSecrets and the token volume. Raises StatusError 403 when the
+    pod names a ServiceAccount that does not exist."""
     if old is not None:
         return
     meta, spec = new["metadata"], new["spec"]
@@ -37,7 +37,7 @@ def admit_pod(new: Json, old: Json | None, site: Site) -> None:
     account = site.get(ACCOUNTS, meta.get("namespace", ""), name)
     if account is None and name != "default":
         reason = f'error looking up service account {meta["namespace"]}/{name}: serviceaccount "{name}" not found'
-        raise errors.forbidden("pods", "", asked_name(meta) or "Unknown", errors.printable(reason))
+        raise errors.forbidden("pods", "", requested_name(meta) or "Unknown", errors.printable(reason))
     account = account or {}
     if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
         spec["imagePullSecrets"] = account["imagePullSecrets"]
@@ -57,34 +57,34 @@ def _mount_token(spec: Json) -> None:
     unmounted = [
         container
         for container in containers
-        if all(mount.get("mountPath") != FOLDER for mount in container.get("volumeMounts") or ())
+        if all(mount.get("mountPath") != TOKEN_MOUNT_PATH for mount in container.get("volumeMounts") or ())
     ]
     if not unmounted:
         return
     volumes = list(spec.get("volumes") or ())
     names = (volume.get("name", "") for volume in volumes if volume.get("projected"))
-    volume_name = next((name for name in names if name.startswith(VOLUME)), "")
+    volume_name = next((name for name in names if name.startswith(TOKEN_VOLUME_PREFIX)), "")
     if not volume_name:
-        volume_name = VOLUME + "".join(random.choices(SUFFIX, k=5))
+        volume_name = TOKEN_VOLUME_PREFIX + "".join(random.choices(SUFFIX, k=5))
         spec["volumes"] = [*volumes, _token_volume(volume_name)]
     for container in unmounted:
-        mount = {"name": volume_name, "readOnly": True, "mountPath": FOLDER}
+        mount = {"name": volume_name, "readOnly": True, "mountPath": TOKEN_MOUNT_PATH}
         container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
 
 
 def _token_volume(name: str) -> Json:
     namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
     sources = [
-        {"serviceAccountToken": {"expirationSeconds": POD_SECONDS, "path": "token"}},
+        {"serviceAccountToken": {"expirationSeconds": POD_TOKEN_SECONDS, "path": "token"}},
         {"configMap": {"name": ROOT_CA, "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
         {"downwardAPI": {"items": [namespace]}},
     ]
     return {"name": name, "projected": {"defaultMode": 420, "sources": sources}}
 
 
-def token_for(tokens: Tokens, account: Json, asked: Any, site: Site) -> Json:
-    """The response to a TokenRequest: the request with a status. Raises Refused 400, 404, 409 or 422."""
-    spec = asked.get("spec") if isinstance(asked, dict) else None
+def create_token_response(tokens: TokenAuthority, account: Json, token_request: Any, site: RequestContext) -> Json:
+    """The response to a TokenRequest: the request with a status. Raises StatusError 400, 404, 409 or 422."""
+    spec = token_request.get("spec") if isinstance(token_request, dict) else None
     if not isinstance(spec, dict | None):
         raise errors.bad_request(f"spec: must be an object, got {json_text(spec)}")
     spec = dict(spec or {})
@@ -97,7 +97,7 @@ def token_for(tokens: Tokens, account: Json, asked: Any, site: Site) -> Json:
     return {
         "kind": "TokenRequest",
         "apiVersion": "authentication.k8s.io/v1",
-        "metadata": {**meta, "creationTimestamp": site.stamp},
+        "metadata": {**meta, "creationTimestamp": site.timestamp},
         "spec": {**spec, "expirationSeconds": seconds},
         "status": {"token": token, "expirationTimestamp": format_time(int(site.now) + seconds)},
     }
@@ -110,9 +110,9 @@ def _seconds(spec: Json, account: Json) -> int:
     text = ""
     if isinstance(seconds, bool) or not isinstance(seconds, int):
         text = "must be a number of seconds"
-    elif seconds < LEAST_SECONDS:
+    elif seconds < MIN_SECONDS:
         text = "may not specify a duration less than 10 minutes"
-    elif seconds > MOST_SECONDS:
+    elif seconds > MAX_SECONDS:
         text = "may not specify a duration larger than 2^32 seconds"
     if text:
         problem = Problem("spec.expirationSeconds", f"Invalid value: {json_text(seconds)}: {text}")
@@ -120,7 +120,7 @@ def _seconds(spec: Json, account: Json) -> int:
     return int(seconds)
 
 
-def _bound_pod(reference: Any, account: Json, site: Site) -> Json | None:
+def _bound_pod(reference: Any, account: Json, site: RequestContext) -> Json | None:
     """The pod of spec.boundObjectRef; None when the token is not bound to an object."""
     if reference is None:
         return None

@@ -20,8 +20,8 @@ from trainyard.schema.compiled import is_too_deep
 from trainyard.server import decoding, errors, metadata, scale, types
 from trainyard.server.resources import Check, Resource
 from trainyard.server.rules import NOT_CHECKED
-from trainyard.server.same import same
-from trainyard.server.site import Site
+from trainyard.server.same import json_equal
+from trainyard.server.site import RequestContext
 from trainyard.server.types import ANY
 
 Checks = Mapping[tuple[str, str], Check]
@@ -32,68 +32,70 @@ _CHECKED_REPEATEDLY = ("metadata.labels", "metadata.annotations", "metadata.owne
 
 
 def read_object(resource: Resource, obj: Any, namespace: str, name: str) -> Json:
-    """The object of a request body in its storage version, with a well-formed metadata. Raises Refused 400.
+    """The object of a request body in its storage version, with a well-formed metadata. Raises StatusError 400.
 
     A custom object of another kind is accepted here: validation reports the wrong kind with all other problems.
     """
-    must_be_readable(resource, obj)
-    return placed(resource, obj, namespace, name)
+    require_decodable(resource, obj)
+    return with_identity(resource, obj, namespace, name)
 
 
-def placed(resource: Resource, obj: Json, namespace: str, name: str) -> Json:
-    """A decoded object with apiVersion, kind, name and namespace filled in, in its storage version. Raises Refused 400
-    when its name or namespace differs from the URL's."""
+def with_identity(resource: Resource, obj: Json, namespace: str, name: str) -> Json:
+    """A decoded object with apiVersion, kind, name and namespace filled in, in its storage version. Raises StatusError
+    400 when its name or namespace differs from the URL's."""
     obj = {**obj, **{field: value for field, value in _type_meta(resource).items() if not obj.get(field)}}
     meta = obj.get("metadata") or {}
     if (meta.get("namespace") or namespace) != namespace:
-        raise errors.elsewhere()
+        raise errors.namespace_mismatch()
     if name and (meta.get("name") or name) != name:
         text = f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
         raise errors.bad_request(text)
     obj = {**obj, "metadata": {**meta, **({"name": name} if name else {})}}
     if namespace:
         obj["metadata"]["namespace"] = namespace
-    return resource.write(obj) if resource.write else obj
+    return resource.to_storage(obj) if resource.to_storage else obj
 
 
 def _type_meta(resource: Resource) -> Json:
     return {"apiVersion": resource.api_version, "kind": resource.kind}
 
 
-def must_be_readable(resource: Resource, obj: Any, shallow: bool = False) -> bool:
-    """Raises Unreadable when `obj` cannot be decoded as an object of this resource.
+def require_decodable(resource: Resource, obj: Any, shallow: bool = False) -> bool:
+    """Raises DecodingError when `obj` cannot be decoded as an object of this resource.
 
     `shallow`: the caller has already checked that it is not nested too deep.
     Returns True when the object is of a built-in type, every field is known and none is null, so that pruning and the
     checks for unknown fields can be skipped.
     """
     if not shallow and is_too_deep(obj):
-        raise errors.Unreadable(f"the object is nested deeper than {MAX_DEPTH} levels; flatten it")
+        raise errors.DecodingError(f"the object is nested deeper than {MAX_DEPTH} levels; flatten it")
     if not isinstance(obj, dict):
-        raise errors.Unreadable(f"the object provided is unrecognized: it must be a JSON object, got {json_text(obj)}")
+        raise errors.DecodingError(
+            f"the object provided is unrecognized: it must be a JSON object, got {json_text(obj)}"
+        )
     for field, expected in _type_meta(resource).items():
         if not resource.custom and obj.get(field) in (None, ""):
             continue
         if not isinstance(obj.get(field), str) or not obj[field]:
-            raise errors.Unreadable(f'Object "{field}" is missing in the body; write "{expected}"')
+            raise errors.DecodingError(f'Object "{field}" is missing in the body; write "{expected}"')
         if obj[field] != expected and not (resource.custom and field == "kind"):
             text = f"the {field} in the body ({json_text(obj[field])}) does not match the expected one ({expected})"
-            raise errors.Unreadable(text)
-    shape = ANY if resource.custom else types.shape_of(resource)
-    plain = not resource.custom and decoding.plain(obj, shape)
+            raise errors.DecodingError(text)
+    shape = ANY if resource.custom else types.schema_of(resource)
+    plain = not resource.custom and decoding.is_canonical(obj, shape)
     if plain and shape is not ANY:
         return True  # the check covers metadata, too
     meta = obj.get("metadata")
     if meta is None:
         meta = {}
-    reason = metadata.malformed(meta) or decoding.metadata_unreadable(meta)
+    reason = metadata.decoding_error(meta) or decoding.metadata_decoding_error(meta)
     if not plain:
-        reason = reason or decoding.unreadable(obj, shape)
+        reason = reason or decoding.decoding_error(obj, shape)
     if resource.custom and resource.schema is not None:
         reason = reason or _unreadable_embedded(resource.schema, obj)
     if reason:
         text = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {reason}'
-        raise errors.Unreadable(errors.printable(text))
+        raise errors.DecodingError(errors.printable(text))
     return plain
 
 
@@ -104,19 +106,19 @@ def _unreadable_embedded(schema: Schema, obj: Json) -> str:
             if not isinstance(embedded.get(field, ""), str):
                 return f"{path}.{field}: Invalid value: {json_text(embedded[field])}: must be a string"
         meta = embedded.get("metadata")
-        if meta is not None and (reason := metadata.malformed(meta) or decoding.metadata_unreadable(meta)):
+        if meta is not None and (reason := metadata.decoding_error(meta) or decoding.metadata_decoding_error(meta)):
             return f"{path}.metadata: Invalid value: {json_text(meta)}: {reason}"
     return ""
 
 
-def create(resource: Resource, obj: Json, site: Site, checks: Checks) -> Json:
-    """The object as it is stored by a create. Raises Refused 422 with every problem."""
-    meta = metadata.cleaned(obj["metadata"], None)
+def create(resource: Resource, obj: Json, site: RequestContext, checks: Checks) -> Json:
+    """The object as it is stored by a create. Raises StatusError 422 with every problem."""
+    meta = metadata.sanitized(obj["metadata"], None)
     new = {**obj, "metadata": meta}
-    if resource.status and not resource.born_with_status:
+    if resource.status and not resource.status_on_create:
         new.pop("status", None)
-    meta["uid"] = metadata.fresh_uid()
-    meta["creationTimestamp"] = site.stamp
+    meta["uid"] = metadata.new_uid()
+    meta["creationTimestamp"] = site.timestamp
     if resource.generation:
         meta["generation"] = 1
     elif isinstance(sent := obj["metadata"].get("generation"), int) and sent:
@@ -129,10 +131,10 @@ def create(resource: Resource, obj: Json, site: Site, checks: Checks) -> Json:
     return new
 
 
-def update(resource: Resource, obj: Json, old: Json, site: Site, checks: Checks) -> Json:
+def update(resource: Resource, obj: Json, old: Json, site: RequestContext, checks: Checks) -> Json:
     """The object as it is stored by an update of `old` with `obj`. The status of `old` is kept when the resource has
-    the subresource /status. Raises Refused 422 with every problem."""
-    new = {**obj, "metadata": metadata.cleaned(obj["metadata"], old["metadata"])}
+    the subresource /status. Raises StatusError 422 with every problem."""
+    new = {**obj, "metadata": metadata.sanitized(obj["metadata"], old["metadata"])}
     if resource.status:
         new.pop("status", None)
         if "status" in old:
@@ -141,7 +143,9 @@ def update(resource: Resource, obj: Json, old: Json, site: Site, checks: Checks)
     if new["kind"] != resource.kind:
         _raise_if_invalid(resource, new, shape_problems)
     problems = metadata.problems(new["metadata"], resource.name_rule, custom=resource.custom)
-    problems += (changes := _changed_finalizers(new, old) + metadata.changed(obj["metadata"], old["metadata"]))
+    problems += (
+        changes := _changed_finalizers(new, old) + metadata.immutable_problems(obj["metadata"], old["metadata"])
+    )
     repeated = (
         [*changes, *[problem for problem in problems if problem.path.startswith(_CHECKED_REPEATEDLY)] * 2]
         if resource.custom
@@ -150,7 +154,7 @@ def update(resource: Resource, obj: Json, old: Json, site: Site, checks: Checks)
     problems += [problem for path in resource.immutable for problem in _changed(new, old, path)]
     _raise_if_invalid(resource, new, problems + shape_problems, repeated)
     _warn_of_finalizers(resource, new, old, site)
-    if resource.generation and not same(_spec(resource, new), _spec(resource, old)):
+    if resource.generation and not json_equal(_spec(resource, new), _spec(resource, old)):
         new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
     return new
 
@@ -163,7 +167,7 @@ def update_status(resource: Resource, obj: Json, old: Json, checks: Checks) -> J
         new["metadata"] = dict(old["metadata"])
     else:
         new = {name: part for name, part in old.items() if name not in ("metadata", "status")}
-        new["metadata"] = metadata.cleaned(obj["metadata"], old["metadata"])
+        new["metadata"] = metadata.sanitized(obj["metadata"], old["metadata"])
         if resource.prepare_status is None:
             _keep_stored(
                 new["metadata"], old["metadata"], "ownerReferences", "finalizers"
@@ -192,7 +196,7 @@ def update_status(resource: Resource, obj: Json, old: Json, checks: Checks) -> J
         if resource.prepare_status is not None:
             resource.prepare_status(new, old, obj)
         problems = metadata.problems(new["metadata"], resource.name_rule) + _changed_finalizers(new, old)
-        problems += metadata.changed_uid(obj["metadata"], old["metadata"])
+        problems += metadata.uid_problems(obj["metadata"], old["metadata"])
         _raise_if_invalid(
             resource, new, problems + list(resource.check_status(new, old) if resource.check_status else ())
         )
@@ -214,7 +218,7 @@ def _stored_shape(resource: Resource, obj: Json) -> Json:
 
 
 def _decode_and_validate(
-    resource: Resource, new: Json, old: Json | None, site: Site, checks: Checks
+    resource: Resource, new: Json, old: Json | None, site: RequestContext, checks: Checks
 ) -> tuple[Json, list[Problem]]:
     new = _stored_shape(resource, new)
     if problems := _kind_problems(resource, new):
@@ -265,22 +269,22 @@ def _made_worse(schema: Schema, problems: list[Problem], new: Json, old: Json | 
     def untouched(problem: Problem) -> bool:
         missing = problem.text.startswith("Required value")
         path = problem.path.rpartition(".")[0] if missing else problem.path
-        return same(_value_at(new, path), _value_at(old, path))
+        return json_equal(_value_at(new, path), _value_at(old, path))
 
     return [problem for problem in problems if problem not in stored_problems or not untouched(problem)]
 
 
 def _raise_if_invalid(resource: Resource, obj: Json, problems: list[Problem], repeated: Sequence[Problem] = ()) -> None:
-    """Raises Refused 422 when there are problems. `repeated`: problems that the message contains more than once."""
+    """Raises StatusError 422 when there are problems. `repeated`: problems that the message contains more than once."""
     if problems:
         name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
         group = (
-            str(obj["apiVersion"]).rpartition("/")[0] if resource.write else resource.group
+            str(obj["apiVersion"]).rpartition("/")[0] if resource.to_storage else resource.group
         )  # the group of the storage version
         raise errors.invalid(obj["kind"], group, name, [*dict.fromkeys(problems), *repeated])
 
 
-def _warn_of_finalizers(resource: Resource, new: Json, old: Json | None, site: Site) -> None:
+def _warn_of_finalizers(resource: Resource, new: Json, old: Json | None, site: RequestContext) -> None:
     stored_finalizers = (old["metadata"].get("finalizers") or ()) if old is not None else ()
     for finalizer in new["metadata"].get("finalizers") or () if resource.custom else ():
         if (
@@ -306,7 +310,7 @@ def _changed_finalizers(new: Json, old: Json) -> list[Problem]:
 
 def _changed(new: Json, old: Json, path: str) -> list[Problem]:
     before, after = _value_at(old, path), _value_at(new, path)
-    if same(before, after):
+    if json_equal(before, after):
         return []
     return [Problem(path, f"Invalid value: {json_text(after)}: field is immutable")]
 

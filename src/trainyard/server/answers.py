@@ -38,7 +38,7 @@ _STATUS_LINES = {
 _SERVER = SERVER_SOFTWARE.encode()
 
 
-class Usual(web.StreamResponse):
+class PlainJsonResponse(web.StreamResponse):
     """The common response: JSON, not large, on a keep-alive connection. aiohttp would produce the same bytes from a
     mutable header map, and that alone takes a tenth of the time of a write."""
 
@@ -67,42 +67,42 @@ async def send(request: web.BaseRequest, answer: Response, seconds: float) -> we
     """The response for aiohttp. A body of LARGE bytes or more has already been sent when this returns; raises
     ConnectionResetError when the client does not read it within `seconds`."""
     if _is_usual(request, answer):
-        return Usual(answer)
+        return PlainJsonResponse(answer)
     body = answer.body
     response = web.Response(status=answer.code, content_type=answer.content_type, headers={"Cache-Control": _CACHE})
     for name, value in answer.headers.items():
         response.headers[name] = printable(value)
-    for text in cut(answer.warnings):
-        response.headers.add("Warning", warning(text))
-    if len(body) >= GZIP_FROM and takes_gzip(request.headers.get("Accept-Encoding", "")):
+    for text in limited_warnings(answer.warnings):
+        response.headers.add("Warning", warning_header(text))
+    if len(body) >= GZIP_FROM and accepts_gzip(request.headers.get("Accept-Encoding", "")):
         body = await asyncio.to_thread(_gzipped, body)
         response.headers["Content-Encoding"] = "gzip"
         response.headers["Vary"] = "Accept-Encoding"
     response.body = body
     if len(body) >= LARGE:
-        await taken(request, response, seconds)
+        await send_whole(request, response, seconds)
     return response
 
 
-async def taken(request: web.BaseRequest, response: web.Response, seconds: float) -> None:
+async def send_whole(request: web.BaseRequest, response: web.Response, seconds: float) -> None:
     """Sends the whole response. Raises ConnectionResetError when the client does not read it within `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             await response.prepare(request)
             await response.write_eof()
     except TimeoutError:
-        cut_off(request)
+        abort(request)
         raise ConnectionResetError("the client does not take its answer") from None
 
 
-def cut_off(request: web.BaseRequest) -> None:
+def abort(request: web.BaseRequest) -> None:
     """Aborts the connection; pending reads and writes on it then fail."""
     log.warning("a client was cut off, it does not take its answer: path=%r", request.rel_url.raw_path)
     if request.transport is not None:
         request.transport.abort()
 
 
-def takes_gzip(accepted: str) -> bool:
+def accepts_gzip(accepted: str) -> bool:
     """Whether an Accept-Encoding header accepts gzip (named, and not with q=0)."""
     for coding in accepted.split(","):
         name, _, weight = coding.partition(";")
@@ -111,13 +111,13 @@ def takes_gzip(accepted: str) -> bool:
     return False
 
 
-def warning(text: str) -> str:
+def warning_header(text: str) -> str:
     """The value of a Warning header (code 299) with this text, quoted."""
     quoted = printable(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'299 - "{quoted}"'
 
 
-def cut(texts: tuple[str, ...]) -> list[str]:
+def limited_warnings(texts: tuple[str, ...]) -> list[str]:
     """The warnings without duplicates. When all together exceed LONGEST_WARNINGS characters, each is cut to
     LONGEST_WARNING and only as many as fit are returned."""
     if not texts:

@@ -25,32 +25,32 @@ from trainyard.schema.compiled import is_too_deep
 from trainyard.server import errors, types
 from trainyard.server.apply_sets import (
     Fields,
-    NotTyped,
     Path,
-    at,
-    differing,
-    dotted,
+    SchemaMismatch,
+    changed_paths,
+    decode_fields_v1,
+    encode_fields_v1,
     fields_of,
-    merged,
-    read,
-    removed,
-    write,
+    merge,
+    path_text,
+    remove_paths,
+    value_at,
 )
 from trainyard.server.resources import Resource
 
 APPLY = "application/apply-patch+yaml"
-FIRST = "before-first-apply"
+BEFORE_FIRST_APPLY = "before-first-apply"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _KUBECTL = "kubectl"
 LONGEST_NAME = 128
 
 
-class Who(NamedTuple):
+class FieldManager(NamedTuple):
     """The field manager of a write: its name, the subresource it writes through, and the time (RFC 3339)."""
 
     manager: str
     subresource: str = ""
-    stamp: str = ""
+    timestamp: str = ""
     force: bool = False
 
 
@@ -77,13 +77,13 @@ class Owner(msgspec.Struct, frozen=True):
             "apiVersion": self.version,
             "time": self.time,
             "fieldsType": "FieldsV1",
-            "fieldsV1": write(self.paths),
+            "fieldsV1": encode_fields_v1(self.paths),
             **subresource,
         }
 
 
 def read_config(body: bytes) -> Json:
-    """The apply configuration in a request body: YAML or JSON. Raises Refused 400."""
+    """The apply configuration in a request body: YAML or JSON. Raises StatusError 400."""
     try:
         sent = decode(body) if body[:1] == b"{" else _from_yaml(body)
     except ManifestError as error:
@@ -104,40 +104,50 @@ def _from_yaml(body: bytes) -> Any:
     return documents[0].value if len(documents) == 1 else None
 
 
-def first(resource: Resource, config: Json, who: Who) -> Json:
-    """The object that an apply creates, with managedFields. Raises Refused as `applied` does."""
-    schema = types.shape_of(resource)
-    paths = _own(resource, _typed_fields(resource, config, schema), who)
-    owner = Owner(who.manager, "Apply", resource.api_version, who.stamp, who.subresource, frozenset(paths))
-    return {**config, "metadata": {**config["metadata"], "managedFields": entries([owner] if paths else [])}}
+def create_applied(resource: Resource, config: Json, manager: FieldManager) -> Json:
+    """The object that an apply creates, with managedFields. Raises StatusError as `apply` does."""
+    schema = types.schema_of(resource)
+    paths = _own(resource, _typed_fields(resource, config, schema), manager)
+    owner = Owner(
+        manager.manager, "Apply", resource.api_version, manager.timestamp, manager.subresource, frozenset(paths)
+    )
+    return {**config, "metadata": {**config["metadata"], "managedFields": managed_fields([owner] if paths else [])}}
 
 
-def applied(resource: Resource, live: Json, config: Json, who: Who) -> Json:
-    """The result of applying `config` to `live`, with managedFields. Raises Refused 409 on a conflict with another
+def apply(resource: Resource, live: Json, config: Json, manager: FieldManager) -> Json:
+    """The result of applying `config` to `live`, with managedFields. Raises StatusError 409 on a conflict with another
     manager, 500 when `config` does not fit the schema."""
-    schema = types.shape_of(resource)
+    schema = types.schema_of(resource)
     sent = _typed_fields(resource, config, schema)
-    owned = _own(resource, sent, who)
+    owned = _own(resource, sent, manager)
     live_fields = fields_of(live, schema)
-    owners = owners_of(live) or [_first_owner(resource, live, live_fields, who)]
-    previous = next((owner for owner in owners if owner.key == (who.manager, "Apply", "", who.subresource)), None)
+    owners = owners_of(live) or [_first_owner(resource, live, live_fields, manager)]
+    previous = next(
+        (owner for owner in owners if owner.key == (manager.manager, "Apply", "", manager.subresource)), None
+    )
     other_owners = [owner for owner in owners if owner is not previous]
     # null or {} for a field that is an object already, and null for an absent field, change nothing
-    unchanged = {path for path in owned if sent[path] in (None, {}) and _is_no_op(sent[path], at(live, schema, path))}
-    changed = differing(live_fields, {path: sent[path] for path in owned - unchanged})
-    other_owners = _settled(other_owners, changed, who, live, resource)
+    unchanged = {
+        path for path in owned if sent[path] in (None, {}) and _is_no_op(sent[path], value_at(live, schema, path))
+    }
+    changed = changed_paths(live_fields, {path: sent[path] for path in owned - unchanged})
+    other_owners = _settled(other_owners, changed, manager, live, resource)
     still_owned = {path[:end] for owner in other_owners for path in owner.paths for end in range(1, len(path) + 1)}
     dropped = (previous.paths if previous else frozenset()) - owned - still_owned
-    dropped = frozenset(path for path in dropped if at(config, schema, path) is None)
-    new = merged(live, {field: value for field, value in config.items() if field != "metadata"}, schema)
+    dropped = frozenset(path for path in dropped if value_at(config, schema, path) is None)
+    new = merge(live, {field: value for field, value in config.items() if field != "metadata"}, schema)
     metadata = {field: value for field, value in (config.get("metadata") or {}).items() if field in _APPLIED_META}
-    new["metadata"] = merged(live["metadata"], metadata, types.built_in(f"{types.META}ObjectMeta"))
-    new = removed(new, schema, dropped, lambda path: at(config, schema, path) is not None) if dropped else new
-    manager = Owner(who.manager, "Apply", resource.api_version, who.stamp, who.subresource, frozenset(owned))
-    if previous is not None and previous.paths == manager.paths and not changed and not dropped:
-        manager = replace(manager, time=previous.time)
+    new["metadata"] = merge(live["metadata"], metadata, types.built_in(f"{types.META}ObjectMeta"))
+    new = (
+        remove_paths(new, schema, dropped, lambda path: value_at(config, schema, path) is not None) if dropped else new
+    )
+    owner = Owner(
+        manager.manager, "Apply", resource.api_version, manager.timestamp, manager.subresource, frozenset(owned)
+    )
+    if previous is not None and previous.paths == owner.paths and not changed and not dropped:
+        owner = replace(owner, time=previous.time)
     if owned or owners_of(live):  # an apply without fields does not start field management
-        new["metadata"]["managedFields"] = entries([*other_owners, manager] if owned else other_owners)
+        new["metadata"]["managedFields"] = managed_fields([*other_owners, owner] if owned else other_owners)
     meta = config.get("metadata") or {}
     for field in ("name", "namespace", "resourceVersion", "uid"):
         if requested := meta.get(field):
@@ -154,44 +164,50 @@ def _is_no_op(value: Any, live: Any) -> bool:
 _APPLIED_META = ("labels", "annotations", "ownerReferences", "finalizers")
 
 
-def must_be_typed(resource: Resource, config: Json) -> None:
-    """Raises Refused 500, as kube-apiserver does, when `config` does not fit the schema."""
-    _typed_fields(resource, config, types.shape_of(resource))
+def require_typed(resource: Resource, config: Json) -> None:
+    """Raises StatusError 500, as kube-apiserver does, when `config` does not fit the schema."""
+    _typed_fields(resource, config, types.schema_of(resource))
 
 
-def _typed_fields(resource: Resource, config: Json, schema: types.Shape) -> Fields:
+def _typed_fields(resource: Resource, config: Json, schema: types.TypeSchema) -> Fields:
     if (config.get("metadata") or {}).get("managedFields"):
         raise errors.bad_request("metadata.managedFields must be nil")
     meta = config.get("metadata") or {}
     who = f"({meta.get('namespace', '')}/{meta.get('name', '')}; {resource.api_version}, Kind={resource.kind})"
     try:
         fields = fields_of(config, schema, strict=True)
-    except NotTyped as error:
-        raise errors.Refused(500, "", errors.printable(f"failed to create typed patch object {who}: {error}")) from None
+    except SchemaMismatch as error:
+        raise errors.StatusError(
+            500, "", errors.printable(f"failed to create typed patch object {who}: {error}")
+        ) from None
     created = meta.get("creationTimestamp")
     if not resource.custom and created is not None and parse_time(created) is None:
         text = (
             f"failed to convert new object {who} to proper version: creationTimestamp {json_text(created)} is no time"
         )
-        raise errors.Refused(500, "", errors.printable(text))
+        raise errors.StatusError(500, "", errors.printable(text))
     return fields
 
 
-def _own(resource: Resource, sent: Fields, writer: Who) -> set[Path]:
+def _own(resource: Resource, sent: Fields, writer: FieldManager) -> set[Path]:
     """The paths of a configuration that count: for /status those of the status, else all others."""
     if writer.subresource == "status":
         return {path for path in sent if path[0] == "f:status"}
     return {path for path in sent if path[0] != "f:status" or not resource.status}
 
 
-def _first_owner(resource: Resource, live: Json, live_fields: Fields, writer: Who) -> Owner:
+def _first_owner(resource: Resource, live: Json, live_fields: Fields, writer: FieldManager) -> Owner:
     """The manager `before-first-apply`, owner of the fields of an object before its first apply."""
     unowned = set(resource.unowned(live)) if resource.unowned else frozenset()
-    return Owner(FIRST, "Update", resource.api_version, writer.stamp, "", frozenset(live_fields) - unowned)
+    return Owner(
+        BEFORE_FIRST_APPLY, "Update", resource.api_version, writer.timestamp, "", frozenset(live_fields) - unowned
+    )
 
 
-def _settled(others: list[Owner], changed: set[Path], writer: Who, live: Json, resource: Resource) -> list[Owner]:
-    """The other owners without the changed paths. Raises Refused 409 when they own one of these, without force."""
+def _settled(
+    others: list[Owner], changed: set[Path], writer: FieldManager, live: Json, resource: Resource
+) -> list[Owner]:
+    """The other owners without the changed paths. Raises StatusError 409 when they own one of these, without force."""
     contested = changed - _said_before(live, resource) if writer.manager == _KUBECTL else changed
     conflicts = [(owner, sorted(owner.paths & contested)) for owner in others if owner.paths & contested]
     if conflicts and not writer.force:
@@ -206,14 +222,14 @@ def _said_before(live: Json, resource: Resource) -> set[Path]:
     if not isinstance(text, str):
         return set()
     try:
-        schema = types.shape_of(resource)
+        schema = types.schema_of(resource)
         last_applied = fields_of(decode(text.encode()), schema)
-        return set(last_applied) - differing(fields_of(live, schema), last_applied)
+        return set(last_applied) - changed_paths(fields_of(live, schema), last_applied)
     except (ValueError, TypeError, AttributeError):
         return set()
 
 
-def _conflict(conflicts: list[tuple[Owner, list[Path]]]) -> errors.Refused:
+def _conflict(conflicts: list[tuple[Owner, list[Path]]]) -> errors.StatusError:
     causes, texts = [], []
     for owner, paths in conflicts:
         using = f" using {owner.version}" if owner.operation == "Update" else ""
@@ -221,13 +237,13 @@ def _conflict(conflicts: list[tuple[Owner, list[Path]]]) -> errors.Refused:
         manager = f'"{owner.manager}"{subresource}{using}'
         for path in paths:
             message = f"conflict with {manager}"
-            causes.append({"reason": "FieldManagerConflict", "message": message, "field": dotted(path)})
-        single = f"conflict with {manager}: {dotted(paths[0])}"
-        several = f"conflicts with {manager}:\n" + "\n".join(f"- {dotted(path)}" for path in paths)
+            causes.append({"reason": "FieldManagerConflict", "message": message, "field": path_text(path)})
+        single = f"conflict with {manager}: {path_text(paths[0])}"
+        several = f"conflicts with {manager}:\n" + "\n".join(f"- {path_text(path)}" for path in paths)
         texts.append(single if len(paths) == 1 else several)
     count = f"{len(causes)} conflict" + ("s" if len(causes) > 1 else "")
     listed = "\n".join(texts)
-    return errors.Refused(409, "Conflict", f"Apply failed with {count}: {listed}", {"causes": causes})
+    return errors.StatusError(409, "Conflict", f"Apply failed with {count}: {listed}", {"causes": causes})
 
 
 def owners_of(obj: Json) -> list[Owner]:
@@ -247,16 +263,23 @@ def _readable(entry: Any) -> bool:
 def _owner(entry: Json) -> Owner:
     version, time, subresource = (str(entry.get(name) or "") for name in ("apiVersion", "time", "subresource"))
     return Owner(
-        entry["manager"], entry["operation"], version, time, subresource, frozenset(read(entry.get("fieldsV1")))
+        entry["manager"],
+        entry["operation"],
+        version,
+        time,
+        subresource,
+        frozenset(decode_fields_v1(entry.get("fieldsV1"))),
     )
 
 
-def entries(owners: list[Owner]) -> list[Json]:
+def managed_fields(owners: list[Owner]) -> list[Json]:
     """managedFields: Apply entries first, then by time."""
     return [owner.entry() for owner in sorted(owners, key=lambda owner: (owner.operation, owner.time, *owner.key))]
 
 
-def owned(resource: Resource, content_type: str, objects: tuple[Json, Json, Json], who: Who) -> None:
+def set_managed_fields(
+    resource: Resource, content_type: str, objects: tuple[Json, Json, Json], manager: FieldManager
+) -> None:
     """Sets managedFields in `new` of (old, sent, new). An object that was never applied gets none."""
     old, sent, new = objects
     sent_fields = sent["metadata"].get("managedFields")
@@ -265,12 +288,12 @@ def owned(resource: Resource, content_type: str, objects: tuple[Json, Json, Json
         if sent_fields:
             new["metadata"]["managedFields"] = sent_fields
     elif "managedFields" in old["metadata"]:
-        tracked(resource, old, new, who, sent_fields)
+        track_update(resource, old, new, manager, sent_fields)
     else:
         new["metadata"].pop("managedFields", None)
 
 
-def tracked(resource: Resource, old: Json, new: Json, who: Who, sent: Any = None) -> None:
+def track_update(resource: Resource, old: Json, new: Json, manager: FieldManager, sent: Any = None) -> None:
     """Moves ownership in `new` after an update of an object with managedFields. `sent` is the managedFields of the
     request body."""
     owners = owners_of(old)
@@ -282,17 +305,19 @@ def tracked(resource: Resource, old: Json, new: Json, who: Who, sent: Any = None
     if not owners:
         new["metadata"].pop("managedFields", None)
         return
-    schema = types.shape_of(resource)
+    schema = types.schema_of(resource)
     before, after = fields_of(old, schema), fields_of(new, schema)
-    changed, removed_paths = differing(before, after), set(before) - set(after)
-    manager = Owner(who.manager, "Update", resource.api_version, who.stamp, who.subresource, frozenset(changed))
+    changed, removed_paths = changed_paths(before, after), set(before) - set(after)
+    writer = Owner(
+        manager.manager, "Update", resource.api_version, manager.timestamp, manager.subresource, frozenset(changed)
+    )
     remaining = []
     for owner in owners:
-        if changed and owner.key == manager.key:
-            manager = replace(manager, paths=manager.paths | (owner.paths - removed_paths))
+        if changed and owner.key == writer.key:
+            writer = replace(writer, paths=writer.paths | (owner.paths - removed_paths))
         else:
             remaining.append(replace(owner, paths=owner.paths - changed - removed_paths))
-    owners = [owner for owner in (*remaining, manager) if owner.paths]
+    owners = [owner for owner in (*remaining, writer) if owner.paths]
     new["metadata"].pop("managedFields", None)
     if owners:
-        new["metadata"]["managedFields"] = entries(owners)
+        new["metadata"]["managedFields"] = managed_fields(owners)

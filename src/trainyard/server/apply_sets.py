@@ -2,7 +2,7 @@
 
 A path is a tuple of steps, each written as in FieldsV1: `f:name` a field or a key, `k:{"name":"a"}` an item of a list
 with map keys (x-kubernetes-list-map-keys), `v:"a"` an item of a set. `Fields` maps each path to its value; a value
-whose fields or items are owned individually is `INSIDE`.
+whose fields or items are owned individually is `HAS_CHILDREN`.
 
 Rules for this file:
 - This file does not deal with managers. It walks an object along its schema, at most `DEPTH` levels deep.
@@ -17,14 +17,14 @@ from typing import Any
 
 from trainyard.objects import Json
 from trainyard.schema import MAX_DEPTH
-from trainyard.server.same import same
-from trainyard.server.types import ANY, Shape
+from trainyard.server.same import json_equal
+from trainyard.server.types import ANY, TypeSchema
 
 Path = tuple[str, ...]
 Fields = dict[Path, Any]
-INSIDE = object()
+HAS_CHILDREN = object()
 """The value of a path that has paths below it."""
-NOBODYS = frozenset(
+UNOWNED = frozenset(
     {
         ("f:apiVersion",),
         ("f:kind",),
@@ -40,32 +40,32 @@ NOBODYS = frozenset(
 """Paths that no manager owns."""
 
 
-class NotTyped(ValueError):
+class SchemaMismatch(ValueError):
     """An object does not fit its schema; the text begins with the path."""
 
 
-def fields_of(obj: Json, shape: Shape, strict: bool = False) -> Fields:
-    """Every field of an object that a manager can own. With `strict`, raises NotTyped for fields that the schema does
-    not declare. Undeclared fields are allowed in an object without declared fields, and below an object that preserves
-    unknown fields, except in values of a built-in type there.
+def fields_of(obj: Json, shape: TypeSchema, strict: bool = False) -> Fields:
+    """Every field of an object that a manager can own. With `strict`, raises SchemaMismatch for fields that the schema
+    does not declare. Undeclared fields are allowed in an object without declared fields, and below an object that
+    preserves unknown fields, except in values of a built-in type there.
     """
     fields = dict(_walk(obj, shape, (), strict))
     managed = ("f:metadata", "f:managedFields")
-    return {path: value for path, value in fields.items() if path not in NOBODYS and path[:2] != managed}
+    return {path: value for path, value in fields.items() if path not in UNOWNED and path[:2] != managed}
 
 
-def _walk(value: Any, shape: Shape, path: Path, strict: bool, free: bool = False) -> Iterator[tuple[Path, Any]]:
+def _walk(value: Any, shape: TypeSchema, path: Path, strict: bool, free: bool = False) -> Iterator[tuple[Path, Any]]:
     if len(path) > MAX_DEPTH:
-        raise NotTyped(f"{dotted(path)[:200]}: nested deeper than {MAX_DEPTH} levels")
+        raise SchemaMismatch(f"{path_text(path)[:200]}: nested deeper than {MAX_DEPTH} levels")
     if strict:
         _must_fit(value, shape, path)
-    free = (free or shape.keeps) and not shape.of
-    if isinstance(value, dict) and divided(shape):
+    free = (free or shape.preserves_unknown_fields) and not shape.type_name
+    if isinstance(value, dict) and is_granular_map(shape):
         for name, part in value.items():
-            below = shape.below(name)
+            below = shape.child(name)
             if below is None:
                 if strict and not free and shape.fields:
-                    raise NotTyped(f"{dotted((*path, f'f:{name}'))}: field not declared in schema")
+                    raise SchemaMismatch(f"{path_text((*path, f'f:{name}'))}: field not declared in schema")
                 below = ANY
             step = (*path, f"f:{name}")
             if part is None or part == {}:
@@ -73,17 +73,21 @@ def _walk(value: Any, shape: Shape, path: Path, strict: bool, free: bool = False
                     _must_fit(part, below, step)
                 yield step, part
                 continue
-            if isinstance(part, dict) and divided(below) and (shape.kind != "object" or name not in shape.fields):
-                yield step, INSIDE
+            if (
+                isinstance(part, dict)
+                and is_granular_map(below)
+                and (shape.kind != "object" or name not in shape.fields)
+            ):
+                yield step, HAS_CHILDREN
             yield from _walk(part, below, step, strict, free)
-    elif isinstance(value, list) and listed(shape):
+    elif isinstance(value, list) and is_associative_list(shape):
         steps: set[str] = set()
         for item in value:
-            step = (*path, name := step_of(item, shape, path))
+            step = (*path, name := path_element(item, shape, path))
             if strict and name in steps:
-                raise NotTyped(f"{dotted(path)}: duplicate entries for key {dotted((name,))}")
+                raise SchemaMismatch(f"{path_text(path)}: duplicate entries for key {path_text((name,))}")
             steps.add(name)
-            yield step, INSIDE if isinstance(item, dict) else item
+            yield step, HAS_CHILDREN if isinstance(item, dict) else item
             if isinstance(item, dict):
                 yield from _walk(item, shape.item or ANY, step, strict, free)
     elif path:
@@ -92,15 +96,15 @@ def _walk(value: Any, shape: Shape, path: Path, strict: bool, free: bool = False
         yield path, value
 
 
-def _must_be_declared(value: Any, shape: Shape, path: Path, free: bool) -> None:
-    """Raises NotTyped for undeclared fields inside an atomic value, which has one owner as a whole."""
+def _must_be_declared(value: Any, shape: TypeSchema, path: Path, free: bool) -> None:
+    """Raises SchemaMismatch for undeclared fields inside an atomic value, which has one owner as a whole."""
     if len(path) > MAX_DEPTH:
-        raise NotTyped(f"{dotted(path)[:200]}: nested deeper than {MAX_DEPTH} levels")
-    free = (free or shape.keeps) and not shape.of
+        raise SchemaMismatch(f"{path_text(path)[:200]}: nested deeper than {MAX_DEPTH} levels")
+    free = (free or shape.preserves_unknown_fields) and not shape.type_name
     for name, part in value.items() if isinstance(value, dict) else ():
-        step, below = (*path, f"f:{name}"), shape.below(name)
+        step, below = (*path, f"f:{name}"), shape.child(name)
         if below is None and not free and shape.fields:
-            raise NotTyped(f"{dotted(step)}: field not declared in schema")
+            raise SchemaMismatch(f"{path_text(step)}: field not declared in schema")
         _must_fit(part, below or ANY, step)
         _must_be_declared(part, below or ANY, step, free)
     for index, item in enumerate(value) if isinstance(value, list) else ():
@@ -108,12 +112,12 @@ def _must_be_declared(value: Any, shape: Shape, path: Path, free: bool) -> None:
         _must_be_declared(item, shape.item or ANY, (*path, f"i:{index}"), free)
 
 
-def divided(shape: Shape) -> bool:
+def is_granular_map(shape: TypeSchema) -> bool:
     """Whether the fields of an object are owned individually (the object is not atomic)."""
     return shape.kind in ("object", "map", "any") and not shape.atomic
 
 
-def listed(shape: Shape) -> bool:
+def is_associative_list(shape: TypeSchema) -> bool:
     """Whether the items of a list are owned individually (list type map or set)."""
     return shape.kind == "list" and shape.list_type in ("map", "set")
 
@@ -133,7 +137,7 @@ _ANY_SCALAR = ("any scalar", (str, int, float, bool))
 """The expected type of a string with a format, as kube-apiserver treats it."""
 
 
-def _must_fit(value: Any, shape: Shape, path: Path) -> None:
+def _must_fit(value: Any, shape: TypeSchema, path: Path) -> None:
     expected = (
         _ANY_SCALAR if shape.kind == "string" and shape.format not in ("", "byte") else _TYPE_WORDS.get(shape.kind)
     )
@@ -141,76 +145,78 @@ def _must_fit(value: Any, shape: Shape, path: Path) -> None:
         return
     word, kinds = expected
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise NotTyped(f"{dotted(path)}: expected {word}, got {json.dumps(value)[:100]}")
+        raise SchemaMismatch(f"{path_text(path)}: expected {word}, got {json.dumps(value)[:100]}")
 
 
-def step_of(item: Any, shape: Shape, path: Path = ()) -> str:
-    """The path step of a list item: its keys, or its value in a set. Raises NotTyped when it lacks a key."""
+def path_element(item: Any, shape: TypeSchema, path: Path = ()) -> str:
+    """The path step of a list item: its keys, or its value in a set. Raises SchemaMismatch when it lacks a key."""
     if shape.list_type == "set":
         return f"v:{json.dumps(item, separators=(',', ':'), ensure_ascii=False)}"
     if not isinstance(item, dict):
-        raise NotTyped(f"{dotted(path)}: expected map, got {json.dumps(item)[:100]}")
+        raise SchemaMismatch(f"{path_text(path)}: expected map, got {json.dumps(item)[:100]}")
     keys: Json = {}
     for name in sorted(shape.keys):
         value = item[name] if name in item else _default_key(shape.item or ANY, name)
         if value is None and name not in item:
             text = f"associative list with keys has an element that omits key field {json.dumps(name)}"
-            raise NotTyped(f"{dotted(path)}: element: {text} (and doesn't have default value)")
+            raise SchemaMismatch(f"{path_text(path)}: element: {text} (and doesn't have default value)")
         keys[name] = value
     return f"k:{json.dumps(keys, separators=(',', ':'), ensure_ascii=False)}"
 
 
-def _default_key(item: Shape, name: str) -> Any:
+def _default_key(item: TypeSchema, name: str) -> Any:
     """The value of an absent map key: its default; for built-in types without one, the empty value."""
-    below = item.below(name)
+    below = item.child(name)
     if below is None or below.default is not None:
         return below and below.default
-    return _EMPTY.get(below.kind) if item.of else None
+    return _EMPTY.get(below.kind) if item.type_name else None
 
 
 _EMPTY = {"string": "", "integer": 0}
 
 
-def differing(before: Fields, after: Fields) -> set[Path]:
+def changed_paths(before: Fields, after: Fields) -> set[Path]:
     """The paths of `after` that are not in `before` or have another value there."""
     return {path for path, value in after.items() if path not in before or not _equal_values(before[path], value)}
 
 
 def _equal_values(a: Any, b: Any) -> bool:
-    return a is b or (a is not INSIDE and b is not INSIDE and same(a, b))
+    return a is b or (a is not HAS_CHILDREN and b is not HAS_CHILDREN and json_equal(a, b))
 
 
-def at(value: Any, shape: Shape, path: Path) -> Any:
+def value_at(value: Any, shape: TypeSchema, path: Path) -> Any:
     """The value at that path; None when it is absent."""
     for step in path:
         if isinstance(value, dict):
             name = step[2:]
-            value, shape = value.get(name), shape.below(name) or ANY
-        elif isinstance(value, list) and listed(shape):
-            value = next((item for item in value if step_of(item, shape) == step), None)
+            value, shape = value.get(name), shape.child(name) or ANY
+        elif isinstance(value, list) and is_associative_list(shape):
+            value = next((item for item in value if path_element(item, shape) == step), None)
             shape = shape.item or ANY
         else:
             return None
     return value
 
 
-def merged(live: Any, config: Any, shape: Shape) -> Any:
+def merge(live: Any, config: Any, shape: TypeSchema) -> Any:
     """`live` merged with `config`: granular maps and lists item by item, any other value is replaced."""
-    parts = (isinstance(live, dict) and divided(shape)) or (isinstance(live, list) and listed(shape))
+    parts = (isinstance(live, dict) and is_granular_map(shape)) or (
+        isinstance(live, list) and is_associative_list(shape)
+    )
     if config is None and live and parts:
         return live
-    if isinstance(live, dict) and isinstance(config, dict) and divided(shape):
-        below = {name: merged(live.get(name), part, shape.below(name) or ANY) for name, part in config.items()}
+    if isinstance(live, dict) and isinstance(config, dict) and is_granular_map(shape):
+        below = {name: merge(live.get(name), part, shape.child(name) or ANY) for name, part in config.items()}
         return {**live, **below}
-    if isinstance(live, list) and isinstance(config, list) and listed(shape):
+    if isinstance(live, list) and isinstance(config, list) and is_associative_list(shape):
         return _merged_list(live, config, shape)
     return config
 
 
-def _merged_list(live: list[Any], config: list[Any], shape: Shape) -> list[Any]:
+def _merged_list(live: list[Any], config: list[Any], shape: TypeSchema) -> list[Any]:
     """Items in the order of `config`; items only in `live` keep their position between neighbours where possible."""
-    live_items = {step_of(item, shape): item for item in live}
-    config_items = {step_of(item, shape): item for item in config}
+    live_items = {path_element(item, shape): item for item in live}
+    config_items = {path_element(item, shape): item for item in config}
     result: dict[str, Any] = {}
     remaining = list(live_items)
     for step, item in config_items.items():
@@ -219,46 +225,48 @@ def _merged_list(live: list[Any], config: list[Any], shape: Shape) -> list[Any]:
             remaining.pop(0)
         if step in live_items:
             remaining.remove(step)
-            result[step] = merged(live_items[step], item, shape.item or ANY)
+            result[step] = merge(live_items[step], item, shape.item or ANY)
         else:
             result[step] = item
     return [*result.values(), *(live_items[step] for step in remaining)]
 
 
-def removed(value: Any, shape: Shape, gone: Iterable[Path], kept: Callable[[Path], bool], here: Path = ()) -> Any:
-    """`value` without the paths `gone`. An object or list that becomes empty is removed, too (None is returned), unless
-    `kept` returns true for its path."""
+def remove_paths(
+    value: Any, shape: TypeSchema, paths: Iterable[Path], kept: Callable[[Path], bool], prefix: Path = ()
+) -> Any:
+    """`value` without the paths `paths`. An object or list that becomes empty is removed, too (None is returned),
+    unless `kept` returns true for its path."""
     heads: dict[str, list[Path]] = {}
-    for path in gone:
+    for path in paths:
         heads.setdefault(path[0], []).append(path[1:])
     remaining: Any
     if isinstance(value, dict):
         fields: Json = {}
         for name, part in value.items():
             step = f"f:{name}"
-            tails, below = heads.get(step), shape.below(name) or ANY
+            tails, below = heads.get(step), shape.child(name) or ANY
             if tails is None:
                 fields[name] = part
-            elif () not in tails and (remaining := removed(part, below, tails, kept, (*here, step))) is not None:
+            elif () not in tails and (remaining := remove_paths(part, below, tails, kept, (*prefix, step))) is not None:
                 fields[name] = remaining
-        return fields if fields or kept(here) else None
-    if isinstance(value, list) and listed(shape):
+        return fields if fields or kept(prefix) else None
+    if isinstance(value, list) and is_associative_list(shape):
         items: list[Any] = []
         for item in value:
-            step = step_of(item, shape)
+            step = path_element(item, shape)
             tails, below = heads.get(step), shape.item or ANY
             if tails is None:
                 items.append(item)
-            elif () not in tails and (remaining := removed(item, below, tails, kept, (*here, step))) is not None:
+            elif () not in tails and (remaining := remove_paths(item, below, tails, kept, (*prefix, step))) is not None:
                 items.append(remaining)
-        return items if items or kept(here) else None
+        return items if items or kept(prefix) else None
     return value
 
 
-def read(written: Any) -> set[Path]:
+def decode_fields_v1(fields_v1: Any) -> set[Path]:
     """The paths of a FieldsV1 object; malformed parts are ignored."""
     paths: set[Path] = set()
-    pending: list[tuple[Path, Any]] = [((), written)]
+    pending: list[tuple[Path, Any]] = [((), fields_v1)]
     while pending:
         path, node = pending.pop()
         if not isinstance(node, dict) or len(path) > MAX_DEPTH:
@@ -273,7 +281,7 @@ def read(written: Any) -> set[Path]:
     return paths
 
 
-def write(paths: Iterable[Path]) -> Json:
+def encode_fields_v1(paths: Iterable[Path]) -> Json:
     """The FieldsV1 object of a set of paths."""
     root: Json = {}
     members = set(paths)
@@ -294,7 +302,7 @@ def _sorted(tree: Json) -> Json:
     return {name: _sorted(tree[name]) for name in sorted(tree)}
 
 
-def dotted(path: Path) -> str:
+def path_text(path: Path) -> str:
     """A path in the form of messages: .spec.containers[name="a"].image"""
     text = ""
     for step in path:

@@ -4,8 +4,8 @@ The engine is an optional library (`pip install trainyard[local]`). It is import
 server without rules never loads it.
 
 Rules for this file:
-- An expression with a Kubernetes function that is not implemented here raises `Wrong` with the function's name; it is
-  never partly evaluated.
+- An expression with a Kubernetes function that is not implemented here raises `EvaluationError` with the function's
+  name; it is never partly evaluated.
 - A value without a type in the engine (a quantity, an IP address, a URL) is a map with one key that names its type;
   equal values are equal maps.
 - The engine cannot overload a function of one of its extensions, so `indexOf` and `lastIndexOf` are renamed.
@@ -40,11 +40,11 @@ _SEMVER = re.compile(
 )
 
 
-class Missing(Exception):
+class EngineMissing(Exception):
     """The engine is not installed."""
 
 
-class Wrong(Exception):
+class EvaluationError(Exception):
     """An expression that does not compile, or whose evaluation failed."""
 
 
@@ -56,15 +56,15 @@ class Program:
         self.kind = kind
         """The static type of its result: BOOL, STRING, ..., or DYN when it is not known."""
 
-    def value(self, variables: Json) -> Any:
-        """Evaluates the program. Raises Wrong when the evaluation fails."""
+    def evaluate(self, variables: Json) -> Any:
+        """Evaluates the program. Raises EvaluationError when the evaluation fails."""
         try:
             result = self._compiled.eval(data=variables)
             if result.type().name() == "ERROR":
-                raise Wrong(_kubernetes_message(str(result.plain_value())))
+                raise EvaluationError(_kubernetes_message(str(result.plain_value())))
             return result.plain_value()
         except (RuntimeError, TypeError) as error:
-            raise Wrong(str(error)) from None
+            raise EvaluationError(str(error)) from None
 
 
 def _kubernetes_message(error: str) -> str:
@@ -74,27 +74,29 @@ def _kubernetes_message(error: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def program(expression: str, old: str = "", types: tuple[tuple[str, str], ...] = ()) -> Program:
-    """Compiles an expression. Raises Wrong, Missing.
+def compile_expression(expression: str, old_self: str = "", types: tuple[tuple[str, str], ...] = ()) -> Program:
+    """Compiles an expression. Raises EvaluationError, Missing.
 
-    `old`: "" without oldSelf; "value" with it; "optional" with an optional one, and then the variables are `was`
+    `old_self`: "" without oldSelf; "value" with it; "optional" with an optional one, and then the variables are `was`
     (whether there is an old value) and `before`. `types` declares further variables for type checks: (name, "INT").
     """
     text = RENAMED.sub(lambda match: match[1] or f".k8s{match[2]}", expression)
-    if old == "optional":
+    if old_self == "optional":
         text = f"cel.bind(oldSelf, was ? optional.of(before) : optional.none(), {text}\n)"
     try:
-        compiled = (_new_environment(old, types) if types else _environment(old)).compile(text)
+        compiled = (_new_environment(old_self, types) if types else _environment(old_self)).compile(text)
     except RuntimeError as error:
         message = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
-        raise Wrong(message.replace("k8sindexOf", "indexOf").replace("k8slastIndexOf", "lastIndexOf")) from None
+        raise EvaluationError(
+            message.replace("k8sindexOf", "indexOf").replace("k8slastIndexOf", "lastIndexOf")
+        ) from None
     return Program(compiled, str(compiled.return_type().name()))
 
 
-def present() -> bool:
+def is_engine_installed() -> bool:
     try:
         _engine()
-    except Missing:
+    except EngineMissing:
         return False
     return True
 
@@ -104,7 +106,7 @@ def _engine() -> Any:
     try:
         return importlib.import_module("cel_expr_python.cel")
     except ImportError:
-        raise Missing("rules (CEL) need an engine: pip install 'trainyard[local]'") from None
+        raise EngineMissing("rules (CEL) need an engine: pip install 'trainyard[local]'") from None
 
 
 @cache

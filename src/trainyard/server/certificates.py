@@ -3,7 +3,7 @@
 Rules for this file:
 - The CA key never leaves this process. A serving key is written to a file of mode 0600, because `ssl` reads files only.
 - `cryptography` is slow to import, so it is imported when the first certificate is made.
-- This file is also a program that writes a `Made` as JSON; so it imports no other module of this project.
+- This file is also a program that writes a `ClusterCredentials` as JSON; so it imports no other module of this project.
 - Other processes check the validity times of certificates against their own clocks: pass the real time, not a test's.
 """
 
@@ -36,11 +36,11 @@ NAMES = (
 ADDRESSES = ("127.0.0.1", "::1", "10.96.0.1")
 """Names and addresses of the API server: on its host, and in pods those of the Service `kubernetes`."""
 
-EARLIER = timedelta(hours=1)  # so that clients whose clocks are slow accept it
-LIFE = timedelta(days=365)
+CLOCK_SKEW = timedelta(hours=1)  # so that clients whose clocks are slow accept it
+VALIDITY = timedelta(days=365)
 
 
-class Made(msgspec.Struct, frozen=True):
+class ClusterCredentials(msgspec.Struct, frozen=True):
     """Credentials of a new cluster, PEM: the CA certificate, and the serving certificate and key of its API server."""
 
     authority: str
@@ -48,7 +48,7 @@ class Made(msgspec.Struct, frozen=True):
     key: bytes
 
 
-class Authority(msgspec.Struct, frozen=True):
+class CertificateAuthority(msgspec.Struct, frozen=True):
     """A CA with an EC P-256 key. `pem` is its certificate, for the trust store of clients."""
 
     pem: str
@@ -56,7 +56,7 @@ class Authority(msgspec.Struct, frozen=True):
     _key: EllipticCurvePrivateKey
 
     @staticmethod
-    def new(now: float) -> Authority:
+    def new(now: float) -> CertificateAuthority:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -64,24 +64,26 @@ class Authority(msgspec.Struct, frozen=True):
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("trainyard-ca")
         certificate = (
-            _builder(name, name, key.public_key(), datetime.fromtimestamp(now, UTC) - EARLIER)
+            _builder(name, name, key.public_key(), datetime.fromtimestamp(now, UTC) - CLOCK_SKEW)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(is_ca=True), critical=True)
             .sign(key, hashes.SHA256())
         )
-        return Authority(certificate.public_bytes(serialization.Encoding.PEM).decode(), certificate, key)
+        return CertificateAuthority(certificate.public_bytes(serialization.Encoding.PEM).decode(), certificate, key)
 
-    def context(
+    def server_context(
         self, folder: Path, names: Sequence[str] = NAMES, addresses: Sequence[str] = ADDRESSES
     ) -> ssl.SSLContext:
         """The TLS context of an API server with these names and addresses. Certificate and key are written to
         `folder`."""
-        return listening(*self.apiserver(names, addresses).write(folder / "apiserver"))
+        return server_context(*self.apiserver_certificate(names, addresses).write(folder / "apiserver"))
 
-    def apiserver(self, names: Sequence[str] = NAMES, addresses: Sequence[str] = ADDRESSES) -> Certificate:
-        return self.server("trainyard-apiserver", names, addresses)
+    def apiserver_certificate(self, names: Sequence[str] = NAMES, addresses: Sequence[str] = ADDRESSES) -> Certificate:
+        return self.server_certificate("trainyard-apiserver", names, addresses)
 
-    def server(self, common: str, names: Sequence[str] = NAMES, addresses: Sequence[str] = ADDRESSES) -> Certificate:
+    def server_certificate(
+        self, common: str, names: Sequence[str] = NAMES, addresses: Sequence[str] = ADDRESSES
+    ) -> Certificate:
         """A serving certificate for these DNS names and IP addresses. `common` is its common name."""
         from cryptography import x509
 
@@ -91,7 +93,7 @@ class Authority(msgspec.Struct, frozen=True):
             _name(common), x509.oid.ExtendedKeyUsageOID.SERVER_AUTH, x509.SubjectAlternativeName(alternative_names)
         )
 
-    def client(self, user: str, *groups: str) -> Certificate:
+    def client_certificate(self, user: str, *groups: str) -> Certificate:
         """A client certificate for a user of the API: the common name is the user, the organisations are the groups."""
         from cryptography import x509
 
@@ -113,7 +115,7 @@ class Authority(msgspec.Struct, frozen=True):
         for extension in (x509.ExtendedKeyUsage([purpose]), *extensions, identifier):
             builder = builder.add_extension(extension, critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
-        return Certificate(certificate.public_bytes(serialization.Encoding.PEM), private(key))
+        return Certificate(certificate.public_bytes(serialization.Encoding.PEM), private_key_pem(key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +128,12 @@ class Certificate:
     def write(self, path: Path) -> tuple[Path, Path]:
         """Writes PATH.crt and PATH.key; returns the two paths. Raises OSError."""
         chain, key = path.with_suffix(".crt"), path.with_suffix(".key")
-        write(chain, self.chain)
-        write(key, self.key)
+        write_private_file(chain, self.chain)
+        write_private_file(key, self.key)
         return chain, key
 
 
-def listening(chain: Path, key: Path) -> ssl.SSLContext:
+def server_context(chain: Path, key: Path) -> ssl.SSLContext:
     """The TLS context of a server with this certificate and key. Raises OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -140,7 +142,7 @@ def listening(chain: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-def private(key: EllipticCurvePrivateKey) -> bytes:
+def private_key_pem(key: EllipticCurvePrivateKey) -> bytes:
     """The key as PEM (PKCS#8, not encrypted)."""
     from cryptography.hazmat.primitives import serialization
 
@@ -162,7 +164,7 @@ def _builder(
 
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     builder = builder.serial_number(x509.random_serial_number())
-    builder = builder.not_valid_before(start).not_valid_after(start + LIFE)
+    builder = builder.not_valid_before(start).not_valid_after(start + VALIDITY)
     return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
 
 
@@ -183,7 +185,7 @@ def _usage(is_ca: bool) -> x509.KeyUsage:
     )
 
 
-def write(path: Path, content: bytes) -> None:
+def write_private_file(path: Path, content: bytes) -> None:
     """Writes a file of mode 0600, replacing an existing one atomically. Raises OSError."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)  # the mode only applies when the file is created
@@ -193,6 +195,6 @@ def write(path: Path, content: bytes) -> None:
 
 
 if __name__ == "__main__":
-    authority = Authority.new(time.time())
-    server = authority.apiserver()
-    sys.stdout.buffer.write(msgspec.json.encode(Made(authority.pem, server.chain, server.key)))
+    authority = CertificateAuthority.new(time.time())
+    server = authority.apiserver_certificate()
+    sys.stdout.buffer.write(msgspec.json.encode(ClusterCredentials(authority.pem, server.chain, server.key)))

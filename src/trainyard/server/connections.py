@@ -16,14 +16,14 @@ from typing import Any
 from aiohttp import ClientError, web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
-from trainyard.server.answers import cut, warning
-from trainyard.server.errors import Refused
+from trainyard.server.answers import limited_warnings, warning_header
+from trainyard.server.errors import StatusError
 from trainyard.server.limits import Limits
 
 log = logging.getLogger("trainyard.server")
 
-LINGER = 2.0  # seconds to read and discard the rest of a request body that is not used
-THEIRS = (HttpProcessingError, web.RequestPayloadError, ConnectionError, ClientError, web.PayloadAccessError)
+LINGER_SECONDS = 2.0  # seconds to read and discard the rest of a request body that is not used
+CLIENT_ERRORS = (HttpProcessingError, web.RequestPayloadError, ConnectionError, ClientError, web.PayloadAccessError)
 """Exceptions that a client can cause at any time."""
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -41,11 +41,11 @@ class Connection(web.RequestHandler):
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type]  # None means none
             tcp_keepalive=False,
-            keepalive_timeout=limits.head,
-            lingering_time=LINGER,
-            max_line_size=limits.line,
-            max_field_size=limits.field,
-            max_headers=limits.fields,
+            keepalive_timeout=limits.head_seconds,
+            lingering_time=LINGER_SECONDS,
+            max_line_size=limits.max_line,
+            max_field_size=limits.max_field,
+            max_headers=limits.max_fields,
             auto_decompress=False,
         )
 
@@ -54,33 +54,38 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         if isinstance(exc, ConnectionError):
             raise ConnectionResetError("there is nobody to answer")
-        if not isinstance(exc, THEIRS):
+        if not isinstance(exc, CLIENT_ERRORS):
             self.log_exception("a connection failed", exc_info=exc)
-            return refusal(request, Refused(500, "InternalError", "Internal error occurred: see the API server's log"))
+            return error_response(
+                request, StatusError(500, "InternalError", "Internal error occurred: see the API server's log")
+            )
         log.debug("what came is not HTTP: %s", type(exc).__name__)
-        return refusal(request, _unreadable(exc, self._limits), close=True)
+        return error_response(request, _unreadable(exc, self._limits), close=True)
 
     def log_exception(self, *args: Any, **kwargs: Any) -> None:
         error = kwargs.get("exc_info")
-        if isinstance(error, THEIRS):
+        if isinstance(error, CLIENT_ERRORS):
             log.debug("a connection ended: %s", type(error).__name__)
         else:
             log.error(*args, **kwargs)
 
 
-def serving(handle: Handle) -> web.Server:
+def connection_factory(handle: Handle) -> web.Server:
     """The connection factory of one server. A request is cancelled when its client disconnects."""
     return web.Server(handle, handler_cancellation=True)
 
 
-def _unreadable(exc: BaseException, limits: Limits) -> Refused:
+def _unreadable(exc: BaseException, limits: Limits) -> StatusError:
     if isinstance(exc, LineTooLong) or "Too many headers" in str(exc):
-        text = f"the head of the request is too large: {limits.line} bytes for its first line, {limits.field} for a "
-        return Refused(431, "RequestHeaderFieldsTooLarge", f"{text}header, and {limits.fields} headers are taken")
-    return Refused(400, "BadRequest", "the request is not HTTP/1.1, or names no Host")
+        text = (
+            f"the head of the request is too large: {limits.max_line} bytes for its first line,"
+            f" {limits.max_field} for a header, and {limits.max_fields} headers are taken"
+        )
+        return StatusError(431, "RequestHeaderFieldsTooLarge", text)
+    return StatusError(400, "BadRequest", "the request is not HTTP/1.1, or names no Host")
 
 
-def refusal(request: web.BaseRequest, refused: Refused, close: bool = False) -> web.Response:
+def error_response(request: web.BaseRequest, refused: StatusError, close: bool = False) -> web.Response:
     """The Status response to a request. Raises ConnectionResetError when part of a response has been sent already: the
     connection must then break, since the client would read a second head as part of the body."""
     if request.writer.output_size > 0:
@@ -88,14 +93,14 @@ def refusal(request: web.BaseRequest, refused: Refused, close: bool = False) -> 
     return status_response(refused, close)
 
 
-def status_response(refused: Refused, close: bool = False) -> web.Response:
+def status_response(refused: StatusError, close: bool = False) -> web.Response:
     headers = {"Cache-Control": "no-cache, private"}
     retry_after = (refused.details or {}).get("retryAfterSeconds")
     if retry_after:
         headers["Retry-After"] = str(retry_after)
     response = web.Response(body=refused.body(), status=refused.code, headers=headers, content_type="application/json")
-    for text in cut(refused.warnings):
-        response.headers.add("Warning", warning(text))
+    for text in limited_warnings(refused.warnings):
+        response.headers.add("Warning", warning_header(text))
     if close or refused.code in (408, 413):
         response.force_close()
     return response

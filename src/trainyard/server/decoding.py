@@ -2,7 +2,7 @@
 
 Rules for this file:
 - A null field is absent, a null item is the empty value. An empty list or map is absent, too, where the type has
-  omitempty. `settled` removes these and writes quantities in canonical form.
+  omitempty. `normalize` removes these and writes quantities in canonical form.
 - The checks go as deep as the type. Unknown fields are ignored here: strictness.py reports them.
 - Only types are checked; the allowed values are checked by the schema and the strategies.
 """
@@ -19,7 +19,7 @@ from typing import Any
 from trainyard.objects import encode, parse_time
 from trainyard.schema.checks import TYPE_TEXTS, json_text
 from trainyard.server.quantities import canonical, is_quantity
-from trainyard.server.types import ANY, META, Shape, built_in
+from trainyard.server.types import ANY, META, TypeSchema, built_in
 
 _BITS = {"int32": 2**31, "int64": 2**63}
 _SECONDS = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
@@ -38,43 +38,47 @@ _EMPTY: Mapping[str, Callable[[], Any]] = {
 }
 
 
-def plain(value: Any, shape: Shape) -> bool:
-    """Whether every type is right, every field is known, nothing is null, and `settled` would not change the value.
+def is_canonical(value: Any, shape: TypeSchema) -> bool:
+    """Whether every type is right, every field is known, nothing is null, and `normalize` would not change the value.
 
     A fast path: it holds for nearly all objects. Where it returns False, the slower functions determine why. The caller
     has checked the depth of the value.
     """
     if value.__class__ is dict and shape.kind == "object":
-        fields, default_shape = shape.fields, ANY if shape.keeps else None
+        fields, default_shape = shape.fields, ANY if shape.preserves_unknown_fields else None
         for name, part in value.items():
             field_shape = fields.get(name, default_shape)
             # Most values are simple, and this test saves them a call.
-            if field_shape is None or (part.__class__ is not field_shape.simple and not plain(part, field_shape)):
+            if field_shape is None or (
+                part.__class__ is not field_shape.simple_class and not is_canonical(part, field_shape)
+            ):
                 return False
         return True
     if shape.kind == "any":
         encoded = encode(value)  # much faster than a walk in Python
         return b":null" not in encoded and b"[null" not in encoded and b",null" not in encoded and encoded != b"null"
     if value.__class__ is dict:
-        return shape.kind == "map" and bool(value or shape.told) and _all_plain(value.values(), shape.item or ANY)
+        return (
+            shape.kind == "map" and bool(value or shape.keeps_empty) and _all_plain(value.values(), shape.item or ANY)
+        )
     if value.__class__ is list:
-        return shape.kind == "list" and bool(value or shape.told) and _all_plain(value, shape.item or ANY)
+        return shape.kind == "list" and bool(value or shape.keeps_empty) and _all_plain(value, shape.item or ANY)
     if shape.kind == "quantity":
         return value.__class__ is str and canonical(value) == value and is_quantity(value)
     if shape.format in _STORED_TIMES and value is not None:
-        return value == _stored_time(value, shape.format) and not unreadable(value, shape)
-    return value is not None and shape.kind not in ("object", "map", "list") and not unreadable(value, shape)
+        return value == _stored_time(value, shape.format) and not decoding_error(value, shape)
+    return value is not None and shape.kind not in ("object", "map", "list") and not decoding_error(value, shape)
 
 
-def _all_plain(values: Iterable[Any], shape: Shape) -> bool:
-    simple = shape.simple
+def _all_plain(values: Iterable[Any], shape: TypeSchema) -> bool:
+    simple = shape.simple_class
     for value in values:  # noqa: SIM110 - a generator would be slower than the test
-        if value.__class__ is not simple and not plain(value, shape):
+        if value.__class__ is not simple and not is_canonical(value, shape):
             return False
     return True
 
 
-def unreadable(value: Any, shape: Shape, path: str = "") -> str:
+def decoding_error(value: Any, shape: TypeSchema, path: str = "") -> str:
     """The message for the first value of a wrong type, "" when all types are right."""
     if value is None or shape.kind == "any":
         return ""
@@ -82,16 +86,16 @@ def unreadable(value: Any, shape: Shape, path: str = "") -> str:
         if not isinstance(value, dict):
             return _type_error(path, value, TYPE_TEXTS["object"])
         for name, part in value.items():
-            if part is None or (field_shape := shape.below(name)) is None:
+            if part is None or (field_shape := shape.child(name)) is None:
                 continue
-            if error := unreadable(part, field_shape, f"{path}.{name[:80]}" if path else name[:80]):
+            if error := decoding_error(part, field_shape, f"{path}.{name[:80]}" if path else name[:80]):
                 return error
         return ""
     if shape.kind == "list":
         if not isinstance(value, list):
             return _type_error(path, value, TYPE_TEXTS["array"])
         for index, item in enumerate(value):
-            if shape.item is not None and (error := unreadable(item, shape.item, f"{path}[{index}]")):
+            if shape.item is not None and (error := decoding_error(item, shape.item, f"{path}[{index}]")):
                 return error
         return ""
     check = _TYPE_CHECKS.get(shape.format) or _TYPE_CHECKS.get(shape.kind)
@@ -106,24 +110,24 @@ def _type_error(path: str, value: Any, expected: str) -> str:
     return f"{path or 'the object'}: Invalid value:{value_text} must be {expected}"
 
 
-def metadata_unreadable(meta: Any) -> str:
+def metadata_decoding_error(meta: Any) -> str:
     shape = built_in(f"{META}ObjectMeta")
-    return "" if plain(meta, shape) else unreadable(meta, shape, "metadata")
+    return "" if is_canonical(meta, shape) else decoding_error(meta, shape, "metadata")
 
 
-def settled(value: Any, shape: Shape) -> Any:
+def normalize(value: Any, shape: TypeSchema) -> Any:
     """The value as it is stored: without null and empty fields, with canonical quantities, base64 and times. Returns
     the same object when nothing changes.
     """
     if isinstance(value, dict):
         normalized: dict[str, Any] = {}
         for name, part in value.items():
-            field_shape = shape.below(name) or ANY
+            field_shape = shape.child(name) or ANY
             if part is None and shape.kind == "map":
                 normalized[name] = _normalized_item(
                     None, field_shape
                 )  # a key of a map is kept even when its value is null
-            elif part is not None and (part or field_shape.told or field_shape.kind not in ("list", "map")):
+            elif part is not None and (part or field_shape.keeps_empty or field_shape.kind not in ("list", "map")):
                 normalized[name] = _normalized_item(part, field_shape)
         unchanged = len(normalized) == len(value) and all(normalized[name] is value[name] for name in normalized)
         return value if unchanged else normalized
@@ -134,7 +138,7 @@ def settled(value: Any, shape: Shape) -> Any:
     return value
 
 
-def _normalized_item(value: Any, shape: Shape) -> Any:
+def _normalized_item(value: Any, shape: TypeSchema) -> Any:
     if value is None:
         return _EMPTY[shape.kind]() if shape.kind in _EMPTY else None
     if shape.kind == "quantity":
@@ -145,7 +149,7 @@ def _normalized_item(value: Any, shape: Shape) -> Any:
         return base64.b64encode(bytes(byte or 0 for byte in value)).decode()
     if shape.format in _STORED_TIMES:
         return _stored_time(value, shape.format)
-    return settled(value, shape) if isinstance(value, dict | list) else value
+    return normalize(value, shape) if isinstance(value, dict | list) else value
 
 
 def _stored_time(value: Any, format: str) -> Any:
@@ -162,20 +166,20 @@ def _stored_time(value: Any, format: str) -> Any:
     return f"{parsed.replace(tzinfo=None).isoformat(timespec=_PRECISION[format])}Z"
 
 
-def _is_number(value: Any, shape: Shape) -> bool:
+def _is_number(value: Any, shape: TypeSchema) -> bool:
     most = _BITS.get(shape.format, 2**63)
     return isinstance(value, int) and not isinstance(value, bool) and -most <= value < most
 
 
-def _is_time(value: Any, shape: Shape) -> bool:
+def _is_time(value: Any, shape: TypeSchema) -> bool:
     return isinstance(value, str) and parse_time(value) is not None
 
 
-def _is_micro_time(value: Any, shape: Shape) -> bool:
+def _is_micro_time(value: Any, shape: TypeSchema) -> bool:
     return _is_time(value, shape) and _MICRO_TIME.fullmatch(value) is not None
 
 
-def _is_bytes(value: Any, shape: Shape) -> bool:
+def _is_bytes(value: Any, shape: TypeSchema) -> bool:
     if isinstance(value, list):  # Go decodes a list of numbers as bytes, too
         return all(byte is None or (_is_number(byte, shape) and 0 <= byte < 256) for byte in value)
     try:
@@ -184,17 +188,17 @@ def _is_bytes(value: Any, shape: Shape) -> bool:
         return False
 
 
-def _is_quantity(value: Any, shape: Shape) -> bool:
+def _is_quantity(value: Any, shape: TypeSchema) -> bool:
     if isinstance(value, str):
         return is_quantity(value.strip())
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_int_or_string(value: Any, shape: Shape) -> bool:
-    return isinstance(value, str) or _is_number(value, Shape("integer", format="int32"))
+def _is_int_or_string(value: Any, shape: TypeSchema) -> bool:
+    return isinstance(value, str) or _is_number(value, TypeSchema("integer", format="int32"))
 
 
-_TYPE_CHECKS: Mapping[str, tuple[Callable[[Any, Shape], bool], str]] = {
+_TYPE_CHECKS: Mapping[str, tuple[Callable[[Any, TypeSchema], bool], str]] = {
     "string": (lambda value, shape: isinstance(value, str), TYPE_TEXTS["string"]),
     "boolean": (lambda value, shape: isinstance(value, bool), TYPE_TEXTS["boolean"]),
     "integer": (_is_number, TYPE_TEXTS["integer"]),

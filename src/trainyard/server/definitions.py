@@ -16,10 +16,10 @@ from trainyard.schema import Schema
 from trainyard.server import cel, naming, scale
 from trainyard.server.jsonpath import compile_path
 from trainyard.server.log import Entry
-from trainyard.server.resources import Check, Column, Registry, Resource, Scaled
+from trainyard.server.resources import Check, Column, Registry, Resource, ScalePaths
 from trainyard.server.rule_process import RULES
 from trainyard.server.rules import compile_rules
-from trainyard.server.site import Site
+from trainyard.server.site import RequestContext
 from trainyard.server.tables import age, text_of, typed_cell
 from trainyard.server.writes import DEFINITIONS
 
@@ -35,10 +35,10 @@ class Definitions:
         self._registry = registry
         self._since: dict[str, int] = {}  # CRD name -> revision of its creation
 
-    def saw(self, entry: Entry) -> None:
+    def on_entry(self, entry: Entry) -> None:
         if entry.store != DEFINITIONS:
             return
-        record = entry.now or entry.before
+        record = entry.record or entry.previous
         if record is None:
             return
         crd = decode(record.body)
@@ -46,18 +46,18 @@ class Definitions:
         if self._registry.built_in(group, plural):
             return  # as in kube-apiserver: the CRD is stored and has no effect
         self._registry.remove(group, plural)
-        if entry.now is None:
+        if entry.record is None:
             self._since.pop(entry.key.name, None)
             return
         since = self._since.setdefault(entry.key.name, entry.revision)
-        for resource in resources_of(crd):
-            self._registry.add(replace(resource, since=since))
+        for resource in resources_of_crd(crd):
+            self._registry.add(replace(resource, created_revision=since))
 
 
-def resources_of(crd: Json) -> list[Resource]:
+def resources_of_crd(crd: Json) -> list[Resource]:
     """One resource for each served version; none when the names of the CRD conflict with another CRD."""
     spec = crd["spec"]
-    if naming.refused(crd):
+    if naming.is_not_established(crd):
         return []
     stored = next(version["name"] for version in spec["versions"] if version.get("storage"))
     return [_resource(spec, version, stored) for version in spec["versions"] if version.get("served")]
@@ -77,32 +77,32 @@ def _resource(spec: Json, version: Json, stored: str) -> Resource:
         short=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
         namespaced=spec.get("scope") == "Namespaced",
-        store=f"{names['plural']}.{group}",
+        storage_name=f"{names['plural']}.{group}",
         status="status" in subresources,
         scale=_scaled(subresources.get("scale")),
         custom=True,
         generation=True,
         schema=_compiled(schema),
         rules=_rules_check(schema),
-        document=_schema_of(version),
+        openapi_schema=_schema_of(version),
         prune=spec.get("preserveUnknownFields") is not True,
         fields=_field_reader(fields),
         field_names=tuple(fields),
         columns=_columns(version),
-        read=_as_version(f"{group}/{version['name']}") if converted else None,
-        write=_as_version(f"{group}/{stored}") if converted else None,
+        from_storage=_as_version(f"{group}/{version['name']}") if converted else None,
+        to_storage=_as_version(f"{group}/{stored}") if converted else None,
     )
 
 
-def _scaled(paths: Json | None) -> Scaled | None:
+def _scaled(paths: Json | None) -> ScalePaths | None:
     """The paths of the scale subresource of a custom resource."""
     if not isinstance(paths, dict):
         return None
     selector = _path_steps(paths.get("labelSelectorPath") or "")
-    return Scaled(
+    return ScalePaths(
         _path_steps(paths["specReplicasPath"]),
         _path_steps(paths["statusReplicasPath"]),
-        lambda obj: text_of(scale.at(obj, selector)) if selector else "",
+        lambda obj: text_of(scale.value_at(obj, selector)) if selector else "",
         selector,
     )
 
@@ -165,7 +165,7 @@ def _column(column: Json) -> Column:
     )
 
 
-def prepare(new: Json, old: Json | None, site: Site) -> None:
+def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
     """Defaults the names, and sets the conditions that controllers of kube-apiserver set after the create."""
     spec = new["spec"]
     names = spec["names"]
@@ -177,14 +177,16 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
     stored_versions = [name for name in status.get("storedVersions") or () if isinstance(name, str)]
     new["status"] = {
         **status,
-        **naming.judged(new, site),
+        **naming.names_status(new, site),
         "storedVersions": list(dict.fromkeys([*stored_versions, *storage_version])),
     }
 
 
-def admit(new: Json, old: Json | None, site: Site) -> None:
+def admit(new: Json, old: Json | None, site: RequestContext) -> None:
     """Warns when a CRD has validation rules and the CEL engine is not installed."""
-    if not cel.present() and any(_has_validation_rules(_schema_of(version)) for version in new["spec"]["versions"]):
+    if not cel.is_engine_installed() and any(
+        _has_validation_rules(_schema_of(version)) for version in new["spec"]["versions"]
+    ):
         name = new["metadata"].get("name", "")
         text = f"{name}: its rules (x-kubernetes-validations) are not checked: install the engine, trainyard[local]"
         site.warnings.append(text)

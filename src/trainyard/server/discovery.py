@@ -70,8 +70,8 @@ _SUBRESOURCES: dict[str, Json] = {
 _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?\Z")
 
 
-def answer(registry: Registry, request: Request) -> Response | None:
-    """The response to a non-resource path; None when there is no such path. Raises Refused 404 and 406."""
+def respond(registry: Registry, request: Request) -> Response | None:
+    """The response to a non-resource path; None when there is no such path. Raises StatusError 404 and 406."""
     path = request.path
     parts = path.strip("/").split("/")
     if path in ("/healthz", "/livez", "/readyz"):
@@ -79,7 +79,7 @@ def answer(registry: Registry, request: Request) -> Response | None:
     if path == "/version":
         return reply(VERSION)
     if parts[0] == "openapi":
-        return openapi.answer(registry, request)
+        return openapi.respond(registry, request)
     if parts in (["api"], ["apis"]):
         return _discovery_document(registry, request, core=parts == ["api"])
     groups = _groups(registry)
@@ -107,7 +107,7 @@ def _version_path(group: str, version: str) -> str:
 
 
 def _discovery_document(registry: Registry, request: Request, core: bool) -> Response:
-    """/api or /apis, in the first form of the Accept header that is served. Raises Refused 406."""
+    """/api or /apis, in the first form of the Accept header that is served. Raises StatusError 406."""
     accepted = (
         [media_range.strip() for media_range in request.accept.split(",")] if request.accept else ["application/json"]
     )
@@ -119,7 +119,7 @@ def _discovery_document(registry: Registry, request: Request, core: bool) -> Res
             return _aggregated(registry, request, core)
         if not any(parameter.startswith("as=") for parameter in parameters):
             return _legacy(registry, core)
-    raise errors.Refused(406, "NotAcceptable", "only the following media types are accepted: application/json")
+    raise errors.StatusError(406, "NotAcceptable", "only the following media types are accepted: application/json")
 
 
 def _legacy(registry: Registry, core: bool) -> Response:
@@ -208,7 +208,7 @@ def _resources_of(registry: Registry, group: str, version: str) -> Sequence[Reso
 def _resources(registry: Registry, group: str, version: str) -> Response:
     resources = _resources_of(registry, group, version)
     if not resources:
-        raise errors.no_such_path()
+        raise errors.path_not_found()
     entries = [entry for resource in resources for entry in _api_resources(resource)]
     api_version = f"{group}/{version}" if group else version
     api_version_field = {"apiVersion": "v1"} if group else {}  # kube-apiserver omits it for the core group
@@ -216,7 +216,7 @@ def _resources(registry: Registry, group: str, version: str) -> Response:
 
 
 def _verbs(resource: Resource) -> tuple[str, ...]:
-    if resource.respond:
+    if resource.review:
         return ("create",)
     if resource.full_name == "namespaces":
         return tuple(verb for verb in _VERBS if verb != "deletecollection")
@@ -257,7 +257,7 @@ def _api_resources(resource: Resource) -> list[Json]:
         "verbs": list(_verbs(resource)),
         **_names(resource),
     }
-    if not resource.respond:
+    if not resource.review:
         entry["storageVersionHash"] = _storage_version_hash(resource)
     subresources = [
         {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced, **info}

@@ -46,10 +46,10 @@ log = logging.getLogger("trainyard.server")
 
 NAME = "log.db"
 FORMAT = 1
-OURS = 0x54726E79  # SQLite's application_id: "Trny"
+APPLICATION_ID = 0x54726E79  # SQLite's application_id: "Trny"
 CHECKPOINT_EVERY = 1.0  # seconds of writes that a power failure may lose
-MOST_AT_ONCE = 250  # pending writes above which a commit does not wait any longer
-SWEPT = 500  # obsolete rows deleted with one commit
+MAX_BATCH = 250  # pending writes above which a commit does not wait any longer
+MAX_DELETED_ROWS = 500  # obsolete rows deleted with one commit
 WAL_PAGES = 16_384  # 64 MiB: above this size a commit makes a checkpoint itself
 
 _SCHEMA = (
@@ -73,12 +73,12 @@ _REASONS = {
 
 
 class DiskError(Exception):
-    """The log cannot be opened. The text names the file and the fix. `spoilt`: the file itself is unusable; more disk
+    """The log cannot be opened. The text names the file and the fix. `unusable`: the file itself is unusable; more disk
     space or other permissions would not help."""
 
     def __init__(self, path: Path, why: str, spoilt: bool = False) -> None:
         super().__init__(f"{path}: {why}")
-        self.spoilt = spoilt
+        self.unusable = spoilt
 
 
 class DiskLog(Log):
@@ -120,7 +120,7 @@ class DiskLog(Log):
     def settled(self) -> int:
         return self._settled
 
-    async def durable(self, revision: int) -> None:
+    async def wait_durable(self, revision: int) -> None:
         if revision <= self._settled:
             return
         outcome = asyncio.get_running_loop().create_future()
@@ -131,9 +131,9 @@ class DiskLog(Log):
     def compact(self, floor: int) -> None:
         forgotten = min(floor, self._settled) - self.floor
         for entry in self._entries[: max(0, forgotten)]:
-            if entry.before is not None:
-                self._obsolete.append(entry.before.revision)
-            if entry.now is None:
+            if entry.previous is not None:
+                self._obsolete.append(entry.previous.revision)
+            if entry.record is None:
                 self._obsolete.append(entry.revision)
         super().compact(floor)
         if forgotten > 0:
@@ -176,7 +176,7 @@ class DiskLog(Log):
         """Runs once per turn of the loop. Commits, unless this turn brought more writes; a single write does not
         wait."""
         pending, self._pending_last_turn = self._pending_last_turn, self.revision - self._settled
-        if pending < self._pending_last_turn < MOST_AT_ONCE:
+        if pending < self._pending_last_turn < MAX_BATCH:
             asyncio.get_running_loop().call_soon(self._loop_turn)
         else:
             self._commit()
@@ -188,7 +188,7 @@ class DiskLog(Log):
         if self._lock_fd < 0:
             return "the log is closed"
         entries = self._entries[self._settled - self.floor :]
-        obsolete = [self._obsolete[index] for index in range(min(SWEPT, len(self._obsolete)))]
+        obsolete = [self._obsolete[index] for index in range(min(MAX_DELETED_ROWS, len(self._obsolete)))]
         failure = ""
         try:
             self._write(entries, obsolete)
@@ -251,7 +251,7 @@ class DiskLog(Log):
             log.error("%s", reason)
         for entry in reversed(entries):
             self._take_back(entry)
-            undone = Entry(entry.revision, entry.store, entry.key, entry.before, entry.now)
+            undone = Entry(entry.revision, entry.store, entry.key, entry.previous, entry.record)
             for follower in self._followers:
                 follower(undone)
         return reason
@@ -304,9 +304,9 @@ class DiskLog(Log):
 
 
 def _row(entry: Entry) -> tuple[Any, ...]:
-    record = entry.now
+    record = entry.record
     body, labels, fields = (record.body, encode(record.labels), encode(record.fields)) if record else (None, None, None)
-    row = (entry.revision, entry.store, *entry.key, body, labels, fields, entry.last)
+    row = (entry.revision, entry.store, *entry.key, body, labels, fields, entry.last_state)
     return (*row, _checksum(row))
 
 
@@ -357,7 +357,7 @@ def _open_database(path: Path) -> sqlite3.Connection:
         file.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
         if not _pragma(file, "application_id"):
             file.execute("BEGIN IMMEDIATE")
-            for statement in (*_SCHEMA, f"PRAGMA application_id = {OURS}", f"PRAGMA user_version = {FORMAT}"):
+            for statement in (*_SCHEMA, f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {FORMAT}"):
                 file.execute(statement)
             file.execute("COMMIT")
     except sqlite3.Error as error:
@@ -381,7 +381,7 @@ def _require_writable(path: Path, file: sqlite3.Connection) -> None:
 def _require_own_format(path: Path, file: sqlite3.Connection) -> None:
     application_id, version = _pragma(file, "application_id"), _pragma(file, "user_version")
     tables = _fetch_value(file, "SELECT count(*) FROM sqlite_schema")
-    if application_id != OURS and (application_id or tables):
+    if application_id != APPLICATION_ID and (application_id or tables):
         raise DiskError(path, f"it is another program's; {_MOVE}", spoilt=True)
     if version > FORMAT:
         text = f"it was written by a newer trainyard (format {version}, this one knows {FORMAT}); install that one"

@@ -23,7 +23,7 @@ import time
 from asyncio import sslproto
 from collections.abc import Callable, Coroutine
 
-from trainyard.server.errors import Refused
+from trainyard.server.errors import StatusError
 from trainyard.server.limits import Limits
 
 log = logging.getLogger("trainyard.server")
@@ -31,28 +31,30 @@ log = logging.getLogger("trainyard.server")
 BACKLOG = 1024
 TLS_BUFFER = 32 * 1024
 """Bytes of the read buffer of a TLS connection. With asyncio's default of 256 KiB, 5,000 watches would take 1.2 GiB."""
-PAUSE = 0.1  # seconds until the next accept after descriptors ran out
+ACCEPT_RETRY_SECONDS = 0.1  # seconds until the next accept after descriptors ran out
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-SAY_EVERY = 60.0
+WARN_EVERY = 60.0
 _PLAIN = (b"GET /", b"HEAD ", b"POST ", b"PUT /", b"OPTIO", b"PATCH", b"DELET")
 _WRONG_DOOR = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 
 
-class Doors:
-    """The listeners of the server. `make` creates the protocol of a connection; `count` returns the number of open
-    connections."""
+class Listeners:
+    """The listeners of the server. `make` creates the protocol of a connection; `connection_count` returns the number
+    of open connections."""
 
-    def __init__(self, make: Callable[[], asyncio.Protocol], count: Callable[[], int], limits: Limits) -> None:
-        self._protocol_factory, self._connection_count, self._limits = make, count, limits
-        self._max_connections = limits.most_connections()
+    def __init__(
+        self, make: Callable[[], asyncio.Protocol], connection_count: Callable[[], int], limits: Limits
+    ) -> None:
+        self._protocol_factory, self._connection_count, self._limits = make, connection_count, limits
+        self._max_connections = limits.connection_limit()
         self._listeners: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._warned_at = -SAY_EVERY
+        self._warned_at = -WARN_EVERY
 
     async def listen(self, host: str, port: int, context: asyncio.Future[ssl.SSLContext] | None) -> str:
         """Opens a listener; returns its address as host:port. With a `context` it serves TLS; clients wait until the
         context is ready. Raises ValueError for an address that is not loopback, and OSError."""
-        family, address = await loopback(host)
+        family, address = await resolve_loopback(host)
         if context is not None:
             sslproto.SSLProtocol.max_size = TLS_BUFFER  # for the whole process: asyncio has no option for it
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -93,7 +95,7 @@ class Doors:
             except OSError as error:
                 if error.errno in EXHAUSTED:
                     self._warn("no descriptors are left, new connections wait; raise `ulimit -n`")
-                    await asyncio.sleep(PAUSE)
+                    await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 continue  # other errors: the client has disconnected already
             if self._connection_count() + len(self._tasks) - len(self._listeners) >= self._max_connections:
                 self._warn(f"{self._max_connections} connections are open, more are refused; raise `ulimit -n`")
@@ -103,9 +105,9 @@ class Doors:
             await asyncio.sleep(0)
 
     async def _handshake(self, client: socket.socket, context: asyncio.Future[ssl.SSLContext] | None) -> None:
-        loop, seconds = asyncio.get_running_loop(), self._limits.handshake if context else None
+        loop, seconds = asyncio.get_running_loop(), self._limits.handshake_seconds if context else None
         try:
-            if context is not None and await _sends_plain_http(client, self._limits.handshake):
+            if context is not None and await _sends_plain_http(client, self._limits.handshake_seconds):
                 return _close_with(client, _WRONG_DOOR)
             tls_context = await asyncio.shield(context) if context else None
             await loop.connect_accepted_socket(
@@ -120,12 +122,12 @@ class Doors:
 
     def _warn(self, text: str) -> None:
         now = time.monotonic()
-        if now - self._warned_at >= SAY_EVERY:
+        if now - self._warned_at >= WARN_EVERY:
             self._warned_at = now
             log.warning(text)
 
 
-async def loopback(host: str) -> tuple[socket.AddressFamily, str]:
+async def resolve_loopback(host: str) -> tuple[socket.AddressFamily, str]:
     """The address family and address to bind for a host name or address. Raises ValueError when it is not loopback."""
     loop = asyncio.get_running_loop()
     try:
@@ -155,7 +157,7 @@ async def _sends_plain_http(client: socket.socket, seconds: float) -> bool:
 
 def _reject(client: socket.socket, secure: bool) -> None:
     """Sends 503 on a plain connection, and closes it; a TLS connection is closed without a response."""
-    body = Refused(503, "ServiceUnavailable", "too many connections are open; try again").body()
+    body = StatusError(503, "ServiceUnavailable", "too many connections are open; try again").body()
     head = f"HTTP/1.1 503 Service Unavailable\r\nContent-Length: {len(body)}\r\nRetry-After: 1\r\n"
     text = f"{head}Content-Type: application/json\r\nConnection: close\r\n\r\n".encode() + body
     _close_with(client, b"" if secure else text)

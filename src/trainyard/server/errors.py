@@ -18,17 +18,17 @@ _CAUSES = (
     ("Forbidden", "FieldValueForbidden"),
     ("Not found", "FieldValueNotFound"),
 )
-LONGEST = 16_000  # characters of a message
+MAX_MESSAGE_LENGTH = 16_000  # characters of a message
 
 
-class Refused(Exception):
+class StatusError(Exception):
     """A request that fails with a Status object."""
 
     def __init__(
         self, code: int, reason: str, message: str, details: Json | None = None, *, metadata: Json | None = None
     ) -> None:
         super().__init__(message)
-        self.code, self.reason, self.message, self.details = code, reason, message[:LONGEST], details
+        self.code, self.reason, self.message, self.details = code, reason, message[:MAX_MESSAGE_LENGTH], details
         self.metadata: Json = metadata or {}
         self.warnings: tuple[str, ...] = ()
 
@@ -48,7 +48,7 @@ class Refused(Exception):
         return encode(self.status())
 
 
-class Unreadable(Refused):
+class DecodingError(StatusError):
     """400: the request body cannot be decoded as an object of the resource. No other check has run yet."""
 
     def __init__(self, message: str) -> None:
@@ -58,7 +58,7 @@ class Unreadable(Refused):
 _KUBELET_REASONS = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 500: "InternalError"}
 
 
-def of_kubelet(code: int, text: str) -> Refused:
+def kubelet_error(code: int, text: str) -> StatusError:
     """The error response of a kubelet as a Refused: the message of its Status, or its body as the message."""
     try:
         status = decode(text)
@@ -68,15 +68,15 @@ def of_kubelet(code: int, text: str) -> Refused:
         text = status["message"]
     text = printable(text.strip()) or f"the kubelet of the pod's node answered {code}"
     if code < 400:
-        return Refused(500, "InternalError", f"error dialing backend: {text}")
-    return Refused(code, _KUBELET_REASONS.get(code, ""), text)
+        return StatusError(500, "InternalError", f"error dialing backend: {text}")
+    return StatusError(code, _KUBELET_REASONS.get(code, ""), text)
 
 
-def patch_invalid(text: str) -> Refused:
+def patch_invalid(text: str) -> StatusError:
     """422: the object after the patch cannot be decoded."""
     problem = Problem("patch", f"Invalid value: the object after the patch: {text}")
     cause = {"reason": "FieldValueInvalid", "message": problem.text, "field": problem.path}
-    return Refused(422, "Invalid", f' "" is invalid: {problem}', {"causes": [cause]})
+    return StatusError(422, "Invalid", f' "" is invalid: {problem}', {"causes": [cause]})
 
 
 def success(details: Json, code: int = 0) -> Json:
@@ -94,78 +94,78 @@ def _details(plural: str, group: str, name: str, **details: Any) -> Json:
     return {**name_detail, **({"group": group} if group else {}), "kind": plural, **details}
 
 
-def not_found(plural: str, group: str, name: str) -> Refused:
+def not_found(plural: str, group: str, name: str) -> StatusError:
     text = f'{qualified(plural, group)} "{name}" not found'
-    return Refused(404, "NotFound", text, _details(plural, group, name))
+    return StatusError(404, "NotFound", text, _details(plural, group, name))
 
 
-def no_such_path() -> Refused:
-    return Refused(404, "NotFound", "the server could not find the requested resource", {})
+def path_not_found() -> StatusError:
+    return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
-def already_exists(plural: str, group: str, name: str) -> Refused:
+def already_exists(plural: str, group: str, name: str) -> StatusError:
     text = f'{qualified(plural, group)} "{name}" already exists'
-    return Refused(409, "AlreadyExists", text, _details(plural, group, name))
+    return StatusError(409, "AlreadyExists", text, _details(plural, group, name))
 
 
-def conflict(plural: str, group: str, name: str, why: str) -> Refused:
+def conflict(plural: str, group: str, name: str, why: str) -> StatusError:
     text = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}'
-    return Refused(409, "Conflict", text, _details(plural, group, name))
+    return StatusError(409, "Conflict", text, _details(plural, group, name))
 
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def forbidden(plural: str, group: str, name: str, why: str, **more: Any) -> Refused:
+def forbidden(plural: str, group: str, name: str, why: str, **more: Any) -> StatusError:
     quoted_name = f' "{name}"' if name else ""
     text = f"{qualified(plural, group)}{quoted_name} is forbidden: {why}"
-    return Refused(403, "Forbidden", text, _details(plural, group, name, **more))
+    return StatusError(403, "Forbidden", text, _details(plural, group, name, **more))
 
 
-def bad_request(text: str) -> Refused:
-    return Refused(400, "BadRequest", text)
+def bad_request(text: str) -> StatusError:
+    return StatusError(400, "BadRequest", text)
 
 
-def elsewhere() -> Refused:
+def namespace_mismatch() -> StatusError:
     return bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
 
-def method_not_allowed() -> Refused:
-    return Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+def method_not_allowed() -> StatusError:
+    return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
-def not_supported(verb: str, plural: str, group: str) -> Refused:
+def not_supported(verb: str, plural: str, group: str) -> StatusError:
     """405: the subresource does not support that verb."""
     text = f'{verb} is not supported on resources of kind "{qualified(plural, group)}"'
-    return Refused(405, "MethodNotAllowed", text, _details(plural, group, ""))
+    return StatusError(405, "MethodNotAllowed", text, _details(plural, group, ""))
 
 
-def unsupported_media_type(accepted: Sequence[str], got: str) -> Refused:
+def unsupported_media_type(accepted: Sequence[str], got: str) -> StatusError:
     text = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
-    return Refused(415, "UnsupportedMediaType", text)
+    return StatusError(415, "UnsupportedMediaType", text)
 
 
-def options_invalid(kind: str, problems: Sequence[Problem]) -> Refused:
+def options_invalid(kind: str, problems: Sequence[Problem]) -> StatusError:
     """422 for invalid options of a request (ListOptions, DeleteOptions)."""
     return invalid(kind, "meta.k8s.io", "", problems)
 
 
-def expired(text: str) -> Refused:
-    return Refused(410, "Expired", text)
+def expired(text: str) -> StatusError:
+    return StatusError(410, "Expired", text)
 
 
-def too_old(asked: int, floor: int) -> Refused:
-    return expired(f"too old resource version: {asked} ({floor})")
+def too_old(requested: int, floor: int) -> StatusError:
+    return expired(f"too old resource version: {requested} ({floor})")
 
 
-def too_new(asked: int, current: int, again: bool = True) -> Refused:
-    """504 for a resourceVersion that the log has not reached. `again`: the client may retry after a second."""
-    text = f"Timeout: Too large resource version: {asked}, current: {current}"
+def too_new(requested: int, current: int, retry: bool = True) -> StatusError:
+    """504 for a resourceVersion that the log has not reached. `retry`: the client may retry after a second."""
+    text = f"Timeout: Too large resource version: {requested}, current: {current}"
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    return Refused(504, "Timeout", text, {"causes": [cause], **({"retryAfterSeconds": 1} if again else {})})
+    return StatusError(504, "Timeout", text, {"causes": [cause], **({"retryAfterSeconds": 1} if retry else {})})
 
 
-def invalid(kind: str, group: str, name: str, problems: Sequence[Problem]) -> Refused:
+def invalid(kind: str, group: str, name: str, problems: Sequence[Problem]) -> StatusError:
     """422 with one cause per problem: its field is the problem's path, its reason is derived from the text."""
     causes = []
     for problem in problems:
@@ -174,7 +174,7 @@ def invalid(kind: str, group: str, name: str, problems: Sequence[Problem]) -> Re
     texts = [str(problem) for problem in dict.fromkeys(problems)]
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     text = f'{qualified(kind, group)} "{name}" is invalid: {listed}'
-    return Refused(422, "Invalid", text, _details(kind, group, name, causes=causes))
+    return StatusError(422, "Invalid", text, _details(kind, group, name, causes=causes))
 
 
 def _invalid_reason(problem: Problem) -> str:

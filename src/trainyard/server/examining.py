@@ -103,16 +103,16 @@ def _schema_problems(version: Json, path: str, required_path: str) -> Iterator[P
         return
     encoded = encode(schema)
     if encoded not in _trusted_schemas:
-        yield from remembered(encoded, f"{path}.openAPIV3Schema", cel.present())
+        yield from schema_problems(encoded, f"{path}.openAPIV3Schema", cel.is_engine_installed())
 
 
-def vouch(definition: Json) -> None:
+def trust_crd(definition: Json) -> None:
     """Marks the schemas of a CRD as valid, so that they are not examined again: a test has examined them."""
     _trusted_schemas.update(encode(version["schema"]["openAPIV3Schema"]) for version in definition["spec"]["versions"])
 
 
 @lru_cache(64)
-def remembered(encoded: bytes, place: str, engine: bool) -> tuple[Problem, ...]:
+def schema_problems(encoded: bytes, place: str, engine: bool) -> tuple[Problem, ...]:
     """The problems of an encoded schema. Cached: schemas with pod templates are large, and many clusters of one process
     (tests) store the same CRDs."""
     schema = decode(encoded)
@@ -121,7 +121,7 @@ def remembered(encoded: bytes, place: str, engine: bool) -> tuple[Problem, ...]:
     try:
         Schema(schema)
         return tuple(rule_problems(schema, place))
-    except cel.Missing:
+    except cel.EngineMissing:
         return ()  # definitions.admit warns about it
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         return (Problem(place, f"Invalid value: {error}"),)

@@ -15,16 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trainyard.objects import Json, decode, encode
-from trainyard.server import bootstrap, rbac
+from trainyard.server import bootstrap as bootstrap_objects
+from trainyard.server import rbac
 from trainyard.server.access import GROUP
-from trainyard.server.errors import Refused
+from trainyard.server.errors import StatusError
 from trainyard.server.requests import Answer, Request, Response
 
 
-def furnish(answer: Callable[[Request], Answer]) -> None:
+def bootstrap(answer: Callable[[Request], Answer]) -> None:
     """Creates or reconciles the bootstrap objects. `answer` is `Verbs.answer`; the requests are the administrator's.
-    Raises Refused."""
-    for collection_path, default in bootstrap.objects():
+    Raises StatusError."""
+    for collection_path, default in bootstrap_objects.objects():
         object_path = f"{collection_path}/{default['metadata']['name']}"
         stored = _stored(answer, object_path)
         if stored is None:
@@ -35,35 +36,37 @@ def furnish(answer: Callable[[Request], Answer]) -> None:
             answer(Request("DELETE", object_path))
             answer(
                 Request(
-                    "POST", collection_path, body=encode({**default, "subjects": renewed(stored, default)["subjects"]})
+                    "POST",
+                    collection_path,
+                    body=encode({**default, "subjects": reconciled(stored, default)["subjects"]}),
                 )
             )
-        elif (new := renewed(stored, default)) != stored:
+        elif (new := reconciled(stored, default)) != stored:
             answer(Request("PUT", object_path, body=encode(new)))
 
 
-def renewed(stored: Json, ours: Json) -> Json:
-    """The stored role or binding with all rules, subjects, labels and annotations of the default `ours` added."""
+def reconciled(stored: Json, default: Json) -> Json:
+    """The stored role or binding with all rules, subjects, labels and annotations of the default `default` added."""
     new = {**stored, "metadata": dict(stored["metadata"])}
     for field in ("labels", "annotations"):
-        new["metadata"][field] = {**ours["metadata"].get(field, {}), **(stored["metadata"].get(field) or {})}
-    if "rules" in ours:
+        new["metadata"][field] = {**default["metadata"].get(field, {}), **(stored["metadata"].get(field) or {})}
+    if "rules" in default:
         current = stored.get("rules") or []
-        new["rules"] = [*current, *(rule for rule in ours["rules"] if rbac.beyond(current, [rule]))]
-    if "subjects" in ours:
+        new["rules"] = [*current, *(rule for rule in default["rules"] if rbac.missing_rules(current, [rule]))]
+    if "subjects" in default:
         current = stored.get("subjects") or []
-        new["subjects"] = [*current, *(subject for subject in ours["subjects"] if subject not in current)]
+        new["subjects"] = [*current, *(subject for subject in default["subjects"] if subject not in current)]
     return new
 
 
 def _is_autoupdate_disabled(stored: Json) -> bool:
-    return (stored["metadata"].get("annotations") or {}).get(bootstrap.AUTOUPDATE) == "false"
+    return (stored["metadata"].get("annotations") or {}).get(bootstrap_objects.AUTOUPDATE) == "false"
 
 
 def _stored(answer: Callable[[Request], Answer], path: str) -> Json | None:
     try:
         response = answer(Request("GET", path))
-    except Refused as refused:
+    except StatusError as refused:
         if refused.code != 404:
             raise
         return None

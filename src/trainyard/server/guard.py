@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 from trainyard.server import access, errors
 from trainyard.server.bootstrap import OPEN_PATHS
 from trainyard.server.certificates import ADDRESSES, NAMES
-from trainyard.server.errors import Refused
-from trainyard.server.rbac import Asked
-from trainyard.server.tokens import Tokens
-from trainyard.server.users import ADMIN, ANONYMOUS, User, named
+from trainyard.server.errors import StatusError
+from trainyard.server.rbac import Attributes
+from trainyard.server.tokens import TokenAuthority
+from trainyard.server.users import ADMIN, ANONYMOUS, User, impersonated_user
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[-.:\[\]0-9A-Za-z]{1,100}")
 
 
-class Guard:
+class Authenticator:
     """`token` is the administrator's. With "" every request is the administrator's: for servers within a test."""
 
-    def __init__(self, token: str, tokens: Tokens) -> None:
+    def __init__(self, token: str, tokens: TokenAuthority) -> None:
         self._token = token.encode()
         self._tokens = tokens
 
-    def admit(self, request: web.BaseRequest, path: str) -> User:
-        """The authenticated user of a request. Raises Refused 400, 401, 403 or 421."""
-        must_be_here(request)
+    def authenticate(self, request: web.BaseRequest, path: str) -> User:
+        """The authenticated user of a request. Raises StatusError 400, 401, 403 or 421."""
+        check_host_and_origin(request)
         return self._impersonated(request, self.user_of(request.headers.get("Authorization", ""), path))
 
     def user_of(self, sent: str, path: str) -> User:
-        """The user of an Authorization header ("" for none) on that path. Raises Refused 401."""
+        """The user of an Authorization header ("" for none) on that path. Raises StatusError 401."""
         user = self._bearer_user(sent) if sent else None
         if user is None and not self._token:
             user = ADMIN
         if user is None and not sent and path in OPEN_PATHS:
             user = ANONYMOUS
         if user is None:
-            raise Refused(401, "Unauthorized", "Unauthorized")
+            raise StatusError(401, "Unauthorized", "Unauthorized")
         return user
 
     def _bearer_user(self, sent: str) -> User | None:
@@ -63,23 +63,26 @@ class Guard:
         token = token.strip(" ")
         if self._token and hmac.compare_digest(token.encode("utf-8", "surrogateescape"), self._token):
             return ADMIN
-        return self._tokens.user_of(token)
+        return self._tokens.validate(token)
 
     def _impersonated(self, request: web.BaseRequest, user: User) -> User:
-        """The user after impersonation (`kubectl --as`), which only the administrator may use. Raises Refused 403."""
+        """The user after impersonation (`kubectl --as`), which only the administrator may use. Raises StatusError
+        403."""
         headers = request.headers
         impersonated = headers.get("Impersonate-User", "")
         if not impersonated:
             return user
-        if not user.all_rights:
-            raise access.refusal(user, Asked("impersonate", resource="users", name=errors.printable(impersonated)))
-        return named(
+        if not user.is_admin:
+            raise access.forbidden_error(
+                user, Attributes("impersonate", resource="users", name=errors.printable(impersonated))
+            )
+        return impersonated_user(
             errors.printable(impersonated), tuple(map(errors.printable, headers.getall("Impersonate-Group", ())))
         )
 
 
-def must_be_here(request: web.BaseRequest) -> None:
-    """Raises Refused 421 when the Host is not this server, 403 for a foreign Origin, 400 for HTTP/0.9."""
+def check_host_and_origin(request: web.BaseRequest) -> None:
+    """Raises StatusError 421 when the Host is not this server, 403 for a foreign Origin, 400 for HTTP/0.9."""
     if request.version < (1, 0):
         raise errors.bad_request("this is an HTTP/1.1 server")
     _, is_absolute, rest = request.raw_path.partition("://") if request.raw_path[:1] != "/" else ("", "", "")
@@ -89,13 +92,13 @@ def must_be_here(request: web.BaseRequest) -> None:
     origin = request.headers.get("Origin")
     if origin is not None and not _is_own_host(origin.partition("://")[2]):
         text = "a page of another origin may not ask this API server; use kubectl, or `kubectl proxy` and its address"
-        raise Refused(403, "Forbidden", text)
+        raise StatusError(403, "Forbidden", text)
 
 
-def _misdirected(host: str) -> Refused:
+def _misdirected(host: str) -> StatusError:
     subject = host if _NAME.fullmatch(host) else "of the request"
     text = f"the Host {subject} is not one of this API server; call it 127.0.0.1, localhost or kubernetes.default.svc"
-    return Refused(421, "MisdirectedRequest", text)
+    return StatusError(421, "MisdirectedRequest", text)
 
 
 @lru_cache(maxsize=256)

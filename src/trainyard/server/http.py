@@ -22,44 +22,44 @@ from aiohttp import HttpVersion11, web
 
 from trainyard.server import answers, errors
 from trainyard.server.bootstrap import OPEN_PATHS
-from trainyard.server.connections import Connection, refusal, serving
-from trainyard.server.errors import Refused
-from trainyard.server.guard import Guard
-from trainyard.server.kubelets import Kubelets
+from trainyard.server.connections import Connection, connection_factory, error_response
+from trainyard.server.errors import StatusError
+from trainyard.server.guard import Authenticator
+from trainyard.server.kubelets import KubeletLogs
 from trainyard.server.limits import Limits
-from trainyard.server.proxies import Proxies
-from trainyard.server.requests import JSON, LARGEST, Inside, Request, Response, Tunnel, Watch
-from trainyard.server.settled import settled
+from trainyard.server.proxies import PodProxies
+from trainyard.server.requests import JSON, MAX_BODY, PodProxy, Request, Response, Tunnel, Watch
+from trainyard.server.settled import execute
 from trainyard.server.tunnel import Tunnels
 from trainyard.server.users import User
 from trainyard.server.verbs import Verbs
-from trainyard.server.watching import LAST_BOOKMARK, MOST_BUFFERED, Hub, Listener
+from trainyard.server.watching import LAST_BOOKMARK_SECONDS, MAX_BUFFERED, Listener, WatchHub
 
 log = logging.getLogger("trainyard.server")
 
 _PROXIED = re.compile(r"/proxy(/|$)")  # bodies for a program in a pod are forwarded as they are
 
 
-class Http:
+class HttpHandler:
     """The handler of aiohttp's low-level server. There is no router; paths.py parses URLs."""
 
-    def __init__(self, verbs: Verbs, hub: Hub, guard: Guard, kubelet: str, limits: Limits) -> None:
+    def __init__(self, verbs: Verbs, hub: WatchHub, guard: Authenticator, kubelet: str, limits: Limits) -> None:
         self._verbs, self._hub, self._guard, self._limits = verbs, hub, guard, limits
-        self._kubelets, self._tunnels, self._proxies = Kubelets(kubelet), Tunnels(kubelet), Proxies(kubelet)
-        self._connections = serving(self)
+        self._kubelets, self._tunnels, self._proxies = KubeletLogs(kubelet), Tunnels(kubelet), PodProxies(kubelet)
+        self._connections = connection_factory(self)
 
-    def connection(self) -> Connection:
+    def new_connection(self) -> Connection:
         """The protocol of a new client connection."""
         return Connection(self._connections, self._limits)
 
     @property
-    def count(self) -> int:
+    def connection_count(self) -> int:
         """The number of open connections."""
         return len(self._connections.connections)
 
     async def close(self, seconds: float) -> None:
         """Closes all connections; requests in progress have `seconds` to finish."""
-        self._tunnels.end()
+        self._tunnels.cancel_all()
         await asyncio.sleep(0)  # lets requests that have just arrived start, so that shutdown waits for them
         self._connections.pre_shutdown()
         await self._connections.shutdown(seconds)
@@ -69,48 +69,50 @@ class Http:
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.rel_url.raw_path
         try:
-            user = self._guard.admit(request, path)
+            user = self._guard.authenticate(request, path)
             decoded = _request_of(request, path, await self._body(request, path), user)
-            answer = await settled(self._verbs, decoded)
+            answer = await execute(self._verbs, decoded)
             if isinstance(answer, Response):
                 if request.method == "HEAD" and path not in OPEN_PATHS:
                     raise errors.method_not_allowed()
-                return await answers.send(request, answer, self._limits.answer)
+                return await answers.send(request, answer, self._limits.response_seconds)
             if isinstance(answer, Watch):
                 return await self._watch(request, answer)
             if isinstance(answer, Tunnel):
                 return await self._tunnels.serve(request, answer)
-            if isinstance(answer, Inside):
+            if isinstance(answer, PodProxy):
                 return await self._proxies.serve(request, decoded, answer)
             return await self._kubelets.stream(request, answer)
-        except Refused as refused:
-            return refusal(request, refused)
+        except StatusError as refused:
+            return error_response(request, refused)
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception:
             log.exception("a request failed: method=%s path=%r", request.method, path)
-            return refusal(request, Refused(500, "InternalError", "Internal error occurred: see the API server's log"))
+            return error_response(
+                request, StatusError(500, "InternalError", "Internal error occurred: see the API server's log")
+            )
 
     async def _body(self, request: web.BaseRequest, path: str) -> bytes:
-        """The whole request body. Raises Refused 400, 408, 413, 415 or 417, and ConnectionResetError when the client
-        disconnects."""
+        """The whole request body. Raises StatusError 400, 408, 413, 415 or 417, and ConnectionResetError when the
+        client disconnects."""
         if not request.body_exists:
             return b""
         encoding = request.headers.get("Content-Encoding", "identity")
         if encoding != "identity" and not _PROXIED.search(path):
             text = f"the body is encoded as {errors.printable(encoding)[:100]}; send it as it is"
-            raise Refused(415, "UnsupportedMediaType", text)
-        if (request.content_length or 0) > LARGEST:
+            raise StatusError(415, "UnsupportedMediaType", text)
+        if (request.content_length or 0) > MAX_BODY:
             raise _too_large()
         _send_continue(request)
         try:
             if request.content.is_eof():  # the body arrived with the head, as usual
                 return request.content.read_nowait()
-            async with asyncio.timeout(self._limits.body):
+            async with asyncio.timeout(self._limits.body_seconds):
                 return await _read_all(request)
         except TimeoutError:
-            text = f"the body of the request did not arrive within {self._limits.body:g} seconds"
-            raise Refused(408, "Timeout", text) from None
+            text = f"the body of the request did not arrive within {self._limits.body_seconds:g} seconds"
+            raise StatusError(408, "Timeout", text) from None
         except web.RequestPayloadError:
             raise errors.bad_request("the body of the request is not what its head says") from None
 
@@ -122,12 +124,14 @@ class Http:
         if transport is None:
             return response
         listener = Listener(
-            watch, lambda line: transport.write(_chunk(line)), lambda: transport.get_write_buffer_size() > MOST_BUFFERED
+            watch, lambda line: transport.write(_chunk(line)), lambda: transport.get_write_buffer_size() > MAX_BUFFERED
         )
         last_bookmark: asyncio.TimerHandle | None = None
-        if watch.bookmarks and watch.seconds > LAST_BOOKMARK:
+        if watch.bookmarks and watch.seconds > LAST_BOOKMARK_SECONDS:
             loop = asyncio.get_running_loop()
-            last_bookmark = loop.call_later(watch.seconds - LAST_BOOKMARK, self._hub.last_mark, listener)
+            last_bookmark = loop.call_later(
+                watch.seconds - LAST_BOOKMARK_SECONDS, self._hub.send_last_bookmark, listener
+            )
         try:
             async with asyncio.timeout(watch.seconds):
                 await self._catch_up(request, response, listener)
@@ -153,8 +157,8 @@ class Http:
         for start in range(0, len(watch.initial), 200):
             await self._write_part(request, response, b"".join(watch.initial[start : start + 200]))
         if watch.initial_end:
-            await self._write_part(request, response, listener.mark(watch.revision, initial_end=True))
-        while lines := self._hub.past(listener):
+            await self._write_part(request, response, listener.bookmark(watch.revision, initial_end=True))
+        while lines := self._hub.past_lines(listener):
             await self._write_part(request, response, b"".join(lines))
             if listener.ended.done():
                 return
@@ -162,7 +166,7 @@ class Http:
     async def _write_part(self, request: web.BaseRequest, response: web.StreamResponse, part: bytes) -> None:
         """Writes one part of the initial events. Raises ConnectionResetError when the client does not read it in
         time."""
-        deadline = asyncio.get_running_loop().call_later(self._limits.answer, answers.cut_off, request)
+        deadline = asyncio.get_running_loop().call_later(self._limits.response_seconds, answers.abort, request)
         try:
             await response.write(part)
         finally:
@@ -175,12 +179,12 @@ def _chunk(line: bytes) -> bytes:
 
 
 def _send_continue(request: web.BaseRequest) -> None:
-    """Answers `Expect: 100-continue` with 100 Continue. Raises Refused 417 for any other expectation."""
+    """Answers `Expect: 100-continue` with 100 Continue. Raises StatusError 417 for any other expectation."""
     expected = request.headers.get("Expect")
     if expected is None:
         return
     if expected.lower() != "100-continue":
-        raise Refused(417, "ExpectationFailed", "Expect may say 100-continue and nothing else")
+        raise StatusError(417, "ExpectationFailed", "Expect may say 100-continue and nothing else")
     if request.version >= HttpVersion11 and request.transport is not None and not request.content.is_eof():
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -190,14 +194,14 @@ async def _read_all(request: web.BaseRequest) -> bytes:
     size = 0
     async for part in request.content.iter_any():
         size += len(part)
-        if size > LARGEST:
+        if size > MAX_BODY:
             raise _too_large()
         parts.append(part)
     return b"".join(parts)
 
 
-def _too_large() -> Refused:
-    return Refused(413, "RequestEntityTooLarge", f"Request entity too large: limit is {LARGEST}")
+def _too_large() -> StatusError:
+    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}")
 
 
 def _request_of(request: web.BaseRequest, path: str, body: bytes, user: User) -> Request:

@@ -19,16 +19,16 @@ from urllib.parse import urlencode
 from trainyard import __version__, client
 from trainyard.client import Identity, Unavailable
 from trainyard.client import transport as carrying
-from trainyard.server.errors import Refused, of_kubelet
-from trainyard.server.guard import Guard
-from trainyard.server.requests import Elsewhere, Request, Response, Watch
-from trainyard.server.settled import settled
+from trainyard.server.errors import StatusError, kubelet_error
+from trainyard.server.guard import Authenticator
+from trainyard.server.requests import KubeletProxy, Request, Response, Watch
+from trainyard.server.settled import execute
 from trainyard.server.verbs import Verbs
-from trainyard.server.watching import LAST_BOOKMARK, MOST_BUFFERED, Hub, Listener
+from trainyard.server.watching import LAST_BOOKMARK_SECONDS, MAX_BUFFERED, Listener, WatchHub
 
 log = logging.getLogger("trainyard.server")
 
-NearKubelet = Callable[[str, Callable[[], bool]], tuple[int, AsyncIterator[bytes]]]
+InProcessKubelet = Callable[[str, Callable[[], bool]], tuple[int, AsyncIterator[bytes]]]
 """A kubelet in this process: takes a URL, returns status code and body. The second argument returns True once the
 client has disconnected; then the body must end."""
 
@@ -45,16 +45,16 @@ class _Reply(NamedTuple):
         return self.body
 
 
-class InProcess:
+class InProcessTransport:
     """A `client.transport.Transport`. `kubelet` returns the kubelet of this process, or None; `serves` returns whether
     the server is running."""
 
     def __init__(
         self,
         verbs: Verbs,
-        hub: Hub,
-        guard: Guard,
-        kubelet: Callable[[], NearKubelet | None],
+        hub: WatchHub,
+        guard: Authenticator,
+        kubelet: Callable[[], InProcessKubelet | None],
         serves: Callable[[], bool],
     ) -> None:
         self._verbs, self._hub, self._guard, self._kubelet, self._serves = verbs, hub, guard, kubelet, serves
@@ -83,7 +83,7 @@ class InProcess:
             guard(request)
         try:
             reply = await self._answer(request, identity, None if streams else seconds)
-        except Refused as refused:
+        except StatusError as refused:
             retry_after = (refused.details or {}).get("retryAfterSeconds")
             reply = _Reply(
                 refused.code, _single_chunk(refused.body()), {"Retry-After": str(retry_after)} if retry_after else {}
@@ -93,7 +93,7 @@ class InProcess:
         yield reply
 
     async def _answer(self, request: client.Request, identity: Identity, seconds: float | None) -> _Reply:
-        """Raises Refused and TimeoutError."""
+        """Raises StatusError and TimeoutError."""
         decoded = Request(
             method=request.method,
             path=request.path,
@@ -107,24 +107,24 @@ class InProcess:
         )
         try:
             async with asyncio.timeout(seconds):
-                answer = await settled(self._verbs, decoded)
-        except (Refused, TimeoutError):
+                answer = await execute(self._verbs, decoded)
+        except (StatusError, TimeoutError):
             raise
         except Exception:
             log.exception("a request failed: method=%s path=%r", request.method, request.path)
             text = "Internal error occurred: see the API server's log"
-            raise Refused(500, "InternalError", text) from None
+            raise StatusError(500, "InternalError", text) from None
         if isinstance(answer, Response):
             return _Reply(answer.code, _single_chunk(answer.body), answer.headers)
         if isinstance(answer, Watch):
             return _Reply(200, self._watch(answer))
         kubelet = self._kubelet()
-        if isinstance(answer, Elsewhere) and kubelet is not None:
+        if isinstance(answer, KubeletProxy) and kubelet is not None:
             status, body = kubelet(answer.url, lambda: self._closed)
             if status >= 300:
-                raise of_kubelet(status, b"".join([chunk async for chunk in body]).decode("utf-8", "replace"))
+                raise kubelet_error(status, b"".join([chunk async for chunk in body]).decode("utf-8", "replace"))
             return _Reply(status, body)
-        raise Refused(400, "BadRequest", "this needs a connection to the API server: use its address")
+        raise StatusError(400, "BadRequest", "this needs a connection to the API server: use its address")
 
     async def _watch(self, watch: Watch) -> AsyncGenerator[bytes, None]:
         """The lines of a watch until it ends. Raises Unavailable when the watch is dropped or the transport is
@@ -135,19 +135,21 @@ class InProcess:
             lines.add(line)
             arrived.set()
 
-        listener = Listener(watch, send, lambda: lines.size > MOST_BUFFERED)
+        listener = Listener(watch, send, lambda: lines.size > MAX_BUFFERED)
         listener.ended.add_done_callback(lambda _: arrived.set())
         self._listeners.add(listener)
         loop = asyncio.get_running_loop()
         timers = [loop.call_later(watch.seconds, listener.end, "time")]
-        if watch.bookmarks and watch.seconds > LAST_BOOKMARK:
-            timers.append(loop.call_later(watch.seconds - LAST_BOOKMARK, self._hub.last_mark, listener))
+        if watch.bookmarks and watch.seconds > LAST_BOOKMARK_SECONDS:
+            timers.append(
+                loop.call_later(watch.seconds - LAST_BOOKMARK_SECONDS, self._hub.send_last_bookmark, listener)
+            )
         try:
             if watch.initial:
                 yield b"".join(watch.initial)
             if watch.initial_end:
-                yield listener.mark(watch.revision, initial_end=True)
-            while missed := self._hub.past(listener):
+                yield listener.bookmark(watch.revision, initial_end=True)
+            while missed := self._hub.past_lines(listener):
                 yield b"".join(missed)
                 if listener.ended.done():
                     return

@@ -9,54 +9,57 @@ from collections.abc import Callable
 
 from trainyard.objects import Json, Problem
 from trainyard.server import admission, errors, lists, patching, strictness
-from trainyard.server.errors import Refused, Unreadable
+from trainyard.server.errors import DecodingError, StatusError
 from trainyard.server.paths import Target
-from trainyard.server.requests import Request, body_of, dry_run_problems, options_kind, shallow
+from trainyard.server.requests import Request, decode_body, dry_run_problems, is_shallow, options_kind
 from trainyard.server.resources import Resource
-from trainyard.server.strictness import WAYS
+from trainyard.server.strictness import MODES
 
 
-def first(resource: Resource, target: Target, request: Request, clock: Callable[[], float]) -> None:
-    """Checks content type, Accept header and options. Raises Refused 406, 415 or 422."""
+def check_request(resource: Resource, target: Target, request: Request, clock: Callable[[], float]) -> None:
+    """Checks content type, Accept header and options. Raises StatusError 406, 415 or 422."""
     if target.subresource not in ("", "status", "scale") or (target.subresource == "scale" and not resource.scale):
         return
     if request.method == "PATCH":
-        patching.must_be_served(resource, request)
+        patching.require_supported(resource, request)
     is_collection = not target.name and request.method in ("GET", "DELETE")
-    lists.form(resource, request, clock, None if is_collection and request.flag("watch") else is_collection)
+    lists.representation(resource, request, clock, None if is_collection and request.flag("watch") else is_collection)
     if request.method in ("POST", "PUT", "PATCH", "DELETE"):
         # The options of a DELETE with a body are in the body only.
         problems = [] if request.method == "DELETE" and request.body else dry_run_problems(request)
         if request.method != "DELETE":
-            problems = [*patching.writer_problems(request), *problems, *_validation_problems(request)]
+            problems = [*patching.manager_problems(request), *problems, *_validation_problems(request)]
         if problems:
             raise errors.options_invalid(options_kind(request), problems)
 
 
-def body(resource: Resource, target: Target, request: Request) -> tuple[Json, tuple[str, ...]]:
-    """The object in the body of a PUT, and its warnings. Raises Refused 400 for a body that is no such object or has
-    another name, whether the object exists or not.
+def decoded_body(resource: Resource, target: Target, request: Request) -> tuple[Json, tuple[str, ...]]:
+    """The object in the body of a PUT, and its warnings. Raises StatusError 400 for a body that is no such object or
+    has another name, whether the object exists or not.
     """
-    sent = body_of(request)
-    plain = admission.must_be_readable(resource, sent, shallow(request))
-    warnings = strictness.said(resource, request, sent, plain=plain)
-    with telling(warnings):
-        must_be_named(target, sent)
-        obj = admission.placed(resource, sent, target.namespace, target.name)
-    return obj if plain else strictness.known(resource, obj), (*warnings, *strictness.owned_twice(request, sent))
+    sent = decode_body(request)
+    plain = admission.require_decodable(resource, sent, is_shallow(request))
+    warnings = strictness.field_warnings(resource, request, sent, plain=plain)
+    with warnings_on_error(warnings):
+        require_name(target, sent)
+        obj = admission.with_identity(resource, sent, target.namespace, target.name)
+    return obj if plain else strictness.without_unknown_fields(resource, obj), (
+        *warnings,
+        *strictness.duplicate_owner_warnings(request, sent),
+    )
 
 
-def must_be_named(target: Target, sent: Json) -> None:
-    """Raises Refused 400 for an object without a name, or with another namespace than the URL."""
+def require_name(target: Target, sent: Json) -> None:
+    """Raises StatusError 400 for an object without a name, or with another namespace than the URL."""
     meta = sent.get("metadata") or {}
     if (meta.get("namespace") or target.namespace) != target.namespace:
-        raise errors.elsewhere()
+        raise errors.namespace_mismatch()
     if not meta.get("name"):
         text = f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
         raise errors.bad_request(errors.printable(text))
 
 
-class telling:
+class warnings_on_error:
     """A context manager that adds the warnings to a Refused raised inside: clients get them with an error, too (except
     for decoding errors)."""
 
@@ -66,14 +69,14 @@ class telling:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Refused) and not isinstance(error, Unreadable):
+        if isinstance(error, StatusError) and not isinstance(error, DecodingError):
             error.warnings = error.warnings or self._warnings
 
 
 def _validation_problems(request: Request) -> list[Problem]:
     validation = request.query.get("fieldValidation", "")
-    if validation in WAYS:
+    if validation in MODES:
         return []
-    supported = ", ".join(f'"{value}"' for value in WAYS)
+    supported = ", ".join(f'"{value}"' for value in MODES)
     text = f'Unsupported value: "{errors.printable(validation[:80])}": supported values: {supported}'
     return [Problem("fieldValidation", text)]

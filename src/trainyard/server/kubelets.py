@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
 
-from trainyard.server.errors import Refused, of_kubelet
-from trainyard.server.requests import Elsewhere
+from trainyard.server.errors import StatusError, kubelet_error
+from trainyard.server.requests import KubeletProxy
 from trainyard.server.tunnel import CONNECT_SECONDS, LARGEST_REFUSAL
 
 
-class Kubelets:
+class KubeletLogs:
     """The HTTP connections to kubelets. `token` is the bearer token for them."""
 
     def __init__(self, token: str) -> None:
@@ -21,8 +21,8 @@ class Kubelets:
             await self._session.close()
             self._session = None
 
-    async def stream(self, request: web.BaseRequest, answer: Elsewhere) -> web.StreamResponse:
-        """Streams the kubelet's response. A slow client slows down only its own stream. Raises Refused,
+    async def stream(self, request: web.BaseRequest, answer: KubeletProxy) -> web.StreamResponse:
+        """Streams the kubelet's response. A slow client slows down only its own stream. Raises StatusError,
         ConnectionResetError."""
         if self._session is None:
             forever = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
@@ -31,7 +31,9 @@ class Kubelets:
         try:
             async with self._session.get(answer.url, headers=self._headers) as got:
                 if got.status >= 300:
-                    raise of_kubelet(got.status, (await got.content.read(LARGEST_REFUSAL)).decode("utf-8", "replace"))
+                    raise kubelet_error(
+                        got.status, (await got.content.read(LARGEST_REFUSAL)).decode("utf-8", "replace")
+                    )
                 kind = got.headers.get("Content-Type", "text/plain")
                 headers = {"Content-Type": kind, "Cache-Control": "no-cache, private"}
                 response = web.StreamResponse(status=got.status, headers=headers)
@@ -45,4 +47,4 @@ class Kubelets:
             if request.transport is None or request.transport.is_closing():
                 raise ConnectionResetError("the client of a log has gone") from None
             text = f"the kubelet of the pod's node does not answer: {type(error).__name__}"
-            raise Refused(500, "InternalError", text) from None
+            raise StatusError(500, "InternalError", text) from None

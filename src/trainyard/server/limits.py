@@ -11,40 +11,40 @@ import resource
 
 import msgspec
 
-SPARE = 256
+RESERVED_DESCRIPTORS = 256
 """File descriptors reserved for the rest of this process: files, pods, the log on disk."""
 _FEWEST = 64  # the minimum of the connection limit, however low the descriptor limit
 _ENOUGH = 10_240  # the soft limit to try when the kernel does not accept the hard limit
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Timeouts in seconds, sizes in bytes. `connections` 0: derived from the descriptor limit."""
+    """Timeouts in seconds, sizes in bytes. `max_connections` 0: derived from the descriptor limit."""
 
-    handshake: float = 10.0
+    handshake_seconds: float = 10.0
     """The whole TLS handshake."""
-    head: float = 100.0
+    head_seconds: float = 100.0
     """From the start of a connection, or the end of a response, until the next request head is complete. Longer than
     the 90 s idle timeout of Go clients, so that the client closes an idle connection."""
-    body: float = 30.0
+    body_seconds: float = 30.0
     """From the end of the head to the end of the body."""
-    answer: float = 60.0
+    response_seconds: float = 60.0
     """Until the client has read a response, or one part of a response that is sent in parts."""
-    line: int = 1 << 16
+    max_line: int = 1 << 16
     """Bytes of the request line. It contains the command of an exec; MPI passes all hosts of a job there."""
-    field: int = 1 << 15
+    max_field: int = 1 << 15
     """Bytes of one header, name included."""
-    fields: int = 128
+    max_fields: int = 128
     """Maximum number of headers of a request."""
-    connections: int = 0
+    max_connections: int = 0
 
-    def most_connections(self) -> int:
-        if self.connections:
-            return self.connections
+    def connection_limit(self) -> int:
+        if self.max_connections:
+            return self.max_connections
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return 1 << 20 if soft == resource.RLIM_INFINITY else max(_FEWEST, soft - SPARE)
+        return 1 << 20 if soft == resource.RLIM_INFINITY else max(_FEWEST, soft - RESERVED_DESCRIPTORS)
 
 
-def raise_descriptors() -> None:
+def raise_descriptor_limit() -> None:
     """Raises the soft limit of open files to the hard limit: each watch takes a descriptor. Failures are ignored."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for limit in (hard, _ENOUGH):

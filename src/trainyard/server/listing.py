@@ -17,12 +17,12 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")
 MATCHES = ("Exact", "NotOlderThan")
 
 
-def must_be_right(request: Request) -> None:
-    """Raises Refused 422 for every invalid combination, 400 for a parameter that must be a number."""
+def validate(request: Request) -> None:
+    """Raises StatusError 422 for every invalid combination, 400 for a parameter that must be a number."""
     query = request.query
     match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
-    number(request, "limit")
-    number(request, "timeoutSeconds")
+    int_parameter(request, "limit")
+    int_parameter(request, "timeoutSeconds")
     problems = _watch_problems(query.get("sendInitialEvents"), match) if request.flag("watch") else []
     if not request.flag("watch"):
         if match and not version:
@@ -64,8 +64,8 @@ def _unsupported(match: str, supported: str) -> Problem:
     return Problem(_MATCH, f'Unsupported value: "{errors.printable(match)}": supported values: {supported}')
 
 
-def number(request: Request, name: str) -> int:
-    """A numeric query parameter; 0 when it is absent or negative. Raises Refused 400."""
+def int_parameter(request: Request, name: str) -> int:
+    """A numeric query parameter; 0 when it is absent or negative. Raises StatusError 400."""
     text = request.query.get(name, "0")
     if not _NUMBER.fullmatch(text):
         raise errors.bad_request(f"{name}: must be a number, 0 or more, got {errors.printable(text[:40])!r}")
@@ -73,7 +73,7 @@ def number(request: Request, name: str) -> int:
 
 
 def revision_of(request: Request) -> int:
-    """The resourceVersion parameter; 0 when it is absent or "0". Raises Refused 400."""
+    """The resourceVersion parameter; 0 when it is absent or "0". Raises StatusError 400."""
     text = request.query.get("resourceVersion") or "0"
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         text_of_problem = f'resourceVersion: Invalid value: "{errors.printable(text[:40])}": must be a number'
@@ -81,7 +81,7 @@ def revision_of(request: Request) -> int:
     return int(text)
 
 
-def initial(request: Request) -> tuple[bool, bool]:
+def initial_events(request: Request) -> tuple[bool, bool]:
     """Whether a watch starts with the existing objects, and whether a bookmark marks their end."""
     send = request.flag("sendInitialEvents") if "sendInitialEvents" in request.query else not revision_of(request)
     return send, send and request.flag("allowWatchBookmarks")

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 from trainyard.objects import Json, NamespacedName, decode, encode
 from trainyard.server import errors, listing, tables
-from trainyard.server.log import Ahead, Compacted, Log
+from trainyard.server.log import Compacted, FutureRevision, Log
 from trainyard.server.paths import Target
 from trainyard.server.requests import Request, Response, Watch
 from trainyard.server.resources import Resource
-from trainyard.server.selection import Selection, must_parse, one_name, select
-from trainyard.server.store import Record, following
+from trainyard.server.selection import Selection, name_in_field_selector, require_field_selector, select
+from trainyard.server.store import Record, next_key
 
 Clock = Callable[[], float]
 
@@ -30,23 +30,23 @@ LONGEST_WATCH = 3600.0
 INITIAL_END = "k8s.io/initial-events-end"
 
 
-class Form(NamedTuple):
+class Representation(NamedTuple):
     """A representation of objects (JSON, Table, PartialObjectMetadata). `show` converts a stored object; None when the
-    stored bytes are returned as they are. `many` makes a list of (stored objects, list metadata)."""
+    stored bytes are returned as they are. `encode_list` makes a list of (stored objects, list metadata)."""
 
     name: str
     show: Callable[[bytes], bytes] | None
-    many: Callable[[Sequence[bytes], Json], bytes]
-    more: Callable[[bytes], bytes] | None = None
+    encode_list: Callable[[Sequence[bytes], Json], bytes]
+    show_later: Callable[[bytes], bytes] | None = None
     """`show` for the second and later objects of a watch, when it differs."""
 
-    def one(self, body: bytes) -> bytes:
+    def encode_object(self, body: bytes) -> bytes:
         return self.show(body) if self.show else body
 
 
-def form(resource: Resource, request: Request, clock: Clock, listed: bool | None = False) -> Form:
+def representation(resource: Resource, request: Request, clock: Clock, listed: bool | None = False) -> Representation:
     """The representation that the Accept header asks for: Table (kubectl), PartialObjectMetadata, or whole objects.
-    Raises Refused 400, 406.
+    Raises StatusError 400, 406.
 
     `listed`: the response is a list; None: a watch, whose events contain single objects.
     """
@@ -72,44 +72,46 @@ def form(resource: Resource, request: Request, clock: Clock, listed: bool | None
                 text = f'Unable to convert to Table as requested: includeObject: Invalid value: "{shown}": {text}'
                 raise errors.bad_request(text)
             table = tables.Table(resource, include, clock)
-            return Form(f"{name} {shape} {include}", table.one, table.many, table.more)
+            return Representation(
+                f"{name} {shape} {include}", table.encode_object, table.encode_list, table.encode_later
+            )
         if shape in ("PartialObjectMetadata", "PartialObjectMetadataList"):
             if listed is not None and listed is not shape.endswith("List"):
                 return _mismatched_form(shape, listed)
             if listed is None and shape.endswith("List"):
-                return Form(f"{name} nothing", _empty_body, _list_of(_empty_body, _PARTIAL))
-            return Form(f"{name} metadata", _metadata_only, _list_of(_metadata_only, _PARTIAL))
+                return Representation(f"{name} nothing", _empty_body, _list_of(_empty_body, _PARTIAL))
+            return Representation(f"{name} metadata", _metadata_only, _list_of(_metadata_only, _PARTIAL))
         if not shape:
             return _object_form(resource)
     if understood:
-        raise errors.Refused(406, "NotAcceptable", "only the following media types are accepted: application/json")
+        raise errors.StatusError(406, "NotAcceptable", "only the following media types are accepted: application/json")
     text = "406: Not Acceptable\n\nAvailable representations: application/json"
-    raise errors.Refused(406, "NotAcceptable", text, None if resource.custom else {})
+    raise errors.StatusError(406, "NotAcceptable", text, None if resource.custom else {})
 
 
-def _mismatched_form(shape: str, listed: bool) -> Form:
+def _mismatched_form(shape: str, listed: bool) -> Representation:
     """A list form for a single object, or the reverse: 406. As in kube-apiserver it is raised when the response is
     encoded, so a write has already happened."""
 
     def refuse(*arguments: object) -> bytes:
         text = f"you requested {shape}, but the requested object is {'a' if listed else 'not a'} list"
-        raise errors.Refused(406, "NotAcceptable", text)
+        raise errors.StatusError(406, "NotAcceptable", text)
 
-    return Form(shape, refuse, refuse)
+    return Representation(shape, refuse, refuse)
 
 
 @lru_cache(maxsize=256)
-def _object_form(resource: Resource) -> Form:
+def _object_form(resource: Resource) -> Representation:
     show = _converter(resource)
     kinds = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
-    return Form(f"{resource.group}/{resource.version}", show, _list_of(show, kinds, resource))
+    return Representation(f"{resource.group}/{resource.version}", show, _list_of(show, kinds, resource))
 
 
 _PARTIAL = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
 
 
 def _converter(resource: Resource) -> Callable[[bytes], bytes] | None:
-    read = resource.read
+    read = resource.from_storage
     return None if read is None else lambda body: encode(read(decode(body)))
 
 
@@ -157,16 +159,18 @@ def _without_type_meta(bodies: Sequence[bytes], resource: Resource) -> list[byte
 
 
 def selection(resource: Resource, target: Target, request: Request) -> Selection:
-    """The selection by namespace, name, and label and field selectors of a request. Raises Refused 400."""
+    """The selection by namespace, name, and label and field selectors of a request. Raises StatusError 400."""
     query = request.query
     fields = query.get("fieldSelector", "")
     return select(resource, target.namespace, query.get("labelSelector", ""), fields, target.name)
 
 
-def chosen(log: Log, resource: Resource, target: Target, request: Request) -> list[tuple[NamespacedName, Record]]:
+def selected_objects(
+    log: Log, resource: Resource, target: Target, request: Request
+) -> list[tuple[NamespacedName, Record]]:
     """All selected objects at the current revision."""
     selected = selection(resource, target, request)
-    return list(selected.among(log.view(resource.place, label=selected.label)))
+    return list(selected.select_from(log.view(resource.storage_key, label=selected.label)))
 
 
 NEWEST = -1  # the revision in a continue token that drops the consistent snapshot
@@ -178,44 +182,48 @@ class _Page(NamedTuple):
     limit: int
 
 
-def list_(log: Log, resource: Resource, target: Target, request: Request, clock: Clock) -> Response:
-    shown = form(resource, request, clock, True)
+def list_objects(log: Log, resource: Resource, target: Target, request: Request, clock: Clock) -> Response:
+    shown = representation(resource, request, clock, True)
     _validate_options(resource, request)
     selected = selection(resource, target, request)
     page = _page(log, request)
     try:
-        view = log.view(resource.place, max(page.revision, 0), selected.label)
+        view = log.view(resource.storage_key, max(page.revision, 0), selected.label)
     except Compacted:
         raise (_continue_expired(page.start) if page.start else errors.expired(TOO_OLD)) from None
-    except Ahead:
+    except FutureRevision:
         raise errors.too_new(page.revision, log.revision) from None
     revision = page.revision if page.revision > 0 else log.revision
     meta: Json = {"resourceVersion": str(revision)}
-    items = list(islice(selected.among(view, page.start), page.limit or None))
-    if page.limit and len(items) == page.limit and (page.start or not one_name(request.query.get("fieldSelector", ""))):
+    items = list(islice(selected.select_from(view, page.start), page.limit or None))
+    if (
+        page.limit
+        and len(items) == page.limit
+        and (page.start or not name_in_field_selector(request.query.get("fieldSelector", "")))
+    ):
         # As in kube-apiserver: there is a next page when any object follows, selected or not.
-        unfiltered = log.view(resource.place, max(page.revision, 0)) if selected.label else view
-        remaining = unfiltered.within(selected.namespace, following(items[-1][0]))
+        unfiltered = log.view(resource.storage_key, max(page.revision, 0)) if selected.label else view
+        remaining = unfiltered.keys_in(selected.namespace, next_key(items[-1][0]))
         if remaining:
             meta["continue"] = _token(revision, remaining[0])
-        if remaining and selected.everything:
+        if remaining and selected.is_unfiltered:
             meta["remainingItemCount"] = len(remaining)
-    return Response(shown.many([record.body for _, record in items], meta))
+    return Response(shown.encode_list([record.body for _, record in items], meta))
 
 
 def _validate_options(resource: Resource, request: Request) -> None:
     """Checks in kube-apiserver's order: syntax of the selectors, options; unsupported fields follow in `selection`."""
     if "resourceVersionMatch" in request.query:
         select(resource, "", request.query.get("labelSelector", ""), "")
-        must_parse(request.query.get("fieldSelector", ""))
-    listing.must_be_right(request)
+        require_field_selector(request.query.get("fieldSelector", ""))
+    listing.validate(request)
 
 
 def _page(log: Log, request: Request) -> _Page:
     query = request.query
     requested, match = listing.revision_of(request), query.get("resourceVersionMatch", "")
     # With resourceVersion "0" kube-apiserver ignores the limit.
-    limit = 0 if query.get("resourceVersion") == "0" else listing.number(request, "limit")
+    limit = 0 if query.get("resourceVersion") == "0" else listing.int_parameter(request, "limit")
     if query.get("continue"):
         revision, start = _read_token(query["continue"])
         if requested:
@@ -223,15 +231,15 @@ def _page(log: Log, request: Request) -> _Page:
         return _Page(revision, start, limit)
     exact = match == "Exact" or (limit and not match)
     if requested > log.revision:
-        by_name = exact and one_name(
+        by_name = exact and name_in_field_selector(
             query.get("fieldSelector", "")
         )  # such a list does not use the watch cache, so there is no retry
-        raise errors.too_new(requested, log.revision, again=not by_name)
+        raise errors.too_new(requested, log.revision, retry=not by_name)
     return _Page(requested if exact else 0, None, limit)
 
 
 TOO_OLD = "The resourceVersion for the provided list is too old."
-LOST = (
+CONTINUE_EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
     "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
     "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
@@ -239,9 +247,9 @@ LOST = (
 )
 
 
-def _continue_expired(start: NamespacedName) -> errors.Refused:
+def _continue_expired(start: NamespacedName) -> errors.StatusError:
     """410: the snapshot of a continue token was compacted. The response has a token to continue without consistency."""
-    return errors.Refused(410, "Expired", LOST, metadata={"continue": _token(NEWEST, start)})
+    return errors.StatusError(410, "Expired", CONTINUE_EXPIRED, metadata={"continue": _token(NEWEST, start)})
 
 
 def _token(revision: int, start: NamespacedName) -> str:
@@ -261,32 +269,35 @@ def _read_token(token: str) -> tuple[int, NamespacedName]:
 
 
 def watch(log: Log, resource: Resource, target: Target, request: Request, clock: Clock) -> Watch:
-    listing.must_be_right(request)
+    listing.validate(request)
     selected = selection(resource, target, request)
     requested = listing.revision_of(request)
     if requested > log.revision:
         raise errors.too_new(requested, log.revision)
-    shown = form(resource, request, clock, None)
-    send, end = listing.initial(request)
+    shown = representation(resource, request, clock, None)
+    send, end = listing.initial_events(request)
     initial: tuple[bytes, ...] = ()
     if send:
-        bodies = [record.body for _, record in selected.among(log.view(resource.place, label=selected.label))]
+        bodies = [
+            record.body for _, record in selected.select_from(log.view(resource.storage_key, label=selected.label))
+        ]
         shown_bodies = (
-            shown.more(body) if shown.more and index else shown.one(body) for index, body in enumerate(bodies)
+            shown.show_later(body) if shown.show_later and index else shown.encode_object(body)
+            for index, body in enumerate(bodies)
         )
         initial = tuple(b'{"type":"ADDED","object":' + body + b"}\n" for body in shown_bodies if body)
-    later_form = (shown.more, f"{shown.name} more") if shown.more else None
+    later_form = (shown.show_later, f"{shown.name} more") if shown.show_later else None
     if later_form and initial:
-        shown, later_form = Form(later_form[1], later_form[0], shown.many), None
+        shown, later_form = Representation(later_form[1], later_form[0], shown.encode_list), None
     return Watch(
         resource,
         selected,
         revision=log.revision if send or not requested else requested,
-        show=shown.show,
-        view=shown.name,
+        encode=shown.show,
+        representation=shown.name,
         later=later_form,
         initial=initial,
         initial_end=end,
         bookmarks=request.flag("allowWatchBookmarks"),
-        seconds=min(float(listing.number(request, "timeoutSeconds")) or LONGEST_WATCH, LONGEST_WATCH),
+        seconds=min(float(listing.int_parameter(request, "timeoutSeconds")) or LONGEST_WATCH, LONGEST_WATCH),
     )

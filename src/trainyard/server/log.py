@@ -9,7 +9,7 @@ Guarantees:
 - Records contain bytes, so they are immutable. An entry also has the record that it replaced, so that a watch can send
   DELETED for an object that left its selection, and a list can be read at an older revision.
 - An entry is settled when it cannot be rolled back: in memory at once, on disk (disk.py) when it has been committed.
-  Responses wait for that with `durable`, so that no client sees a write that might still be undone.
+  Responses wait for that with `wait_durable`, so that no client sees a write that might still be undone.
 - The history has the last `keep` entries, fewer when they are large. Reads below the floor raise `Compacted`.
 
 Assumption: one thread. An append is not interrupted; a follower must not append.
@@ -29,7 +29,7 @@ KEEP = 10_000
 KEEP_BYTES = 32 * 1024 * 1024
 
 
-class Stale(Exception):
+class RevisionConflict(Exception):
     """The object is not at the revision that the writer has read."""
 
 
@@ -41,22 +41,22 @@ class NotWritten(Exception):
     """An appended entry could not be stored and was rolled back. The text names the reason and the fix."""
 
 
-class Ahead(Exception):
+class FutureRevision(Exception):
     """The revision is higher than that of the last write."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """One write. `now` is None for a deletion; `last` is then the last state of the object, with the revision of the
-    deletion."""
+    """One write. `record` is None for a deletion; `last_state` is then the last state of the object, with the revision
+    of the deletion."""
 
     revision: int
     store: str
     key: NamespacedName
-    now: Record | None
-    before: Record | None
-    last: bytes = b""
-    frames: dict[object, bytes] = field(
+    record: Record | None
+    previous: Record | None
+    last_state: bytes = b""
+    encoded_events: dict[object, bytes] = field(
         default_factory=dict
     )  # encoded watch events of this entry, by (view, event type)
 
@@ -88,14 +88,14 @@ class Log:
         """The highest settled revision."""
         return self.revision
 
-    async def durable(self, revision: int) -> None:
+    async def wait_durable(self, revision: int) -> None:
         """Returns when that revision is settled. Raises NotWritten when it was rolled back. Must be called without an
         await after the append: the revision of an entry that was rolled back is used again."""
 
     def follow(self, follower: Callable[[Entry], None], settled: bool = False) -> None:
         """Calls `follower` with every existing object as a creation, then with every new entry, at once or when it is
-        settled. An entry that is rolled back is passed again to the followers (not `settled`) with `now` and `before`
-        exchanged."""
+        settled. An entry that is rolled back is passed again to the followers (not `settled`) with `record` and
+        `previous` exchanged."""
         for name, store in self._stores.items():
             for key, record in store.records.items():
                 follower(Entry(record.revision, name, key, record, None))
@@ -106,13 +106,13 @@ class Log:
 
     def append(self, store: str, key: NamespacedName, record: Record | None, expect: int, last: bytes = b"") -> Entry:
         """Writes `record` (None deletes) over revision `expect` (0: the object must not exist), at the next revision.
-        Raises Stale; NotWritten without an event loop."""
+        Raises RevisionConflict; NotWritten without an event loop."""
         before = self.get(store, key)
         if (before.revision if before else 0) != expect:
-            raise Stale(f"{store} {key} is not at revision {expect}")
+            raise RevisionConflict(f"{store} {key} is not at revision {expect}")
         entry = Entry(self.revision + 1, store, key, record, before, last)
         if record is not None and record.revision != entry.revision:
-            raise Stale(f"the record says {record.revision}, the log is at {self.revision}")
+            raise RevisionConflict(f"the record says {record.revision}, the log is at {self.revision}")
         self._put(store, key, record)
         self._entries.append(entry)
         for follower in self._followers:
@@ -142,9 +142,9 @@ class Log:
         changed: dict[NamespacedName, Record | None] = {}
         for entry in self._entries[self._index_after(revision) :] if revision else ():
             if entry.store == store:
-                changed.setdefault(entry.key, entry.before)
+                changed.setdefault(entry.key, entry.previous)
         if not changed:
-            return current.labelled(label) if label else current.view()
+            return current.view_by_label(label) if label else current.view()
         records = {key: record for key, record in {**current.records, **changed}.items() if record is not None}
         return View(sorted(records), records)
 
@@ -163,14 +163,14 @@ class Log:
 
     def _take_back(self, entry: Entry) -> None:
         """Rolls back the last entry."""
-        self._put(entry.store, entry.key, entry.before)
+        self._put(entry.store, entry.key, entry.previous)
         self._bytes -= _size(self._entries.pop())
 
     def _index_after(self, revision: int) -> int:
         if revision < self.floor:
             raise Compacted(f"revision {revision} is older than {self.floor}")
         if revision > self.revision:
-            raise Ahead(f"revision {revision} is newer than {self.revision}")
+            raise FutureRevision(f"revision {revision} is newer than {self.revision}")
         return revision - self.floor
 
     def _put(self, store: str, key: NamespacedName, record: Record | None) -> None:
@@ -180,4 +180,4 @@ class Log:
 
 
 def _size(entry: Entry) -> int:
-    return len(entry.last) + (len(entry.now.body) if entry.now else 0)
+    return len(entry.last_state) + (len(entry.record.body) if entry.record else 0)

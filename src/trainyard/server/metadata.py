@@ -16,8 +16,15 @@ from typing import Any
 from trainyard.objects import Json, Problem, encode
 from trainyard.schema.checks import json_text
 
-KEPT = ("name", "generateName", "namespace", "labels", "annotations", "ownerReferences", "finalizers")
-SERVERS = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields")
+CLIENT_FIELDS = ("name", "generateName", "namespace", "labels", "annotations", "ownerReferences", "finalizers")
+SERVER_FIELDS = (
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+)
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
@@ -81,26 +88,26 @@ def path_texts(name: str) -> list[str]:
     return [f"may not contain '{character}'" for character in "/%" if character in name]
 
 
-def generated(prefix: str) -> str:
+def generate_name(prefix: str) -> str:
     """A name for `generateName`: five random characters, the prefix cut so that it fits 63."""
     return prefix[:58] + "".join(random.choices(SUFFIX, k=5))
 
 
-def fresh_uid() -> str:
+def new_uid() -> str:
     """A random UUID of version 4 as text; twice as fast as `str(uuid.uuid4())`."""
     digits = os.urandom(16).hex()
     variant = "89ab"[int(digits[16], 16) & 3]
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
-def asked_name(meta: Json) -> str:
+def requested_name(meta: Json) -> str:
     """The name in a create request: generateName when the server generated the name from it."""
     name, prefix = meta.get("name") or "", meta.get("generateName") or ""
     generated_here = prefix and name.startswith(prefix[:58]) and len(name) == len(prefix[:58]) + 5
     return prefix if generated_here else name
 
 
-def malformed(meta: Any) -> str:
+def decoding_error(meta: Any) -> str:
     """Why this cannot be decoded as ObjectMeta, "" when it can. (In kube-apiserver a decoding error, 400.)"""
     if not isinstance(meta, dict):
         return "metadata: must be an object"
@@ -125,17 +132,17 @@ def malformed(meta: Any) -> str:
     return ""
 
 
-def cleaned(meta: Json, old: Json | None) -> Json:
+def sanitized(meta: Json, old: Json | None) -> Json:
     """The metadata to store: the client's fields from the request, the server's fields from the old object."""
-    kept = {name: value for name in KEPT if (value := meta.get(name)) not in (None, "", {}, [])}
+    kept = {name: value for name in CLIENT_FIELDS if (value := meta.get(name)) not in (None, "", {}, [])}
     if len(kept.get("ownerReferences", ())) > 1:
-        kept["ownerReferences"] = owners(meta)[0]
+        kept["ownerReferences"] = unique_owners(meta)[0]
     if old is not None:
-        kept.update((name, old[name]) for name in SERVERS if name in old)
+        kept.update((name, old[name]) for name in SERVER_FIELDS if name in old)
     return kept
 
 
-def owners(meta: Json) -> tuple[list[Json], list[str]]:
+def unique_owners(meta: Json) -> tuple[list[Json], list[str]]:
     """The ownerReferences without duplicates, and the uids of the duplicates."""
     unique: dict[bytes, Json] = {}
     repeated_uids: list[str] = []
@@ -146,16 +153,16 @@ def owners(meta: Json) -> tuple[list[Json], list[str]]:
     return list(unique.values()), repeated_uids
 
 
-def changed(sent: Json, old: Json) -> list[Problem]:
+def immutable_problems(sent: Json, old: Json) -> list[Problem]:
     """Problems for changes of server fields. Most such changes are ignored; those of uid and deletionTimestamp are
     refused."""
-    problems, value = changed_uid(sent, old), sent.get("deletionTimestamp")
+    problems, value = uid_problems(sent, old), sent.get("deletionTimestamp")
     if value is not None and "deletionTimestamp" not in old:
         problems.append(Problem("metadata.deletionTimestamp", f"Invalid value: {json_text(value)}: field is immutable"))
     return problems
 
 
-def changed_uid(sent: Json, old: Json) -> list[Problem]:
+def uid_problems(sent: Json, old: Json) -> list[Problem]:
     uid = sent.get("uid") or old["uid"]
     return (
         [] if uid == old["uid"] else [Problem("metadata.uid", f"Invalid value: {json_text(uid)}: field is immutable")]

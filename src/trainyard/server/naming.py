@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.objects import Json, decode, find_condition, set_condition
-from trainyard.server.site import Site
+from trainyard.server.site import RequestContext
 from trainyard.server.writes import DEFINITIONS
 
 
-def judged(crd: Json, site: Site) -> Json:
+def names_status(crd: Json, site: RequestContext) -> Json:
     """`conditions` and `acceptedNames` of a CRD's status."""
     status = crd.get("status") or {}
     conditions = [
@@ -37,7 +37,7 @@ def judged(crd: Json, site: Site) -> Json:
 
 
 def _with_condition(
-    conditions: list[Json], kind: str, value: bool, reason_and_message: tuple[str, str], site: Site
+    conditions: list[Json], kind: str, value: bool, reason_and_message: tuple[str, str], site: RequestContext
 ) -> list[Json]:
     current = find_condition(conditions, kind)
     if current is not None and current.get("status") == str(value):
@@ -45,13 +45,13 @@ def _with_condition(
     return set_condition(conditions, kind, value, *reason_and_message, site.now)
 
 
-def refused(crd: Json) -> bool:
+def is_not_established(crd: Json) -> bool:
     """Whether the CRD's condition Established is False: it is not served."""
     established = find_condition((crd.get("status") or {}).get("conditions"), "Established")
     return established is not None and established.get("status") == "False"
 
 
-def _taken(crd: Json, site: Site) -> Iterator[tuple[str, str, str]]:
+def _taken(crd: Json, site: RequestContext) -> Iterator[tuple[str, str, str]]:
     """(reason, field of spec.names, message) for each name that another CRD of the group has."""
     group, names = crd["spec"]["group"], crd["spec"]["names"]
     words: set[str] = set()

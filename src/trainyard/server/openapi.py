@@ -21,7 +21,7 @@ from trainyard.objects import Json, encode
 from trainyard.server import errors, types
 from trainyard.server.requests import Request, Response, reply
 from trainyard.server.resources import Registry, Resource
-from trainyard.server.types import Shape
+from trainyard.server.types import TypeSchema
 
 _PREFIX = "io.k8s."
 _META = f"{types.META}ObjectMeta"
@@ -53,8 +53,8 @@ _UNION_SCHEMAS: dict[str, Json] = {
 }
 
 
-def answer(registry: Registry, request: Request) -> Response | None:
-    """The response to a path below /openapi; None when there is no such path. Raises Refused 404 for version 2.
+def respond(registry: Registry, request: Request) -> Response | None:
+    """The response to a path below /openapi; None when there is no such path. Raises StatusError 404 for version 2.
 
     kubectl requests version 2, in protobuf, when version 3 lacks a kind. With an empty document it reports that the
     kind is unknown.
@@ -64,7 +64,7 @@ def answer(registry: Registry, request: Request) -> Response | None:
         return Response(b"", content_type=_EMPTY, headers={"Content-Type": _EMPTY, "Vary": "Accept"})
     if path == "/openapi/v2":
         text = "OpenAPI version 2 is not served here; ask for /openapi/v3 (kubectl 1.27 and newer do)"
-        raise errors.Refused(404, "NotFound", text, {})
+        raise errors.StatusError(404, "NotFound", text, {})
     if path == "/openapi/v3":
         return reply(
             {"paths": {path_name: {"serverRelativeURL": _url(registry, path_name)} for path_name in _paths(registry)}}
@@ -116,7 +116,7 @@ def document(resources: tuple[Resource, ...]) -> Json:
     for resource in resources:
         name = _name(resource)
         schemas[name] = _custom(resource) if resource.custom else _root(resource)
-        if not resource.respond:
+        if not resource.review:
             schemas[f"{name}List"] = _list(resource, name)
     pending = [name for schema in schemas.values() for name in _references(schema)]
     while pending:
@@ -148,7 +148,7 @@ def _root(resource: Resource) -> Json:
 
 
 def _custom(resource: Resource) -> Json:
-    document_schema = resource.document or {}
+    document_schema = resource.openapi_schema or {}
     properties: Json = {
         "apiVersion": {"type": "string", "description": _DESCRIPTIONS["apiVersion"]},
         "kind": {"type": "string", "description": _DESCRIPTIONS["kind"]},
@@ -194,7 +194,7 @@ def _built_in_schema(name: str) -> Json:
     return schema
 
 
-def _schema(node: Shape) -> Json:
+def _schema(node: TypeSchema) -> Json:
     extensions: Json = {}
     if node.strategy:
         extensions["x-kubernetes-patch-strategy"] = ",".join(node.strategy)
@@ -211,9 +211,9 @@ def _schema(node: Shape) -> Json:
     return {**_base_schema(node), **extensions}
 
 
-def _base_schema(node: Shape) -> Json:
-    if node.of:
-        return _ref(node.of)
+def _base_schema(node: TypeSchema) -> Json:
+    if node.type_name:
+        return _ref(node.type_name)
     if node.kind == "list":
         return {"type": "array", "items": _schema(node.item or types.ANY)}
     if node.kind == "map":
@@ -242,7 +242,7 @@ def _path_items(resource: Resource) -> Iterator[tuple[str, Json]]:
     """The path items of a resource, with the parts of each operation that clients use."""
     namespace_part = "namespaces/{namespace}/" if resource.namespaced else ""
     collection = f"/{_path(resource)}/{namespace_part}{resource.plural}"
-    if resource.respond:
+    if resource.review:
         yield collection, {"post": _operation(resource, "post", _PARAMETERS)}
         return
     yield (

@@ -9,15 +9,15 @@ from typing import Any
 
 from trainyard.objects import Json, decode, encode
 from trainyard.schema import MAX_DEPTH
-from trainyard.server.same import same
+from trainyard.server.same import json_equal
 
-MOST_OPERATIONS = 10_000
-MOST_COPIED = 3 * 1024 * 1024
+MAX_OPERATIONS = 10_000
+MAX_COPIED_BYTES = 3 * 1024 * 1024
 """Total bytes that the copy operations of a patch may copy: each copy of a value into itself doubles it, so forty
 operations would fill any memory."""
 
 
-class BadPatch(ValueError):
+class MalformedPatch(ValueError):
     """The patch is malformed."""
 
 
@@ -25,11 +25,11 @@ class PatchFailed(ValueError):
     """The patch is well formed, but cannot be applied to this object: a missing path, a failed test."""
 
 
-def merge(target: Any, patch: Any, level: int = 0) -> Any:
+def merge_patch(target: Any, patch: Any, level: int = 0) -> Any:
     """`target` merged with the patch: objects are merged, null removes a field, any other value replaces. Raises
-    BadPatch."""
+    MalformedPatch."""
     if level > MAX_DEPTH:
-        raise BadPatch(f"the patch is nested deeper than {MAX_DEPTH} levels")
+        raise MalformedPatch(f"the patch is nested deeper than {MAX_DEPTH} levels")
     if not isinstance(patch, dict):
         return _without_nulls(patch) if isinstance(patch, list) else patch
     merged: Json = dict(target) if isinstance(target, dict) else {}
@@ -37,7 +37,7 @@ def merge(target: Any, patch: Any, level: int = 0) -> Any:
         if part is None:
             merged.pop(name, None)
         else:
-            merged[name] = merge(merged.get(name), part, level + 1)
+            merged[name] = merge_patch(merged.get(name), part, level + 1)
     return merged
 
 
@@ -50,23 +50,23 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def apply(target: Any, operations: Any) -> Any:
-    """`target` after all operations in order. Raises BadPatch or PatchFailed when one fails."""
+def apply_json_patch(target: Any, operations: Any) -> Any:
+    """`target` after all operations in order. Raises MalformedPatch or PatchFailed when one fails."""
     if not isinstance(operations, list):
-        raise BadPatch("a JSON patch is a list of operations")
-    if len(operations) > MOST_OPERATIONS:
-        raise BadPatch(f"a JSON patch may have at most {MOST_OPERATIONS} operations")
+        raise MalformedPatch("a JSON patch is a list of operations")
+    if len(operations) > MAX_OPERATIONS:
+        raise MalformedPatch(f"a JSON patch may have at most {MAX_OPERATIONS} operations")
     target, copied = _copied(target), 0
     for index, operation in enumerate(operations):
         try:
             if isinstance(operation, dict) and operation.get("op") == "copy":
                 encoded = encode(_value_or_none(target, _origin(operation)))
                 copied += len(encoded)
-                if copied > MOST_COPIED:
-                    raise PatchFailed(f"the copies come to {copied} bytes, and at most {MOST_COPIED} are made")
+                if copied > MAX_COPIED_BYTES:
+                    raise PatchFailed(f"the copies come to {copied} bytes, and at most {MAX_COPIED_BYTES} are made")
                 operation = {**operation, "op": "add", "value": decode(encoded)}
             target = _apply_operation(target, operation)
-        except (BadPatch, PatchFailed) as error:
+        except (MalformedPatch, PatchFailed) as error:
             raise type(error)(f"operation {index}: {error}") from None
     return target
 
@@ -79,7 +79,7 @@ def _copied(value: Any) -> Any:
 def _apply_operation(target: Any, operation: Any) -> Any:
     if not isinstance(operation, dict) or not isinstance(operation.get("op"), str):
         if not isinstance(operation, dict):
-            raise BadPatch('an operation is an object with "op" and "path"')
+            raise MalformedPatch('an operation is an object with "op" and "path"')
         raise PatchFailed('an operation has an "op"; write add, remove, replace, move, copy or test')
     kind, path = operation["op"], _steps(operation.get("path"))
     # As in kube-apiserver, a missing "value" is null, and a missing key of an object reads as null.
@@ -92,7 +92,7 @@ def _apply_operation(target: Any, operation: Any) -> Any:
         _find(target, path)
         return _edit_in_place(target, path, "remove", None)
     if kind == "test":
-        if not same(_value_or_none(target, path), value):
+        if not json_equal(_value_or_none(target, path), value):
             raise PatchFailed(f"testing path {operation['path']} value failed")
         return target
     if kind == "move":
@@ -125,7 +125,7 @@ def _steps(pointer: Any) -> list[str]:
         raise PatchFailed(f"a path is empty or starts with /, got {str(pointer)[:80]!r}")
     steps = [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
     if len(steps) > MAX_DEPTH:
-        raise BadPatch(f"a path may have at most {MAX_DEPTH} steps")
+        raise MalformedPatch(f"a path may have at most {MAX_DEPTH} steps")
     return steps
 
 

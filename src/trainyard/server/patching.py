@@ -13,7 +13,7 @@ from typing import Any
 from trainyard.objects import Json, Problem, decode
 from trainyard.schema import MAX_DEPTH
 from trainyard.server import apply, errors, patches, strategic, types
-from trainyard.server.requests import Request, body_of
+from trainyard.server.requests import Request, decode_body
 from trainyard.server.resources import Resource
 
 MERGE = "application/merge-patch+json"
@@ -22,13 +22,13 @@ STRATEGIC = strategic.PATCH
 APPLY = apply.APPLY
 
 
-def who(request: Request, subresource: str, stamp: str) -> apply.Who:
+def field_manager(request: Request, subresource: str, stamp: str) -> apply.FieldManager:
     """The field manager of a request: the parameter fieldManager, else the product of the User-Agent."""
     name = request.query.get("fieldManager") or request.agent.partition("/")[0][: apply.LONGEST_NAME]
-    return apply.Who(errors.printable(name) or "unknown", subresource, stamp, request.flag("force"))
+    return apply.FieldManager(errors.printable(name) or "unknown", subresource, stamp, request.flag("force"))
 
 
-def writer_problems(request: Request) -> list[Problem]:
+def manager_problems(request: Request) -> list[Problem]:
     """Problems of the parameters fieldManager and force: an apply needs a fieldManager, only an apply may force."""
     manager, applied = request.query.get("fieldManager", ""), request.content_type == APPLY
     problems = []
@@ -51,8 +51,8 @@ def _escaped(text: str) -> str:
     return f'"{repr(text)[1:-1]}"'
 
 
-def must_be_served(resource: Resource, request: Request) -> None:
-    """Raises Refused 415 for a patch type that the resource does not support."""
+def require_supported(resource: Resource, request: Request) -> None:
+    """Raises StatusError 415 for a patch type that the resource does not support."""
     strategic_too = () if resource.custom else (STRATEGIC,)
     served = (JSON_PATCH, MERGE, *strategic_too, APPLY)
     if request.content_type not in served:
@@ -61,13 +61,13 @@ def must_be_served(resource: Resource, request: Request) -> None:
         raise refused
 
 
-def applies(request: Request, subresource: str) -> bool:
+def creates_by_apply(request: Request, subresource: str) -> bool:
     """Whether this request creates the object when it does not exist (server-side apply)."""
     return request.method == "PATCH" and request.content_type == APPLY and not subresource
 
 
-def config(resource: Resource, request: Request) -> Json:
-    """The apply configuration of a request, with metadata. Raises Refused 400."""
+def apply_configuration(resource: Resource, request: Request) -> Json:
+    """The apply configuration of a request, with metadata. Raises StatusError 400."""
     sent = apply.read_config(request.body)
     if (sent.get("apiVersion"), sent.get("kind")) != (resource.api_version, resource.kind):
         got = f"{sent.get('apiVersion')}, Kind={sent.get('kind')}"
@@ -78,36 +78,36 @@ def config(resource: Resource, request: Request) -> Json:
     return {**sent, "metadata": sent.get("metadata") or {}}
 
 
-def patched(resource: Resource, stored: bytes, request: Request, writer: apply.Who) -> Any:
-    """The stored object after the patch, in the requested version. Raises Refused 400, 409, 415, 422 or 500."""
+def patched_object(resource: Resource, stored: bytes, request: Request, writer: apply.FieldManager) -> Any:
+    """The stored object after the patch, in the requested version. Raises StatusError 400, 409, 415, 422 or 500."""
     current: Json = decode(stored)
-    current = resource.read(current) if resource.read else current
+    current = resource.from_storage(current) if resource.from_storage else current
     if request.content_type == APPLY:
-        return apply.applied(resource, current, config(resource, request), writer)
-    return changed(current, request, None if resource.custom else types.shape_of(resource))
+        return apply.apply(resource, current, apply_configuration(resource, request), writer)
+    return apply_patch(current, request, None if resource.custom else types.schema_of(resource))
 
 
-def changed(current: Json, request: Request, shape: types.Shape | None) -> Any:
-    """`current` after the patch. Without `shape` (custom resources) there is no strategic merge. Raises Refused 400,
-    415, 422 or 500."""
+def apply_patch(current: Json, request: Request, shape: types.TypeSchema | None) -> Any:
+    """`current` after the patch. Without `shape` (custom resources) there is no strategic merge. Raises StatusError
+    400, 415, 422 or 500."""
     kind = request.content_type
     try:
         if kind == MERGE:
-            return patches.merge(current, _merge_patch_object(body_of(request, MERGE), request))
+            return patches.merge_patch(current, _merge_patch_object(decode_body(request, MERGE), request))
         if kind == JSON_PATCH:
-            return _must_be_object(patches.apply(current, body_of(request, JSON_PATCH)))
+            return _must_be_object(patches.apply_json_patch(current, decode_body(request, JSON_PATCH)))
         if kind == STRATEGIC and shape is not None:
-            merged = strategic.merge(current, body_of(request, STRATEGIC), shape)
+            merged = strategic.merge(current, decode_body(request, STRATEGIC), shape)
             return {
                 **merged,
                 **{field: current[field] for field in ("apiVersion", "kind") if isinstance(merged.get(field), str)},
             }
-    except patches.BadPatch as error:
+    except patches.MalformedPatch as error:
         raise errors.bad_request(errors.printable(str(error))) from None
     except patches.PatchFailed as error:
         text = errors.printable(str(error))
         raise (
-            errors.Refused(500, "", text) if kind == STRATEGIC else errors.Refused(422, "Invalid", text, {})
+            errors.StatusError(500, "", text) if kind == STRATEGIC else errors.StatusError(422, "Invalid", text, {})
         ) from None
     except (RecursionError, ValueError):  # nesting limit of the JSON library when it decodes its own output
         raise errors.bad_request(f"the patch is nested deeper than {MAX_DEPTH} levels; flatten it") from None
@@ -130,5 +130,5 @@ def _merge_patch_object(sent: Any, request: Request) -> Any:
     ):  # with Ignore, kube-apiserver accepts a list as the patch
         raise errors.patch_invalid("the patch leaves no object")
     if not isinstance(sent, dict):
-        raise patches.BadPatch("error decoding patch: a merge patch is an object")
+        raise patches.MalformedPatch("error decoding patch: a merge patch is an object")
     return sent

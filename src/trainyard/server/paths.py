@@ -22,7 +22,7 @@ class Target(NamedTuple):
     namespace: str
     name: str
     subresource: str
-    tail: str = ""
+    proxy_path: str = ""
     """The path after `/proxy`, still percent-encoded; "" when there is no slash after it."""
 
 

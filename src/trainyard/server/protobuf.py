@@ -131,7 +131,7 @@ KINDS = tuple(name for name, fields in _TABLE.items() if _META in fields)
 _FIELDS = {message: {number: (name, what) for number, name, what in fields} for message, fields in _TABLE.items()}
 
 
-def read(body: bytes) -> Json:
+def decode(body: bytes) -> Json:
     """The object in a request body. Raises ValueError with a message for the user when it cannot be decoded."""
     if not body.startswith(MAGIC):
         raise ValueError("the body does not begin as Kubernetes' protobuf does; send JSON")

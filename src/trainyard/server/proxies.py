@@ -35,9 +35,9 @@ from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict
 from yarl import URL
 
-from trainyard.server.errors import Refused
-from trainyard.server.requests import Inside, Request
-from trainyard.server.tunnel import CLOSE_SECONDS, CONNECT_SECONDS, LARGEST_MESSAGE, between
+from trainyard.server.errors import StatusError
+from trainyard.server.requests import PodProxy, Request
+from trainyard.server.tunnel import CLOSE_SECONDS, CONNECT_SECONDS, LARGEST_MESSAGE, forward
 
 _HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
@@ -48,10 +48,10 @@ _NOT_FORWARDED = frozenset(
 )
 _AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 _CROSS_ORIGIN = "access-control-"
-MOVED = 301
+MOVED_PERMANENTLY = 301
 
 
-class Proxies:
+class PodProxies:
     """Forwards proxy requests. `token` is the bearer token for the nodes."""
 
     def __init__(self, token: str) -> None:
@@ -63,34 +63,36 @@ class Proxies:
             await self._session.close()
             self._session = None
 
-    async def serve(self, request: web.BaseRequest, asked: Request, inside: Inside) -> web.StreamResponse:
-        """Streams the program's response. Raises Refused 503 as long as no part of a response has been sent."""
-        if not inside.path.startswith("/") and asked.protocols is None:
-            return web.Response(status=MOVED, headers={"Location": f"{inside.prefix}/{inside.path}"})
-        path = await self._socket_path(inside)
+    async def serve(self, request: web.BaseRequest, decoded: Request, target: PodProxy) -> web.StreamResponse:
+        """Streams the program's response. Raises StatusError 503 as long as no part of a response has been sent."""
+        if not target.path.startswith("/") and decoded.protocols is None:
+            return web.Response(status=MOVED_PERMANENTLY, headers={"Location": f"{target.prefix}/{target.path}"})
+        path = await self._socket_path(target)
         headers = _forwarded_headers(request)
-        async with _session_at(path, inside.secure) as session:
+        async with _session_at(path, target.secure) as session:
             try:
-                if asked.protocols is not None:
-                    return await _forward_websocket(request, session, inside, asked.protocols, headers)
-                return await _forward(request, session, inside, asked.body, headers)
+                if decoded.protocols is not None:
+                    return await _forward_websocket(request, session, target, decoded.protocols, headers)
+                return await _forward(request, session, target, decoded.body, headers)
             except (ClientError, OSError, TimeoutError) as error:
                 if request.transport is None or request.transport.is_closing():
                     raise ConnectionResetError("the client of a proxied request has gone") from None
                 reason = str(error) or type(error).__name__
-                raise _unreachable(f"{inside.what} does not answer: {reason}; does its program listen there?") from None
+                raise _unreachable(
+                    f"{target.description} does not answer: {reason}; does its program listen there?"
+                ) from None
 
-    async def _socket_path(self, inside: Inside) -> str:
-        """The path of the socket, as answered by the pod's node. Raises Refused 503."""
+    async def _socket_path(self, inside: PodProxy) -> str:
+        """The path of the socket, as answered by the pod's node. Raises StatusError 503."""
         if self._session is None:
             self._session = ClientSession(timeout=ClientTimeout(total=CONNECT_SECONDS))
         try:
-            async with self._session.get(URL(inside.door, encoded=True), headers=self._headers) as response:
+            async with self._session.get(URL(inside.socket_url, encoded=True), headers=self._headers) as response:
                 text = (await response.text()).strip()
         except (ClientError, OSError, TimeoutError) as error:
-            raise _unreachable(f"the node of {inside.what} does not answer: {type(error).__name__}") from None
+            raise _unreachable(f"the node of {inside.description} does not answer: {type(error).__name__}") from None
         if response.status != 200:
-            raise _unreachable(f"{inside.what}: {text}")
+            raise _unreachable(f"{inside.description}: {text}")
         return text
 
 
@@ -120,7 +122,7 @@ def _unverified_context() -> ssl.SSLContext:
 
 
 async def _forward(
-    request: web.BaseRequest, session: ClientSession, inside: Inside, body: bytes, headers: Mapping[str, str]
+    request: web.BaseRequest, session: ClientSession, inside: PodProxy, body: bytes, headers: Mapping[str, str]
 ) -> web.StreamResponse:
     async with session.request(
         request.method,
@@ -157,7 +159,7 @@ async def _body_chunks(upstream: ClientResponse, request: web.BaseRequest) -> As
 async def _forward_websocket(
     request: web.BaseRequest,
     session: ClientSession,
-    inside: Inside,
+    inside: PodProxy,
     protocols: tuple[str, ...],
     headers: Mapping[str, str],
 ) -> web.StreamResponse:
@@ -170,17 +172,17 @@ async def _forward_websocket(
             _url(inside), protocols=protocols, headers=forwarded, max_msg_size=LARGEST_MESSAGE, autoclose=False
         )
     except WSServerHandshakeError as error:
-        raise _unreachable(f"{inside.what} answered {error.status} and made no WebSocket") from None
+        raise _unreachable(f"{inside.description} answered {error.status} and made no WebSocket") from None
     chosen = (program.protocol,) if program.protocol else ()
     client = web.WebSocketResponse(
         protocols=chosen, max_msg_size=LARGEST_MESSAGE, timeout=CLOSE_SECONDS, autoclose=False, compress=False
     )
     await client.prepare(request)
-    await between(client, program)
+    await forward(client, program)
     return client
 
 
-def _url(inside: Inside) -> URL:
+def _url(inside: PodProxy) -> URL:
     scheme = "https" if inside.secure else "http"
     return URL(
         f"{scheme}://{inside.host}{inside.path if inside.path.startswith('/') else '/' + inside.path}", encoded=True
@@ -200,18 +202,18 @@ def _forwarded_headers(request: web.BaseRequest) -> CIMultiDict[str]:
     return headers
 
 
-def _returned_headers(request: web.BaseRequest, inside: Inside, upstream: ClientResponse) -> CIMultiDict[str]:
+def _returned_headers(request: web.BaseRequest, inside: PodProxy, upstream: ClientResponse) -> CIMultiDict[str]:
     headers = CIMultiDict(
         (name, value)
         for name, value in upstream.headers.items()
         if name.lower() not in _HOP_BY_HOP and not name.lower().startswith(_CROSS_ORIGIN)
     )
     if location := headers.get("Location"):
-        headers["Location"] = moved(location, inside.prefix, (request.host, inside.host))
+        headers["Location"] = rewritten_location(location, inside.prefix, (request.host, inside.host))
     return headers
 
 
-def moved(location: str, prefix: str, hosts: tuple[str, ...]) -> str:
+def rewritten_location(location: str, prefix: str, hosts: tuple[str, ...]) -> str:
     """The Location of a redirect, rewritten for the client. Relative ones and those to another host are unchanged."""
     url = urlsplit(location)
     if (url.netloc and url.netloc not in hosts) or not url.path.startswith("/") or url.path.startswith(prefix):
@@ -219,5 +221,5 @@ def moved(location: str, prefix: str, hosts: tuple[str, ...]) -> str:
     return url._replace(scheme="", netloc="", path=f"{prefix}{url.path}").geturl()
 
 
-def _unreachable(text: str) -> Refused:
-    return Refused(503, "ServiceUnavailable", f"error trying to reach service: {text}")
+def _unreachable(text: str) -> StatusError:
+    return StatusError(503, "ServiceUnavailable", f"error trying to reach service: {text}")

@@ -28,47 +28,47 @@ class Program(NamedTuple):
     secure: bool = False
 
 
-class Name(NamedTuple):
+class ProxyName(NamedTuple):
     scheme: str
     name: str
     port: str
 
 
-def split(text: str, kind: str) -> Name:
-    """NAME, NAME:PORT or SCHEME:NAME:PORT. Raises Refused 400."""
+def split(text: str, kind: str) -> ProxyName:
+    """NAME, NAME:PORT or SCHEME:NAME:PORT. Raises StatusError 400."""
     parts = text.split(":")
     if len(parts) == 3 and parts[0] in ("http", "https", "") and len(text) <= LONGEST:
-        return Name(*parts)
+        return ProxyName(*parts)
     if len(parts) > 2 or not parts[0] or len(text) > LONGEST:
         raise errors.bad_request(f'invalid {kind} request "{errors.printable(text)}"')
-    return Name("", *(parts if len(parts) == 2 else (parts[0], "")))
+    return ProxyName("", *(parts if len(parts) == 2 else (parts[0], "")))
 
 
-def of_pod(pod: Json, wanted: Name) -> Program:
-    """The program at a pod's port. Raises Refused 400 for a port that is no number."""
-    port = wanted.port
+def pod_program(pod: Json, requested: ProxyName) -> Program:
+    """The program at a pod's port. Raises StatusError 400 for a port that is no number."""
+    port = requested.port
     if not port:
         containers = (pod.get("spec") or {}).get("containers") or ()
         port_numbers = [
             port_number.get("containerPort") for container in containers for port_number in container.get("ports") or ()
         ]
         port = str(next((port_number for port_number in port_numbers if port_number), 80))
-    return Program(pod, _number(port, name_of(pod)), wanted.scheme == "https")
+    return Program(pod, _number(port, name_of(pod)), requested.scheme == "https")
 
 
-def of_service(log: Log, service: Json, wanted: Name) -> Program:
-    """The program behind a Service port. Raises Refused 503 when there is no such port or no ready pod."""
+def service_program(log: Log, service: Json, requested: ProxyName) -> Program:
+    """The program behind a Service port. Raises StatusError 503 when there is no such port or no ready pod."""
     name = name_of(service)
     ports = [candidate for candidate in (service.get("spec") or {}).get("ports") or () if isinstance(candidate, dict)]
-    if wanted.port.isdecimal():
-        service_port = next((candidate for candidate in ports if candidate.get("port") == int(wanted.port)), None)
+    if requested.port.isdecimal():
+        service_port = next((candidate for candidate in ports if candidate.get("port") == int(requested.port)), None)
         if service_port is None:
-            raise _unavailable(f'no service port {wanted.port} found for service "{name}"')
+            raise _unavailable(f'no service port {requested.port} found for service "{name}"')
     else:
-        service_port = next((candidate for candidate in ports if (candidate.get("name") or "") == wanted.port), None)
+        service_port = next((candidate for candidate in ports if (candidate.get("name") or "") == requested.port), None)
     if service_port is None:
         served = ", ".join(str(candidate.get("name") or candidate.get("port")) for candidate in ports) or "none"
-        suffix = f" for the port {wanted.port!r}" if wanted.port else ""
+        suffix = f" for the port {requested.port!r}" if requested.port else ""
         text = f"no endpoints available for service {name!r}{suffix}; its ports: {served} (write services/{name}:PORT)"
         raise _unavailable(errors.printable(text).replace("'", '"'))
     endpoints = [
@@ -77,7 +77,7 @@ def of_service(log: Log, service: Json, wanted: Name) -> Program:
     if not endpoints:
         raise _unavailable(f'no endpoints available for service "{name}"')
     pod, port_number = random.choice(endpoints)
-    return Program(pod, port_number, wanted.scheme == "https")
+    return Program(pod, port_number, requested.scheme == "https")
 
 
 def _ready_pods(log: Log, service: Json) -> list[Json]:
@@ -118,5 +118,5 @@ def _number(port: str, name: str) -> int:
     return int(port)
 
 
-def _unavailable(text: str) -> errors.Refused:
-    return errors.Refused(503, "ServiceUnavailable", text)
+def _unavailable(text: str) -> errors.StatusError:
+    return errors.StatusError(503, "ServiceUnavailable", text)

@@ -16,7 +16,7 @@ from trainyard.objects import Json
 ANY = "*"
 
 
-class Asked(NamedTuple):
+class Attributes(NamedTuple):
     """The authorizer attributes of a request: for a resource, or, when `path` is set, for a non-resource path."""
 
     verb: str
@@ -28,17 +28,17 @@ class Asked(NamedTuple):
     path: str = ""
 
     @property
-    def what(self) -> str:
+    def resource_path(self) -> str:
         """The resource with its subresource: pods, pods/exec."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-def allowed(rules: Iterable[Json], asked: Asked) -> bool:
+def is_allowed(rules: Iterable[Json], attributes: Attributes) -> bool:
     """Whether one of the rules allows the request."""
-    return any(_allows(rule, asked) for rule in rules)
+    return any(_allows(rule, attributes) for rule in rules)
 
 
-def _allows(rule: Json, asked: Asked) -> bool:
+def _allows(rule: Json, asked: Attributes) -> bool:
     if not _matches(_words(rule, "verbs"), asked.verb):
         return False
     if asked.path:
@@ -46,7 +46,7 @@ def _allows(rule: Json, asked: Asked) -> bool:
     names = _words(rule, "resourceNames")
     return (
         _matches(_words(rule, "apiGroups"), asked.group)
-        and _resource_matches(_words(rule, "resources"), asked.what, asked.subresource)
+        and _resource_matches(_words(rule, "resources"), asked.resource_path, asked.subresource)
         and (not names or asked.name in names)
     )
 
@@ -68,11 +68,11 @@ def _words(rule: Json, name: str) -> Sequence[str]:
     return [word for word in words if isinstance(word, str)] if isinstance(words, list) else ()
 
 
-def beyond(held: Sequence[Json], wanted: Iterable[Json]) -> list[Json]:
-    """What `wanted` grants and `held` does not, as rules of one verb and one resource or URL each."""
+def missing_rules(held: Sequence[Json], requested: Iterable[Json]) -> list[Json]:
+    """What `requested` grants and `held` does not, as rules of one verb and one resource or URL each."""
     return [
         single
-        for rule in wanted
+        for rule in requested
         for single in _single_rules(rule)
         if not any(_covers(held_rule, single) for held_rule in held)
     ]
@@ -104,7 +104,7 @@ def _covers(rule: Json, single: Json) -> bool:
     )
 
 
-def shown(rule: Json) -> str:
+def rule_text(rule: Json) -> str:
     """A rule as kube-apiserver writes it into a Forbidden message."""
     words = (
         ("APIGroups", "apiGroups"),

@@ -61,24 +61,25 @@ class Response(NamedTuple):
 class Watch(msgspec.Struct, frozen=True):
     """A streaming response: the watch events of a selection after a revision, one line each.
 
-    `initial` are lines to send first (existing objects). `show` converts the stored bytes of an object to the requested
-    representation; `view` names it, so that watches of one representation share the encoded events.
+    `initial` are lines to send first (existing objects). `encode` converts the stored bytes of an object to the
+    requested representation; `representation` names it, so that watches of one representation share the encoded events.
     """
 
     resource: Resource
     selection: Selection
     revision: int
-    show: Callable[[bytes], bytes] | None
-    view: str
+    encode: Callable[[bytes], bytes] | None
+    representation: str
     later: tuple[Callable[[bytes], bytes], str] | None = None
-    """`show` and `view` from the second line on, when they differ: a Table has its columns in the first only."""
+    """`encode` and `representation` from the second line on, when they differ: a Table has its columns in the first
+    only."""
     initial: tuple[bytes, ...] = ()
     initial_end: bool = False
     bookmarks: bool = False
     seconds: float = 3600.0
 
 
-class Elsewhere(msgspec.Struct, frozen=True):
+class KubeletProxy(msgspec.Struct, frozen=True):
     """A response of a kubelet: the URL to forward the request to."""
 
     url: str
@@ -91,39 +92,39 @@ class Tunnel(msgspec.Struct, frozen=True):
     protocols: tuple[str, ...]
 
 
-class Inside(msgspec.Struct, frozen=True):
-    """A response of a program in a pod. `door` is the URL where the pod's node returns the path of the program's
+class PodProxy(msgspec.Struct, frozen=True):
+    """A response of a program in a pod. `socket_url` is the URL where the pod's node returns the path of the program's
     socket, `path` the path (with query) for the program, `prefix` the part before it in the client's URL.
     """
 
-    door: str
+    socket_url: str
     path: str
     prefix: str
     host: str
     secure: bool
-    what: str
+    description: str
     """A description of the program for error messages."""
 
 
-Answer = Response | Watch | Elsewhere | Tunnel | Inside
+Answer = Response | Watch | KubeletProxy | Tunnel | PodProxy
 
 
 def reply(obj: Json, code: int = 200) -> Response:
     return Response(encode(obj), code)
 
 
-LARGEST = 3 * 1024 * 1024
+MAX_BODY = 3 * 1024 * 1024
 """Maximum size of a request body, bytes."""
 
 
-def body_of(request: Request, accepted: str = JSON) -> Any:
-    """The decoded body. Raises Refused 415, 413 or 400."""
-    if len(request.body) > LARGEST:
-        text = f"Request entity too large: limit is {LARGEST}"
-        raise errors.Refused(413, "RequestEntityTooLarge", text)
+def decode_body(request: Request, accepted: str = JSON) -> Any:
+    """The decoded body. Raises StatusError 415, 413 or 400."""
+    if len(request.body) > MAX_BODY:
+        text = f"Request entity too large: limit is {MAX_BODY}"
+        raise errors.StatusError(413, "RequestEntityTooLarge", text)
     try:
         if request.content_type == protobuf.CONTENT_TYPE and accepted == JSON:
-            return protobuf.read(request.body)
+            return protobuf.decode(request.body)
         if request.content_type in (accepted, ""):
             return decode(request.body)
     except ValueError as error:
@@ -131,7 +132,7 @@ def body_of(request: Request, accepted: str = JSON) -> Any:
     raise errors.unsupported_media_type((accepted,), request.content_type)
 
 
-def shallow(request: Request) -> bool:
+def is_shallow(request: Request) -> bool:
     """Whether the JSON body has too few brackets to be nested too deep. Counting is faster than a walk."""
     if request.content_type == protobuf.CONTENT_TYPE:
         return False
@@ -153,8 +154,8 @@ def dry_run_problems(request: Request) -> list[Problem]:
     return [Problem("dryRun", f'Unsupported value: ["{errors.printable(value)}"]: supported values: "All"')]
 
 
-def dry_run(request: Request) -> bool:
-    """Whether the request is a dry run: everything is processed but nothing stored. Raises Refused 422."""
+def is_dry_run(request: Request) -> bool:
+    """Whether the request is a dry run: everything is processed but nothing stored. Raises StatusError 422."""
     if problems := dry_run_problems(request):
         raise errors.options_invalid(options_kind(request), problems)
     return bool(request.query.get("dryRun"))

@@ -15,7 +15,7 @@ from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
 
 if TYPE_CHECKING:
-    from trainyard.server.site import Site
+    from trainyard.server.site import RequestContext
 
 Check = Callable[[Json, Json | None], list[Problem]]
 
@@ -32,17 +32,17 @@ class Column(NamedTuple):
     format: str = ""
 
 
-def nothing(new: Json, old: Json | None, site: Site) -> None:
+def no_mutation(new: Json, old: Json | None, site: RequestContext) -> None:
     """Changes nothing: the default of `prepare` and `admit`."""
 
 
-class Scaled(NamedTuple):
+class ScalePaths(NamedTuple):
     """The paths of the scale subresource as steps, and a function that returns the selector as text."""
 
-    wanted: tuple[str, ...] = ("spec", "replicas")
-    actual: tuple[str, ...] = ("status", "replicas")
+    spec_replicas: tuple[str, ...] = ("spec", "replicas")
+    status_replicas: tuple[str, ...] = ("status", "replicas")
     selector: Callable[[Json], str] = lambda obj: ""
-    labels: tuple[str, ...] = ()
+    selector_path: tuple[str, ...] = ()
     """The path of the selector, for custom resources."""
 
 
@@ -66,28 +66,28 @@ class Resource:
     short: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     namespaced: bool = True
-    store: str = ""
+    storage_name: str = ""
     """The storage key of its objects in the log. Versions of one resource share it. Default: plural.group."""
 
     status: bool = False
     """It has /status; then the main endpoint ignores changes of the status, and /status all other changes."""
-    born_with_status: bool = False
+    status_on_create: bool = False
     """A create stores the status of the request (nodes register with one)."""
     subresources: tuple[str, ...] = ()
     """Further subresources: log, binding."""
-    scale: Scaled | None = None
+    scale: ScalePaths | None = None
     """The paths of /scale; None without /scale."""
-    respond: Callable[[Json, Site], Json] | None = None
+    review: Callable[[Json, RequestContext], Json] | None = None
     """For virtual resources (reviews): a create returns the result of this function; nothing is stored."""
     custom: bool = False
     """A custom resource: /status does not change metadata, an update needs a resourceVersion."""
-    names_version: bool = False
+    requires_version: bool = False
     """An update needs a resourceVersion, as for a custom resource."""
     generation: bool = False
     """metadata.generation grows with each change of the spec."""
     propagation: str = "Background"
     """The default propagation policy of a delete."""
-    since: int = 0
+    created_revision: int = 0
     """The revision of its CRD's creation. A watch cannot start before it."""
     name_rule: str = "subdomain"
     """The syntax of names: subdomain, label, service (a label that starts with a letter), path."""
@@ -95,12 +95,12 @@ class Resource:
     """Paths of immutable fields: "spec.template"."""
 
     schema: Schema | None = None
-    document: Json | None = None
+    openapi_schema: Json | None = None
     """The schema as in the CRD, for `kubectl explain`."""
     prune: bool = False
     """Fields that the schema does not declare are pruned. Off for built-in resources, which keep fields of newer
     versions."""
-    prepare: Callable[[Json, Json | None, Site], None] = nothing
+    prepare: Callable[[Json, Json | None, RequestContext], None] = no_mutation
     """Mutates `new` as kube-apiserver's strategy does (PrepareForCreate, PrepareForUpdate); `old` is None on create and
     must not be changed."""
     prepare_status: Callable[[Json, Json, Json], None] | None = None
@@ -109,25 +109,25 @@ class Resource:
     """The validation of updates of /status: (new, old)."""
     unowned: Callable[[Json], Iterable[tuple[str, ...]]] | None = None
     """The paths of fields that the server has set: no manager of server-side apply owns them."""
-    admit: Callable[[Json, Json | None, Site], None] = nothing
-    """Admission that depends on the user and on other objects. It may change `new`. Raises Refused 403."""
+    admit: Callable[[Json, Json | None, RequestContext], None] = no_mutation
+    """Admission that depends on the user and on other objects. It may change `new`. Raises StatusError 403."""
     check: Check = no_problems
     rules: Check | None = None
     """The validation rules of a CRD (CEL). A check that the server was given for the kind replaces them."""
     fields: Callable[[Json], Mapping[str, str]] = no_fields
     """The selectable fields of an object, besides metadata.name and metadata.namespace."""
     field_names: tuple[str, ...] = ()
-    grace: Callable[[Json, int | None], int] | None = None
+    grace_period: Callable[[Json, int | None], int] | None = None
     """The grace period of a delete in seconds: (object, requested seconds). None: objects are removed at once."""
-    returned: bool = False
+    returns_deleted: bool = False
     """A delete returns the deleted object, not a Status."""
     columns: Sequence[Column] = ()
     row_conditions: Callable[[Json], list[Json]] | None = None
     """The conditions of a table row: a pod that has completed."""
 
-    read: Callable[[Json], Json] | None = None
-    """Conversion from the storage version to this version; `write` is the reverse. None when they are the same."""
-    write: Callable[[Json], Json] | None = None
+    from_storage: Callable[[Json], Json] | None = None
+    """Conversion from the storage version to this version; `to_storage` is the reverse. None when they are the same."""
+    to_storage: Callable[[Json], Json] | None = None
 
     @cached_property
     def api_version(self) -> str:
@@ -138,9 +138,9 @@ class Resource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @cached_property
-    def place(self) -> str:
+    def storage_key(self) -> str:
         """The storage key of its objects."""
-        return self.store or self.full_name
+        return self.storage_name or self.full_name
 
 
 class Registry:
@@ -162,7 +162,7 @@ class Registry:
         """Whether that is a built-in resource, which no CRD can replace."""
         return any((key[0], key[2]) == (group, plural) and not resource.custom for key, resource in self._table.items())
 
-    def serves(self, group: str) -> bool:
+    def has_built_in(self, group: str) -> bool:
         """Whether the group has a built-in resource."""
         return any(key[0] == group and not resource.custom for key, resource in self._table.items())
 

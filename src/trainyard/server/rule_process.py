@@ -25,7 +25,7 @@ from typing import IO, Any
 
 from trainyard.objects import Json, Problem, decode, encode
 from trainyard.server import cel
-from trainyard.server.rules import BUDGET, OUT_OF_BUDGET, Tree, broken, compile_rules
+from trainyard.server.rules import BUDGET, OUT_OF_BUDGET, Tree, compile_rules, evaluate
 
 MEMORY = 512 << 20  # bytes, in addition to the use of Python and the engine
 SLACK = 1.0  # seconds of CPU time beyond BUDGET, which `broken` enforces between two rules
@@ -44,7 +44,7 @@ class RuleProcess:
 
     def problems(self, schema: bytes, new: Json, old: Json | None) -> list[Problem]:
         """The problems of a write; one problem when the rules exceed their limits. None without an engine."""
-        if not cel.present():
+        if not cel.is_engine_installed():
             return []
         with self._lock:
             process = self._running_process()
@@ -110,7 +110,7 @@ def _read(descriptor: int, length: int, seconds: float | None) -> bytes:
 
 def main() -> None:
     """Answers requests until stdin is closed."""
-    cel.present()  # loads the engine before the limit is set, so that its memory does not count
+    cel.is_engine_installed()  # loads the engine before the limit is set, so that its memory does not count
     with contextlib.suppress(OSError):  # without /proc only the CPU time is limited
         in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY, in_use + MEMORY))
@@ -125,7 +125,7 @@ def main() -> None:
         if question["schema"] is not None:
             trees[question["number"]] = compile_rules(question["schema"])
         tree = trees[question["number"]]
-        problems = list(broken(tree, question["new"], question["old"])) if tree else []
+        problems = list(evaluate(tree, question["new"], question["old"])) if tree else []
         answer = encode([(problem.path, problem.text) for problem in problems])
         signal.setitimer(signal.ITIMER_PROF, 0)
         _send(sys.stdout.buffer, answer)

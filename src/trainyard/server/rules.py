@@ -50,7 +50,7 @@ _TIMES = {"date-time": "timestamp", "date": "timestamp", "datetime": "timestamp"
 
 
 @lru_cache(maxsize=4096)
-def escaped(name: str) -> str:
+def escaped_name(name: str) -> str:
     """A field name escaped for CEL; "" when it cannot be escaped."""
     if name in _RESERVED:
         return f"__{name}__"
@@ -65,8 +65,8 @@ class Rule:
     message: str
     expression: str
     reason: str
-    place: str
-    old: str
+    field_path: str
+    old_self: str
     """How the rule uses oldSelf: "" (not), "value", "optional"."""
 
 
@@ -85,7 +85,7 @@ class Tree:
     def timed(self, text: str) -> str:
         """The expression for the engine, with conversions of time strings; cached."""
         if text not in self._timed:
-            self._timed[text] = timed(text, self)
+            self._timed[text] = with_times(text, self)
         return self._timed[text]
 
 
@@ -116,8 +116,8 @@ def _uses_old_self(text: str) -> bool:
 # --- evaluation of a write
 
 
-def broken(tree: Tree, new: Any, old: Any = None, path: str = "") -> Iterator[Problem]:
-    """The problems of a write. `old` is None without a correlated old value. Stops when BUDGET is used up."""
+def evaluate(tree: Tree, new: Any, old: Any = None, path: str = "") -> Iterator[Problem]:
+    """The problems of a write. `old_self` is None without a correlated old value. Stops when BUDGET is used up."""
     started = time.thread_time()
     for problem in _broken(tree, new, old, path):
         if problem is not None:
@@ -132,10 +132,14 @@ def _broken(tree: Tree, new: Any, old: Any, path: str) -> Iterator[Problem | Non
     if new is None:
         return
     unchanged = old is not None and old == new
-    due = [rule for rule in tree.rules if not ((rule.old == "value" and old is None) or (unchanged and not rule.old))]
+    due = [
+        rule
+        for rule in tree.rules
+        if not ((rule.old_self == "value" and old is None) or (unchanged and not rule.old_self))
+    ]
     if due:
-        value = value_of(tree.schema, new, tree.root)
-        old_value = value if unchanged else None if old is None else value_of(tree.schema, old, tree.root)
+        value = cel_value(tree.schema, new, tree.root)
+        old_value = value if unchanged else None if old is None else cel_value(tree.schema, old, tree.root)
         for rule in due:
             if (problem := _evaluated(rule, tree, (new, value, old_value), path)) is not None:
                 yield problem
@@ -171,17 +175,17 @@ def _evaluated(rule: Rule, tree: Tree, values: tuple[Any, Any, Any], path: str) 
     """Evaluates one rule. `values`: the new value as stored, then the new and the old value as CEL values."""
     new, value, old_value = values
     variables = {"self": value}
-    if rule.old:
+    if rule.old_self:
         variables.update(
-            {"oldSelf": old_value} if rule.old == "value" else {"was": old_value is not None, "before": old_value}
+            {"oldSelf": old_value} if rule.old_self == "value" else {"was": old_value is not None, "before": old_value}
         )
-    field_path = path + rule.place if path else rule.place.lstrip(".")
+    field_path = path + rule.field_path if path else rule.field_path.lstrip(".")
     try:
-        if cel.program(tree.timed(rule.text), rule.old).value(variables) is True:
+        if cel.compile_expression(tree.timed(rule.text), rule.old_self).evaluate(variables) is True:
             return None
-    except cel.Missing:
+    except cel.EngineMissing:
         return None  # the definition was accepted with a warning
-    except cel.Wrong as error:
+    except cel.EvaluationError as error:
         kind = tree.schema.get("type") or "int-or-string"
         return Problem(path, f'Invalid value: "{kind}": {error} evaluating rule: {rule.message or rule.text}')
     text = _message(rule, tree, variables)
@@ -199,30 +203,30 @@ def _evaluated(rule: Rule, tree: Tree, values: tuple[Any, Any, Any], path: str) 
 def _message(rule: Rule, tree: Tree, variables: Json) -> str:
     if rule.expression:
         try:
-            message = cel.program(tree.timed(rule.expression), rule.old).value(variables)
-        except cel.Wrong:
+            message = cel.compile_expression(tree.timed(rule.expression), rule.old_self).evaluate(variables)
+        except cel.EvaluationError:
             message = None
         if isinstance(message, str) and message.strip() and "\n" not in message.strip():
             return message.strip()
     return rule.message or f"failed rule: {rule.text}"
 
 
-def value_of(schema: Json, value: Any, root: bool = False) -> Any:
+def cel_value(schema: Json, value: Any, root: bool = False) -> Any:
     """A JSON value converted for CEL."""
     if isinstance(value, dict):
         additional = schema.get("additionalProperties")
         if isinstance(additional, dict):
-            return {name: value_of(additional, part) for name, part in value.items() if part is not None}
+            return {name: cel_value(additional, part) for name, part in value.items() if part is not None}
         properties = schema.get("properties") or {}
         if root or schema.get(EMBEDDED) is True:
             properties = {**properties, **_RESOURCE}
         return {
-            escaped(name): value_of(properties[name], part)
+            escaped_name(name): cel_value(properties[name], part)
             for name, part in value.items()
-            if part is not None and name in properties and escaped(name)
+            if part is not None and name in properties and escaped_name(name)
         }
     if isinstance(value, list):
-        return [value_of(schema.get("items") or {}, part) for part in value]
+        return [cel_value(schema.get("items") or {}, part) for part in value]
     if schema.get("type") == "number" and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if schema.get("format") == "byte" and isinstance(value, str):
@@ -233,7 +237,7 @@ def value_of(schema: Json, value: Any, root: bool = False) -> Any:
     return value
 
 
-def timed(text: str, tree: Tree) -> str:
+def with_times(text: str, tree: Tree) -> str:
     """The expression with time paths wrapped in timestamp() or duration(): variables of the engine cannot be times."""
 
     def replace(match: re.Match[str]) -> str:
@@ -289,7 +293,7 @@ def _rule_problems(rule: Any, tree: Tree, path: str, uncorrelated: str) -> Itera
         yield Problem(f"{path}.reason", f"Unsupported value: {json_text(reason)}: supported values: {supported}")
     if (field_path := rule.get("fieldPath")) and not _is_valid_path(tree.schema, field_path):
         yield Problem(f"{path}.fieldPath", f"Invalid value: {json_text(field_path)}: must be a valid path")
-    old = _rule(rule).old
+    old = _rule(rule).old_self
     if old and uncorrelated:
         text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {uncorrelated}"
         yield Problem(f"{path}.rule", f"Invalid value: {json_text(rule['rule'])}: {text}")
@@ -314,10 +318,10 @@ def _expression_problems(text: str, tree: Tree, old: str, path: str, expectation
         for match in _PATHS.finditer(text):
             if not match[1]:
                 _schema_at(tree.schema, tree.root, match[4])
-        result_type = cel.program(*typed(timed(text, tree), tree, old)).kind
+        result_type = cel.compile_expression(*with_typed_paths(with_times(text, tree), tree, old)).kind
     except LookupError as error:
         yield Problem(path, f"Invalid value: {json_text(text)}: {failure}: undefined field {error.args[0]!r}")
-    except cel.Wrong as error:
+    except cel.EvaluationError as error:
         message = str(error).replace("__in__", ".")
         yield Problem(path, f"Invalid value: {json_text(text)}: {failure}: {message}")
     else:
@@ -326,7 +330,7 @@ def _expression_problems(text: str, tree: Tree, old: str, path: str, expectation
             yield Problem(path, f"Invalid value: {json_text(text)}: {description} must evaluate to {article}")
 
 
-def typed(text: str, tree: Tree, old: str) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+def with_typed_paths(text: str, tree: Tree, old: str) -> tuple[str, str, tuple[tuple[str, str], ...]]:
     """The expression with a typed variable for each path of a scalar type (self.a: INT), so that the engine checks the
     types."""
     types: dict[str, str] = {}
@@ -350,7 +354,7 @@ def _schema_at(schema: Json, root: bool, steps: str) -> Json:
     """The schema at the end of a path. Raises LookupError with the name of an undeclared field."""
     for step in steps.split(".")[1:]:
         additional = schema.get("additionalProperties")
-        properties = {escaped(name): subschema for name, subschema in (schema.get("properties") or {}).items()}
+        properties = {escaped_name(name): subschema for name, subschema in (schema.get("properties") or {}).items()}
         if root or schema.get(EMBEDDED) is True:
             properties = {**properties, **_RESOURCE}
         if step in properties:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def same(a: Any, b: Any) -> bool:
+def json_equal(a: Any, b: Any) -> bool:
     """Equal as JSON: 1 is not true. The depth of the values was checked at decoding."""
     return bool(a == b) and _alike(a, b)  # the first test usually fails, and is fast
 

@@ -19,7 +19,7 @@ FieldTest = Callable[[NamespacedName, Record], bool]
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """A compiled selection; `wants` tests one object. Without selectors only the namespace counts."""
+    """A compiled selection; `matches` tests one object. Without selectors only the namespace counts."""
 
     namespace: str = ""
     labels: Selector | None = None
@@ -28,27 +28,27 @@ class Selection(msgspec.Struct, frozen=True):
     """A label that every selected object has, for the label index; None when the selector demands none."""
 
     @property
-    def everything(self) -> bool:
+    def is_unfiltered(self) -> bool:
         return self.labels is None and not self.fields
 
-    def wants(self, key: NamespacedName, record: Record) -> bool:
+    def matches(self, key: NamespacedName, record: Record) -> bool:
         if self.namespace and key.namespace != self.namespace:
             return False
         if self.labels is not None and not self.labels(record.labels):
             return False
         return all(test(key, record) for test in self.fields)
 
-    def among(self, view: View, start: NamespacedName | None = None) -> Iterator[tuple[NamespacedName, Record]]:
+    def select_from(self, view: View, start: NamespacedName | None = None) -> Iterator[tuple[NamespacedName, Record]]:
         """The selected objects of a view, in key order. A lazy iterator."""
         labels, fields = self.labels, self.fields
-        for key in view.within(self.namespace, start):
+        for key in view.keys_in(self.namespace, start):
             record = view.records[key]
             if (labels is None or labels(record.labels)) and (not fields or all(test(key, record) for test in fields)):
                 yield key, record
 
 
 def select(resource: Resource, namespace: str, labels: str, fields: str, name: str = "") -> Selection:
-    """Compiles the selectors. Raises Refused 400 for a malformed selector or an unsupported field."""
+    """Compiles the selectors. Raises StatusError 400 for a malformed selector or an unsupported field."""
     try:
         chosen = parse_selector(labels) if labels.strip() else None
     except ValueError as error:
@@ -59,17 +59,17 @@ def select(resource: Resource, namespace: str, labels: str, fields: str, name: s
     return Selection(namespace, chosen, tuple(tests), equality_requirement(labels))
 
 
-def must_parse(text: str) -> None:
-    """Raises Refused 400 for a malformed field selector."""
+def require_field_selector(text: str) -> None:
+    """Raises StatusError 400 for a malformed field selector."""
     for _ in _terms(text):
         pass
 
 
-def one_name(text: str) -> str:
+def name_in_field_selector(text: str) -> str:
     """The name in metadata.name=NAME of a field selector; "" without one or when the selector is malformed."""
     try:
         return next((value for field, value, equal in _terms(text) if equal and field == "metadata.name"), "")
-    except errors.Refused:
+    except errors.StatusError:
         return ""
 
 
@@ -78,7 +78,7 @@ def _field_tests(resource: Resource, text: str) -> list[FieldTest]:
 
 
 def _terms(text: str) -> Iterator[tuple[str, str, bool]]:
-    """The terms of a field selector: (field, value, whether they must be equal). Raises Refused 400."""
+    """The terms of a field selector: (field, value, whether they must be equal). Raises StatusError 400."""
     position = 0
     while position < len(text):
         if not (match := _FIELD.match(text, position)):

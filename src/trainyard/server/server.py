@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 from trainyard.controller_runtime.tasks import TaskSupervisor
 from trainyard.server.admission import Checks
-from trainyard.server.doors import Doors, loopback
-from trainyard.server.furnishing import furnish
-from trainyard.server.guard import Guard
-from trainyard.server.in_process import InProcess, NearKubelet
+from trainyard.server.doors import Listeners, resolve_loopback
+from trainyard.server.furnishing import bootstrap
+from trainyard.server.guard import Authenticator
+from trainyard.server.in_process import InProcessKubelet, InProcessTransport
 from trainyard.server.limits import Limits
 from trainyard.server.log import Log
 from trainyard.server.resources import Registry
 from trainyard.server.strategies import BUILT_IN
 from trainyard.server.verbs import Verbs
-from trainyard.server.watching import BOOKMARK_EVERY, Hub
+from trainyard.server.watching import BOOKMARK_SECONDS, WatchHub
 
 if TYPE_CHECKING:
-    from trainyard.server.http import Http
+    from trainyard.server.http import HttpHandler
 
 STOP_SECONDS = 1.0  # for requests in progress when the server stops
 
@@ -49,16 +49,16 @@ class Server:
     ) -> None:
         self.log = Log() if log is None else log
         self.registry = Registry(BUILT_IN)
-        self.hub = Hub(self.log)
+        self.hub = WatchHub(self.log)
         self._verbs = Verbs(self.log, self.registry, checks or {}, now, key)
         self._limits = limits or Limits()
         self.kubelet_token = kubelet_token or token
         """The bearer token for kubelets. It should be valid for nothing else."""
-        self._guard = Guard(token, self._verbs.tokens)
-        self.kubelet: NearKubelet | None = None
+        self._guard = Authenticator(token, self._verbs.tokens)
+        self.kubelet: InProcessKubelet | None = None
         """The kubelet of the node in this process; in-process clients read logs from it without a connection."""
-        self._http_handler: Http | None = None
-        self._listeners: Doors | None = None
+        self._http_handler: HttpHandler | None = None
+        self._listeners: Listeners | None = None
         self.tasks = TaskSupervisor("API server", report)
         self.url = ""
         self.tls_url = ""
@@ -70,18 +70,18 @@ class Server:
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Starts the server with a plain HTTP listener on loopback, at `url`. Raises ValueError for an address that is
         not loopback, OSError."""
-        await loopback(host)
+        await resolve_loopback(host)
         await self.open()
         self.url = f"http://{await self._running_listeners().listen(host, port, None)}"
 
     async def open(self) -> None:
         """Starts the server without a listener, for `in_process` clients. `start_tls` adds one."""
-        furnish(self._verbs.answer)
+        bootstrap(self._verbs.answer)
         self.verbs.clear()
-        await self.log.durable(self.log.revision)
-        self._listeners = Doors(
-            lambda: self._load_http().connection(),
-            lambda: self._http_handler.count if self._http_handler else 0,
+        await self.log.wait_durable(self.log.revision)
+        self._listeners = Listeners(
+            lambda: self._load_http().new_connection(),
+            lambda: self._http_handler.connection_count if self._http_handler else 0,
             self._limits,
         )
         self.tasks.start("send bookmarks and expire events", self._run_periodic)
@@ -93,26 +93,28 @@ class Server:
 
         With a `context` that is not done yet, clients of this listener wait for it. Raises ValueError, OSError.
         """
-        await loopback(host)
+        await resolve_loopback(host)
         context_future = context if isinstance(context, asyncio.Future) else asyncio.get_running_loop().create_future()
         if isinstance(context, ssl.SSLContext):
             context_future.set_result(context)
         self.tls_url = f"https://{await self._running_listeners().listen(host, port, context_future)}"
-        self._verbs.reachable = True
+        self._verbs.has_tls_listener = True
 
-    def in_process(self) -> InProcess:
+    def in_process(self) -> InProcessTransport:
         """A client transport for components in this process."""
-        return InProcess(self._verbs, self.hub, self._guard, lambda: self.kubelet, lambda: self._listeners is not None)
+        return InProcessTransport(
+            self._verbs, self.hub, self._guard, lambda: self.kubelet, lambda: self._listeners is not None
+        )
 
-    def _load_http(self) -> Http:
+    def _load_http(self) -> HttpHandler:
         """The HTTP handler, imported at the first connection: many `trainyard run` end without one."""
         if self._http_handler is None:
-            from trainyard.server.http import Http
+            from trainyard.server.http import HttpHandler
 
-            self._http_handler = Http(self._verbs, self.hub, self._guard, self.kubelet_token, self._limits)
+            self._http_handler = HttpHandler(self._verbs, self.hub, self._guard, self.kubelet_token, self._limits)
         return self._http_handler
 
-    def _running_listeners(self) -> Doors:
+    def _running_listeners(self) -> Listeners:
         if self._listeners is None:
             raise RuntimeError("the server has not been started")
         return self._listeners
@@ -130,6 +132,6 @@ class Server:
 
     async def _run_periodic(self) -> None:
         while True:
-            await asyncio.sleep(BOOKMARK_EVERY)
-            self._verbs.expire()
-            self.hub.bookmarks()
+            await asyncio.sleep(BOOKMARK_SECONDS)
+            self._verbs.expire_events()
+            self.hub.send_bookmarks()

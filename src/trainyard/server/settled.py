@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from trainyard.server.errors import Refused
+from trainyard.server.errors import StatusError
 from trainyard.server.log import NotWritten
 from trainyard.server.requests import Answer, Request
 from trainyard.server.verbs import Verbs
 
 
-async def settled(verbs: Verbs, request: Request) -> Answer:
-    """The answer to one request. Raises Refused; 500 when the log could not store the change. Reads are retried."""
+async def execute(verbs: Verbs, request: Request) -> Answer:
+    """The answer to one request. Raises StatusError; 500 when the log could not store the change. Reads are retried."""
     log = verbs.writes.log
     while True:
         try:
             try:
                 return verbs.answer(request)
             finally:
-                await log.durable(log.revision)
+                await log.wait_durable(log.revision)
         except NotWritten as error:
             if request.method not in ("GET", "HEAD"):
-                raise Refused(500, "InternalError", str(error)) from None
+                raise StatusError(500, "InternalError", str(error)) from None

@@ -13,7 +13,7 @@ from trainyard.server.users import User
 SERVICES = ipaddress.ip_network("10.96.0.0/12")
 
 
-class Addresses:
+class ClusterIPAllocator:
     """The ClusterIP allocator, which follows the log. Addresses are allocated in order, so that a freed one is not
     reused soon."""
 
@@ -21,17 +21,17 @@ class Addresses:
         self._used: set[str] = set()
         self._last_offset = 9  # the first addresses are reserved, as in kube-apiserver
 
-    def saw(self, entry: Entry) -> None:
+    def on_entry(self, entry: Entry) -> None:
         if entry.store == "services":
-            if entry.before:
-                self._used.discard(entry.before.fields.get("spec.clusterIP", ""))
-            if entry.now:
-                self._used.add(entry.now.fields.get("spec.clusterIP", ""))
+            if entry.previous:
+                self._used.discard(entry.previous.fields.get("spec.clusterIP", ""))
+            if entry.record:
+                self._used.add(entry.record.fields.get("spec.clusterIP", ""))
 
-    def taken(self, address: str) -> bool:
+    def is_allocated(self, address: str) -> bool:
         return address in self._used
 
-    def next(self) -> str:
+    def allocate(self) -> str:
         """A free address, "" when there is none. The write of the Service marks it as used."""
         size = SERVICES.num_addresses - 2
         for _ in range(size):
@@ -43,24 +43,24 @@ class Addresses:
 
 
 @dataclass(slots=True)
-class Site:
+class RequestContext:
     """The context of one request. `now` is its time (seconds since the epoch), `user` the authenticated user.
 
     `reachable`: there is a TLS listener, so that pods can reach the server and get a token volume.
     """
 
     now: float
-    addresses: Addresses
+    addresses: ClusterIPAllocator
     log: Log
     user: User
     reachable: bool = False
-    whose: Callable[[str], User | None] = lambda token: None
+    user_of_token: Callable[[str], User | None] = lambda token: None
     """The user of a token; None for an invalid token."""
     warnings: list[str] = field(default_factory=list)
     """Warnings for the client of an accepted write."""
 
     @property
-    def stamp(self) -> str:
+    def timestamp(self) -> str:
         """The time of the request in RFC 3339."""
         return format_time(self.now)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from trainyard.objects import NamespacedName
 
-NAMES = 8  # label indexes of one resource; the oldest is dropped for a new one
+MAX_LABEL_INDEXES = 8  # label indexes of one resource; the oldest is dropped for a new one
 
 Keys = list[NamespacedName]
 Label = tuple[str, str]
@@ -27,7 +27,7 @@ class Record(NamedTuple):
     fields: Mapping[str, str]
 
 
-def following(key: NamespacedName) -> NamespacedName:
+def next_key(key: NamespacedName) -> NamespacedName:
     """The smallest key after that one."""
     return NamespacedName(key.namespace, f"{key.name}\0")
 
@@ -38,7 +38,7 @@ class View(NamedTuple):
     keys: Keys
     records: Mapping[NamespacedName, Record]
 
-    def within(self, namespace: str, start: NamespacedName | None = None) -> Keys:
+    def keys_in(self, namespace: str, start: NamespacedName | None = None) -> Keys:
         """The keys in a namespace ("": all namespaces), from `start` on."""
         least = NamespacedName(namespace, "")
         first = bisect_left(self.keys, max(start, least) if start else least)
@@ -75,11 +75,11 @@ class Store:
             self._keys = sorted(self.records)
         return View(self._keys, self.records)
 
-    def labelled(self, label: Label) -> View:
+    def view_by_label(self, label: Label) -> View:
         """The objects with that label value."""
         name, value = label
         if name not in self._by_label:
-            if len(self._by_label) >= NAMES:
+            if len(self._by_label) >= MAX_LABEL_INDEXES:
                 del self._by_label[next(iter(self._by_label))]
             index = self._by_label[name] = {}
             for key, record in self.records.items():

@@ -20,8 +20,8 @@ from typing import Any
 
 from trainyard.objects import Json, encode
 from trainyard.schema import MAX_DEPTH
-from trainyard.server.patches import BadPatch, PatchFailed
-from trainyard.server.types import ANY, Shape
+from trainyard.server.patches import MalformedPatch, PatchFailed
+from trainyard.server.types import ANY, TypeSchema
 
 PATCH = "application/strategic-merge-patch+json"
 DIRECTIVE, RETAIN = "$patch", "$retainKeys"
@@ -29,14 +29,14 @@ _DELETED = object()
 ORDER, DELETE = "$setElementOrder/", "$deleteFromPrimitiveList/"
 
 
-def merge(original: Any, patch: Any, shape: Shape, level: int = 0) -> Json:
-    """The patched object. Raises BadPatch for a malformed patch, PatchFailed for one that cannot be applied."""
+def merge(original: Any, patch: Any, shape: TypeSchema, level: int = 0) -> Json:
+    """The patched object. Raises MalformedPatch for a malformed patch, PatchFailed for one that cannot be applied."""
     if level > MAX_DEPTH:
-        raise BadPatch(f"the patch is nested deeper than {MAX_DEPTH} levels")
+        raise MalformedPatch(f"the patch is nested deeper than {MAX_DEPTH} levels")
     if patch is None and not level:
         return dict(original)
     if not isinstance(patch, dict):
-        raise BadPatch("Invalid JSON document: a strategic merge patch is an object")
+        raise MalformedPatch("Invalid JSON document: a strategic merge patch is an object")
     if DIRECTIVE in patch:
         return _apply_directive(patch)
     result: Json = _retained(original if isinstance(original, dict) else {}, patch)
@@ -52,22 +52,22 @@ def merge(original: Any, patch: Any, shape: Shape, level: int = 0) -> Json:
         elif part is None:
             result.pop(name, None)
         elif name not in result or type(result[name]) is not type(part):
-            result[name] = undirected(part)
+            result[name] = without_directives(part)
         else:
-            result[name] = _merged_value(result[name], part, shape.below(name) or ANY, level)
+            result[name] = _merged_value(result[name], part, shape.child(name) or ANY, level)
     return result
 
 
-def undirected(value: Any) -> Any:
+def without_directives(value: Any) -> Any:
     """A patch as a new value: without directives and null fields."""
     if isinstance(value, dict):
         return {
-            name: undirected(value_of_field)
+            name: without_directives(value_of_field)
             for name, value_of_field in value.items()
             if value_of_field is not None and name not in (DIRECTIVE, RETAIN) and not name.startswith((ORDER, DELETE))
         }
     if isinstance(value, list):
-        return [undirected(item) for item in value if not (isinstance(item, dict) and DIRECTIVE in item)]
+        return [without_directives(item) for item in value if not (isinstance(item, dict) and DIRECTIVE in item)]
     return value
 
 
@@ -85,21 +85,23 @@ def _retained(original: Json, patch: Json) -> Json:
         return dict(original)
     retained = patch[RETAIN]
     if not isinstance(retained, list) or not all(isinstance(name, str) for name in retained):
-        raise BadPatch("invalid patch format of retainKeys: it must be a list of names")
+        raise MalformedPatch("invalid patch format of retainKeys: it must be a list of names")
     extra = [
         name
         for name, value_of_field in patch.items()
         if value_of_field is not None and name[0:1] != "$" and name not in retained
     ]
     if extra:
-        raise BadPatch(f"invalid patch format of retainKeys: {extra[0][:80]!r} is in the patch, but not in the list")
+        raise MalformedPatch(
+            f"invalid patch format of retainKeys: {extra[0][:80]!r} is in the patch, but not in the list"
+        )
     return {name: value_of_field for name, value_of_field in original.items() if name in retained}
 
 
-def _merged_value(value: Any, part: Any, shape: Shape, level: int) -> Any:
+def _merged_value(value: Any, part: Any, shape: TypeSchema, level: int) -> Any:
     """The merged value of a field that is in object and patch, with values of the same type."""
     if isinstance(part, dict):
-        return undirected(part) if "replace" in shape.strategy else merge(value, part, shape, level + 1)
+        return without_directives(part) if "replace" in shape.strategy else merge(value, part, shape, level + 1)
     if isinstance(part, list) and "merge" in shape.strategy:
         return _merged_list(value, part, shape, level)
     return part
@@ -107,13 +109,13 @@ def _merged_value(value: Any, part: Any, shape: Shape, level: int) -> Any:
 
 def _take_out(result: Json, name: str, removed: Any) -> None:
     if not isinstance(removed, list):
-        raise BadPatch(f"invalid patch format of primitive list: {DELETE}{name[:80]} must be a list")
+        raise MalformedPatch(f"invalid patch format of primitive list: {DELETE}{name[:80]} must be a list")
     if isinstance(result.get(name), list):
         removed_values = _first_positions(removed)
         result[name] = [item for item in result[name] if encode(item) not in removed_values]
 
 
-def _merged_list(items: list[Any], patch: list[Any], shape: Shape, level: int) -> list[Any]:
+def _merged_list(items: list[Any], patch: list[Any], shape: TypeSchema, level: int) -> list[Any]:
     if not all(isinstance(item, dict) for item in [*items, *patch]):
         if any(isinstance(item, dict | list) for item in [*items, *patch]):
             raise PatchFailed("merging lists of different types is not supported; replace the list")
@@ -123,7 +125,7 @@ def _merged_list(items: list[Any], patch: list[Any], shape: Shape, level: int) -
     if not key:
         raise PatchFailed("cannot merge lists without merge key; replace the list")
     if any(item.get(DIRECTIVE) == "replace" for item in patch):
-        return [undirected(item) for item in patch if DIRECTIVE not in item]
+        return [without_directives(item) for item in patch if DIRECTIVE not in item]
     result: list[Any] = list(items)
     patched_keys: list[Any] = []
     positions_by_key: dict[bytes, list[int]] = {}
@@ -144,7 +146,7 @@ def _merged_list(items: list[Any], patch: list[Any], shape: Shape, level: int) -
             patched_keys.append(item_key)
         else:
             positions_by_key[encode(item_key)] = [len(result)]
-            result.append(undirected(item))
+            result.append(without_directives(item))
             patched_keys.append(item_key)
     remaining = [item for item in result if item is not _DELETED]
     return _in_order(remaining, patched_keys, [item.get(key) for item in items], lambda item: item.get(key))
@@ -156,11 +158,11 @@ def _key_value(item: Any, key: str) -> Any:
     return item[key]
 
 
-def _set_order(result: Json, patch: Json, name: str, shape: Shape, level: int) -> None:
+def _set_order(result: Json, patch: Json, name: str, shape: TypeSchema, level: int) -> None:
     """Merges the list `name` and sorts it by the $setElementOrder of the patch."""
     requested, current, patch_list = patch[ORDER + name], result.get(name), patch.get(name)
     if not isinstance(requested, list):
-        raise BadPatch(f"invalid patch format of setElementOrder list: {ORDER}{name[:80]} must be a list")
+        raise MalformedPatch(f"invalid patch format of setElementOrder list: {ORDER}{name[:80]} must be a list")
     if patch_list is None and name in patch:
         result.pop(name, None)
         return
@@ -170,7 +172,7 @@ def _set_order(result: Json, patch: Json, name: str, shape: Shape, level: int) -
         or (current is None and patch_list is None)
     ):
         return
-    list_shape = shape.below(name) or ANY
+    list_shape = shape.child(name) or ANY
     key = list_shape.merge_key
 
     def key_of(item: Any) -> Any:
@@ -180,9 +182,11 @@ def _set_order(result: Json, patch: Json, name: str, shape: Shape, level: int) -
     patched_keys = [key_of(item) for item in patch_list or () if not (isinstance(item, dict) and DIRECTIVE in item)]
     patched = _first_positions(patched_keys)
     if [item for item in order if encode(item) in patched] != patched_keys:
-        raise BadPatch(f"invalid patch format of setElementOrder list: the order of {name[:80]} in the patch differs")
+        raise MalformedPatch(
+            f"invalid patch format of setElementOrder list: the order of {name[:80]} in the patch differs"
+        )
     if current is None:
-        merged_list: list[Any] = undirected(patch_list)
+        merged_list: list[Any] = without_directives(patch_list)
     else:
         merged_list = current if patch_list is None else _merged_value(current, patch_list, list_shape, level)
     result[name] = _in_order(merged_list, order, [key_of(item) for item in current or ()], key_of)

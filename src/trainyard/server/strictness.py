@@ -15,13 +15,13 @@ from typing import Any
 from trainyard.objects import Json, decode, encode
 from trainyard.schema import MAX_DEPTH
 from trainyard.server import errors, metadata, types
-from trainyard.server.decoding import plain, settled
+from trainyard.server.decoding import is_canonical, normalize
 from trainyard.server.requests import JSON, Request
 from trainyard.server.resources import Resource
-from trainyard.server.types import ANY, Shape
+from trainyard.server.types import ANY, TypeSchema
 
-WAYS = ("", "Ignore", "Strict", "Warn")
-MOST = 100  # maximum number of reported fields
+MODES = ("", "Ignore", "Strict", "Warn")
+MAX_REPORTED = 100  # maximum number of reported fields
 
 
 class _DuplicateKeysDict(dict[str, Any]):
@@ -40,20 +40,22 @@ def _object_from_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return marked
 
 
-def owned_twice(request: Request, sent: Json) -> tuple[str, ...]:
+def duplicate_owner_warnings(request: Request, sent: Json) -> tuple[str, ...]:
     """The warning about duplicate ownerReferences."""
     owners = (sent.get("metadata") or {}).get("ownerReferences") or ()
-    if len(owners) < 2 or not (duplicate_uids := metadata.owners(sent["metadata"])[1]):
+    if len(owners) < 2 or not (duplicate_uids := metadata.unique_owners(sent["metadata"])[1]):
         return ()
     note = " after mutating admission happens" if request.method == "PATCH" else ""
     text = (
         f".metadata.ownerReferences contains duplicate entries{note}; API server dedups owner references in 1.20+, and "
         "may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
     )
-    return (errors.printable(text + ", ".join(duplicate_uids[:MOST])),)
+    return (errors.printable(text + ", ".join(duplicate_uids[:MAX_REPORTED])),)
 
 
-def said(resource: Resource, request: Request, sent: Any, old: Json | None = None, *, plain: bool) -> tuple[str, ...]:
+def field_warnings(
+    resource: Resource, request: Request, sent: Any, old: Json | None = None, *, plain: bool
+) -> tuple[str, ...]:
     """The field validation warnings about an object in a request. With Strict raises Refused 400, for a patch 422.
 
     `plain`: the caller has already checked that every field is known.
@@ -69,24 +71,24 @@ def said(resource: Resource, request: Request, sent: Any, old: Json | None = Non
         if request.method == "PATCH":
             raise errors.patch_invalid(listed)
         kind = resource.kind
-        raise errors.Unreadable(f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {listed}')
+        raise errors.DecodingError(f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {listed}')
     return tuple(texts)
 
 
-def of_shape(shape: Shape, request: Request, sent: Any) -> tuple[str, ...]:
+def schema_warnings(shape: TypeSchema, request: Request, sent: Any) -> tuple[str, ...]:
     """The field validation warnings about a value of that schema. With Strict raises Refused 400, for a patch 422."""
     validation = request.query.get("fieldValidation", "")
     if validation == "Ignore" or not isinstance(sent, dict):
         return ()
-    texts = [errors.printable(text) for text in islice(_walk(sent, shape, ""), MOST)]
+    texts = [errors.printable(text) for text in islice(_walk(sent, shape, ""), MAX_REPORTED)]
     if texts and validation == "Strict":
         listed = f"strict decoding error: {', '.join(texts)}"
-        raise errors.patch_invalid(listed) if request.method == "PATCH" else errors.Unreadable(listed)
+        raise errors.patch_invalid(listed) if request.method == "PATCH" else errors.DecodingError(listed)
     return tuple(texts)
 
 
 def _found(resource: Resource, request: Request, sent: Json, old: Json | None, all_known_before: bool) -> list[str]:
-    shape = ANY if resource.custom and not resource.prune else types.shape_of(resource)
+    shape = ANY if resource.custom and not resource.prune else types.schema_of(resource)
     texts: list[str] = []
     if repeats := _may_repeat(request, sent):
         reparsed = json.loads(request.body, object_pairs_hook=_object_from_pairs)
@@ -96,8 +98,8 @@ def _found(resource: Resource, request: Request, sent: Json, old: Json | None, a
             sent = reparsed
     # Nearly every object has only known fields. That test is fast; a walk that builds paths is much slower.
     has_duplicates = repeats and request.method != "PATCH"
-    all_known = not has_duplicates and (all_known_before or plain(sent, shape) or _pruned(sent, shape) is sent)
-    unknown = [] if all_known else list(islice(_walk(sent, shape, ""), MOST))
+    all_known = not has_duplicates and (all_known_before or is_canonical(sent, shape) or _pruned(sent, shape) is sent)
+    unknown = [] if all_known else list(islice(_walk(sent, shape, ""), MAX_REPORTED))
     if unknown and (resource.custom or request.method == "PATCH"):
         embedded_prefixes = _embedded_metadata_prefixes(resource, sent)
         unknown.sort(key=lambda text: (text.startswith(embedded_prefixes), text))
@@ -105,7 +107,7 @@ def _found(resource: Resource, request: Request, sent: Json, old: Json | None, a
         stored_unknown = set(_walk(old, shape, ""))
         unknown = [text for text in unknown if text not in stored_unknown]
     texts += unknown
-    return [errors.printable(text) for text in texts[:MOST]]
+    return [errors.printable(text) for text in texts[:MAX_REPORTED]]
 
 
 def _embedded_metadata_prefixes(resource: Resource, sent: Json) -> tuple[str, ...]:
@@ -127,7 +129,7 @@ def _may_repeat(request: Request, sent: Json) -> bool:
     return encoded.count(b":") != request.body.count(b":")
 
 
-def _walk(value: Any, shape: Shape, path: str, level: int = 0) -> Iterator[str]:
+def _walk(value: Any, shape: TypeSchema, path: str, level: int = 0) -> Iterator[str]:
     if level > MAX_DEPTH:
         return
     if isinstance(value, list):
@@ -140,29 +142,29 @@ def _walk(value: Any, shape: Shape, path: str, level: int = 0) -> Iterator[str]:
         field_path = f"{path}.{name[:80]}" if path else name[:80]
         if name in duplicates:
             yield f'duplicate field "{field_path}"'
-        field_shape = shape.below(name)
+        field_shape = shape.child(name)
         if field_shape is None:
             yield f'unknown field "{field_path}"'
         elif isinstance(part, dict | list):
             yield from _walk(part, field_shape, field_path, level + 1)
 
 
-def known(resource: Resource, obj: Json) -> Json:
+def without_unknown_fields(resource: Resource, obj: Json) -> Json:
     """The object as it is stored: without null fields and fields unknown to its built-in type. (Custom objects are
     pruned by their schema; only their metadata is handled here.)
     """
-    if resource.write and not resource.custom:  # already converted to another storage version
+    if resource.to_storage and not resource.custom:  # already converted to another storage version
         return obj
     if resource.custom:
         return {**obj, "metadata": _normalized(obj["metadata"], types.built_in(f"{types.META}ObjectMeta"))}
-    return _normalized(obj, types.shape_of(resource))
+    return _normalized(obj, types.schema_of(resource))
 
 
-def _normalized(obj: Json, shape: Shape) -> Json:
-    return obj if plain(obj, shape) else dict(settled(_pruned(obj, shape), shape))
+def _normalized(obj: Json, shape: TypeSchema) -> Json:
+    return obj if is_canonical(obj, shape) else dict(normalize(_pruned(obj, shape), shape))
 
 
-def _pruned(value: Any, shape: Shape) -> Any:
+def _pruned(value: Any, shape: TypeSchema) -> Any:
     """The value without unknown fields; the same object when there are none."""
     if shape.kind == "any":
         return value
@@ -173,7 +175,7 @@ def _pruned(value: Any, shape: Shape) -> Any:
     obj: Json = {}
     changed = False
     for name, part in value.items():
-        field_shape = shape.below(name)
+        field_shape = shape.child(name)
         if field_shape is None:
             changed = True
             continue

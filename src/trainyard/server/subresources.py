@@ -15,10 +15,20 @@ from trainyard.objects.values import replace
 from trainyard.schema.checks import json_text
 from trainyard.server import accounts, admission, deletion, errors, metadata, proxy_targets
 from trainyard.server.paths import Target
-from trainyard.server.requests import Answer, Elsewhere, Inside, Request, Response, Tunnel, body_of, dry_run, reply
+from trainyard.server.requests import (
+    Answer,
+    KubeletProxy,
+    PodProxy,
+    Request,
+    Response,
+    Tunnel,
+    decode_body,
+    is_dry_run,
+    reply,
+)
 from trainyard.server.resources import Resource
-from trainyard.server.site import Site
-from trainyard.server.tokens import Tokens
+from trainyard.server.site import RequestContext
+from trainyard.server.tokens import TokenAuthority
 from trainyard.server.writes import Writes
 
 LOG_PARAMETERS = (
@@ -35,7 +45,7 @@ LOG_PARAMETERS = (
 NODES = "nodes"
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 """WebSocket subprotocols of exec and attach, preferred first. v5 can signal the end of stdin."""
-UNSERVED = {
+ALTERNATIVES = {
     "portforward": (
         "port-forward is not served here: run `kubectl proxy` and open "
         "http://127.0.0.1:8001/api/v1/namespaces/NAMESPACE/pods/POD:PORT/proxy/ (or services/NAME:PORT/proxy/)"
@@ -58,23 +68,23 @@ _STREAMS = {
 }  # query parameter -> the kubelet's parameter
 
 
-class Seat(msgspec.Struct, frozen=True):
+class SubresourceContext(msgspec.Struct, frozen=True):
     """The parts of the server that subresources use."""
 
     writes: Writes
-    tokens: Tokens
-    site: Site
+    tokens: TokenAuthority
+    site: RequestContext
 
 
-def answer(seat: Seat, resource: Resource, target: Target, request: Request) -> Answer:
-    """Serves a request to a subresource. Raises Refused; 404 when the resource has no such subresource."""
-    if resource.plural == "pods" and not resource.group and (text := UNSERVED.get(target.subresource)):
-        raise errors.Refused(405, "MethodNotAllowed", text)
+def serve(seat: SubresourceContext, resource: Resource, target: Target, request: Request) -> Answer:
+    """Serves a request to a subresource. Raises StatusError; 404 when the resource has no such subresource."""
+    if resource.plural == "pods" and not resource.group and (text := ALTERNATIVES.get(target.subresource)):
+        raise errors.StatusError(405, "MethodNotAllowed", text)
     if target.subresource not in resource.subresources or not target.name:
-        raise errors.no_such_path()
+        raise errors.path_not_found()
     if target.subresource == "proxy":
         return _proxy(seat, resource, target, request)
-    record = seat.writes.log.get(resource.place, NamespacedName(target.namespace, target.name))
+    record = seat.writes.log.get(resource.storage_key, NamespacedName(target.namespace, target.name))
     if record is None:
         raise errors.not_found(resource.plural, resource.group, target.name)
     obj: Json = decode(record.body)
@@ -85,7 +95,7 @@ def answer(seat: Seat, resource: Resource, target: Target, request: Request) -> 
     if target.subresource == "attach" and request.method in ("GET", "POST"):
         return _stream(seat, obj, request, "attach", [])
     if target.subresource == "token" and request.method == "POST":
-        return reply(accounts.token_for(seat.tokens, obj, body_of(request), seat.site), 201)
+        return reply(accounts.create_token_response(seat.tokens, obj, decode_body(request), seat.site), 201)
     if target.subresource == "binding" and request.method == "POST":
         return _bind(seat.writes, resource, obj, request, seat.site)
     if target.subresource == "eviction" and request.method == "POST":
@@ -95,12 +105,12 @@ def answer(seat: Seat, resource: Resource, target: Target, request: Request) -> 
     raise errors.method_not_allowed()
 
 
-def _proxy_log(seat: Seat, pod: Json, request: Request) -> Elsewhere:
+def _proxy_log(seat: SubresourceContext, pod: Json, request: Request) -> KubeletProxy:
     options = {name: request.query[name] for name in LOG_PARAMETERS if name in request.query}
-    return Elsewhere(f"{_kubelet_container_url(seat, pod, 'containerLogs', request)}?{urlencode(options)}")
+    return KubeletProxy(f"{_kubelet_container_url(seat, pod, 'containerLogs', request)}?{urlencode(options)}")
 
 
-def _exec(seat: Seat, pod: Json, request: Request) -> Tunnel:
+def _exec(seat: SubresourceContext, pod: Json, request: Request) -> Tunnel:
     """The tunnel of an exec. All checks happen before the WebSocket upgrade."""
     commands = parse_qs(request.query_string, keep_blank_values=True).get("command", [])
     if not commands or not commands[0]:
@@ -109,7 +119,7 @@ def _exec(seat: Seat, pod: Json, request: Request) -> Tunnel:
     return _stream(seat, pod, request, "exec", commands)
 
 
-def _stream(seat: Seat, pod: Json, request: Request, operation: str, commands: list[str]) -> Tunnel:
+def _stream(seat: SubresourceContext, pod: Json, request: Request, operation: str, commands: list[str]) -> Tunnel:
     url = _kubelet_container_url(seat, pod, operation, request)
     if operation == "attach" and request.flag("stdin"):
         raise errors.bad_request(NO_INPUT)
@@ -146,26 +156,26 @@ def _running_containers(pod: Json) -> set[str]:
     }
 
 
-def _proxy(seat: Seat, resource: Resource, target: Target, request: Request) -> Inside:
+def _proxy(seat: SubresourceContext, resource: Resource, target: Target, request: Request) -> PodProxy:
     """The proxy target of a request: the program, and the node's URL that returns its socket."""
     log, requested = seat.writes.log, proxy_targets.split(target.name, resource.kind.lower())
-    record = log.get(resource.place, NamespacedName(target.namespace, requested.name))
+    record = log.get(resource.storage_key, NamespacedName(target.namespace, requested.name))
     if record is None:
         raise errors.not_found(resource.plural, resource.group, requested.name)
     obj: Json = decode(record.body)
     pods = resource.plural == proxy_targets.PODS
-    program = proxy_targets.of_pod(obj, requested) if pods else proxy_targets.of_service(log, obj, requested)
+    program = proxy_targets.pod_program(obj, requested) if pods else proxy_targets.service_program(log, obj, requested)
     name = program.pod["metadata"]["name"]
     socket_url = f"{_kubelet_url(seat, program.pod)}/sockets/{quote(target.namespace)}/{quote(name)}/{program.port}"
-    prefix = request.path.removesuffix(target.tail)
+    prefix = request.path.removesuffix(target.proxy_path)
     query = f"?{request.query_string}" if request.query_string else ""
     host = f"{(program.pod.get('status') or {}).get('podIP') or name}:{program.port}"
-    return Inside(
-        socket_url, f"{target.tail}{query}", prefix, host, program.secure, f"port {program.port} of pod {name}"
+    return PodProxy(
+        socket_url, f"{target.proxy_path}{query}", prefix, host, program.secure, f"port {program.port} of pod {name}"
     )
 
 
-def _kubelet_container_url(seat: Seat, pod: Json, operation: str, request: Request) -> str:
+def _kubelet_container_url(seat: SubresourceContext, pod: Json, operation: str, request: Request) -> str:
     """The URL of an operation on the requested container at the kubelet of the pod's node."""
     container = _container_name(pod, request)
     meta, url = pod["metadata"], _kubelet_url(seat, pod)
@@ -173,7 +183,7 @@ def _kubelet_container_url(seat: Seat, pod: Json, operation: str, request: Reque
     return f"{url}/{operation}/{container_path}"
 
 
-def _kubelet_url(seat: Seat, pod: Json) -> str:
+def _kubelet_url(seat: SubresourceContext, pod: Json) -> str:
     """The URL of the kubelet of the pod's node."""
     meta, spec = pod["metadata"], pod.get("spec") or {}
     node = spec.get("nodeName")
@@ -181,10 +191,10 @@ def _kubelet_url(seat: Seat, pod: Json) -> str:
         raise errors.bad_request(f"pod {meta['name']} does not have a host assigned")
     record = seat.writes.log.get(NODES, NamespacedName("", node))
     if record is None:
-        raise errors.Refused(500, "InternalError", f'Internal error occurred: nodes "{node}" not found')
-    address, port = kubelet_of(decode(record.body))
+        raise errors.StatusError(500, "InternalError", f'Internal error occurred: nodes "{node}" not found')
+    address, port = kubelet_address(decode(record.body))
     if not address or not port:
-        raise errors.Refused(
+        raise errors.StatusError(
             500, "InternalError", f"Internal error occurred: node {node} says no address and kubelet port"
         )
     host = f"[{address}]" if ":" in address else address
@@ -212,7 +222,7 @@ def _container_name(pod: Json, request: Request) -> str:
     return requested
 
 
-def kubelet_of(node: Json) -> tuple[str, int]:
+def kubelet_address(node: Json) -> tuple[str, int]:
     """Address and port of a node's kubelet, from its status; ("", 0) when absent."""
     status = node.get("status") or {}
     addresses = [address_entry for address_entry in status.get("addresses") or () if isinstance(address_entry, dict)]
@@ -224,9 +234,9 @@ def kubelet_of(node: Json) -> tuple[str, int]:
     return str(address or ""), port if isinstance(port, int) else 0
 
 
-def _bind(writes: Writes, resource: Resource, pod: Json, request: Request, site: Site) -> Response:
-    """Binds a pod to a node: sets spec.nodeName and the condition PodScheduled. Raises Refused 400, 409."""
-    sent = body_of(request)
+def _bind(writes: Writes, resource: Resource, pod: Json, request: Request, site: RequestContext) -> Response:
+    """Binds a pod to a node: sets spec.nodeName and the condition PodScheduled. Raises StatusError 400, 409."""
+    sent = decode_body(request)
     target = sent.get("target") if isinstance(sent, dict) else None
     node = target.get("name") if isinstance(target, dict) else None
     if not isinstance(node, str) or not node:
@@ -250,26 +260,26 @@ def _bind(writes: Writes, resource: Resource, pod: Json, request: Request, site:
     ]
     status["conditions"] = [*other_conditions, bound]
     new = {**pod, "metadata": dict(meta), "spec": {**spec, "nodeName": node}, "status": status}
-    writes.put(resource, new, pod, dry_run(request))
+    writes.put(resource, new, pod, is_dry_run(request))
     return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
 
-def _evict(seat: Seat, resource: Resource, pod: Json, request: Request) -> Response:
+def _evict(seat: SubresourceContext, resource: Resource, pod: Json, request: Request) -> Response:
     """Eviction: a delete. There are no PodDisruptionBudgets here."""
-    sent = body_of(request)
+    sent = decode_body(request)
     if not isinstance(sent, dict) or not isinstance(delete_options := sent.get("deleteOptions") or {}, dict):
         raise errors.bad_request(f"the body must be an Eviction of policy/v1, got {json_text(sent)}")
     delete_request = request._replace(body=encode(delete_options), content_type="application/json")
     options = deletion.read_options(delete_request)
-    deletion.must_be_meant(resource, pod, options)
-    options = replace(options, dry=options.dry or dry_run(request))
-    deletion.start(seat.writes, resource, pod, options, seat.site)
+    deletion.check_preconditions(resource, pod, options)
+    options = replace(options, dry_run=options.dry_run or is_dry_run(request))
+    deletion.begin_deletion(seat.writes, resource, pod, options, seat.site)
     return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
 
 def _finalize(writes: Writes, resource: Resource, obj: Json, request: Request) -> Response:
     """Updates spec.finalizers of a namespace, which only this subresource may change."""
-    sent = admission.read_object(resource, body_of(request), "", obj["metadata"]["name"])
+    sent = admission.read_object(resource, decode_body(request), "", obj["metadata"]["name"])
     finalizers = (sent.get("spec") or {}).get("finalizers") if isinstance(sent.get("spec"), dict | None) else None
     if not isinstance(finalizers, list | None) or not all(isinstance(finalizer, str) for finalizer in finalizers or ()):
         raise errors.bad_request(f"spec.finalizers: must be a list of strings, got {json_text(finalizers)}")
@@ -280,4 +290,4 @@ def _finalize(writes: Writes, resource: Resource, obj: Json, request: Request) -
         if meta.get(field) not in (None, "", "0", obj["metadata"][field]):
             raise errors.conflict(resource.plural, resource.group, obj["metadata"]["name"], errors.MODIFIED)
     new = {**obj, "metadata": dict(obj["metadata"]), "spec": {"finalizers": finalizers} if finalizers else {}}
-    return Response(writes.put(resource, new, obj, dry_run(request)))
+    return Response(writes.put(resource, new, obj, is_dry_run(request)))

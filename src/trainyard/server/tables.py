@@ -12,7 +12,7 @@ INCLUDES = ("None", "Metadata", "Object")
 TABLE = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
 
 
-def human(seconds: float) -> str:
+def short_duration(seconds: float) -> str:
     """A duration in kubectl's short form: 90s, 5m30s, 3d4h."""
     remaining = int(seconds)
     if remaining < 0:
@@ -37,13 +37,13 @@ def human(seconds: float) -> str:
     return f"{remaining // (365 * 86400)}y"
 
 
-def since(stamp: object, now: float) -> str:
+def age_of_timestamp(stamp: object, now: float) -> str:
     moment = parse_time(stamp)
-    return "<unknown>" if moment is None else human(now - moment)
+    return "<unknown>" if moment is None else short_duration(now - moment)
 
 
 def age(obj: Json, now: float) -> str:
-    return since(obj["metadata"].get("creationTimestamp"), now)
+    return age_of_timestamp(obj["metadata"].get("creationTimestamp"), now)
 
 
 def text_of(value: Any) -> str:
@@ -65,7 +65,7 @@ def typed_cell(value: Any, kind: Any, now: float) -> Any:
     if kind == "date":
         if not isinstance(value, str):
             return None
-        return "<invalid>" if parse_time(value) is None else since(value, now)
+        return "<invalid>" if parse_time(value) is None else age_of_timestamp(value, now)
     return "<no value>" if value is None else text_of(value)
 
 
@@ -80,7 +80,7 @@ class Table:
 
     def __init__(self, resource: Resource, include: str, clock: Callable[[], float]) -> None:
         self._columns = tuple(resource.columns) or (NAME, AGE)
-        self._include, self._clock, self._read = include, clock, resource.read
+        self._include, self._clock, self._read = include, clock, resource.from_storage
         self._conditions = resource.row_conditions
         self._definitions = [
             {
@@ -93,19 +93,19 @@ class Table:
             for column in self._columns
         ]
 
-    def one(self, body: bytes) -> bytes:
+    def encode_object(self, body: bytes) -> bytes:
         """A Table with one row: for a get, and for the first event of a watch."""
         obj = self._decoded(body)
         meta = {name: obj["metadata"][name] for name in ("resourceVersion",) if name in obj["metadata"]}
         return encode({**TABLE, "metadata": meta, "columnDefinitions": self._definitions, "rows": [self._row(obj)]})
 
-    def more(self, body: bytes) -> bytes:
+    def encode_later(self, body: bytes) -> bytes:
         """A Table for later events of a watch, without column definitions."""
         obj = self._decoded(body)
         meta = {name: obj["metadata"][name] for name in ("resourceVersion",) if name in obj["metadata"]}
         return encode({**TABLE, "metadata": meta, "columnDefinitions": None, "rows": [self._row(obj)]})
 
-    def many(self, bodies: Sequence[bytes], meta: Json) -> bytes:
+    def encode_list(self, bodies: Sequence[bytes], meta: Json) -> bytes:
         rows = [self._row(self._decoded(body)) for body in bodies]
         return encode({**TABLE, "metadata": meta, "columnDefinitions": self._definitions, "rows": rows})
 

@@ -30,7 +30,7 @@ LONGEST = 16_384
 _HEADER = {"alg": "HS256", "typ": "JWT"}
 
 
-class Tokens:
+class TokenAuthority:
     """Issues and validates tokens. The bound objects are looked up in `log`."""
 
     def __init__(self, log: Log, now: Callable[[], float], key: bytes = b"") -> None:
@@ -56,7 +56,7 @@ class Tokens:
         signed = f"{_base64url(encode(_HEADER))}.{_base64url(encode(claims))}"
         return f"{signed}.{_base64url(self._signature(signed))}"
 
-    def user_of(self, token: str) -> User | None:
+    def validate(self, token: str) -> User | None:
         """The user of a token; None when it is invalid or expired, or a bound object is deleted."""
         signed, _, signature = token.rpartition(".")
         if len(token) > LONGEST or not hmac.compare_digest(

@@ -35,7 +35,7 @@ from aiohttp import (
 from yarl import URL
 
 from trainyard.server import errors
-from trainyard.server.errors import Refused
+from trainyard.server.errors import StatusError
 from trainyard.server.requests import Tunnel
 
 LARGEST_MESSAGE = 16 * 1024 * 1024
@@ -49,7 +49,7 @@ class Close(NamedTuple):
     """The close code and reason of one end."""
 
     code: int
-    why: bytes
+    reason: bytes
 
 
 class _Trace(TraceConfig):
@@ -76,18 +76,18 @@ class Tunnels:
         self._session: ClientSession | None = None
         self._tasks: set[asyncio.Task[object]] = set()
 
-    def end(self) -> None:
+    def cancel_all(self) -> None:
         for task in self._tasks:
             task.cancel()
 
     async def close(self) -> None:
-        self.end()
+        self.cancel_all()
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     async def serve(self, request: web.BaseRequest, tunnel: Tunnel) -> web.StreamResponse:
-        """Forwards until one end closes. Raises Refused as long as the client has not been upgraded."""
+        """Forwards until one end closes. Raises StatusError as long as the client has not been upgraded."""
         kubelet = await self._dial(tunnel)
         task = asyncio.current_task()
         if task is not None:
@@ -101,7 +101,7 @@ class Tunnels:
         )
         try:
             await client.prepare(request)
-            await between(client, kubelet)
+            await forward(client, kubelet)
         finally:
             if task is not None:
                 self._tasks.discard(task)
@@ -110,7 +110,7 @@ class Tunnels:
         return client
 
     async def _dial(self, tunnel: Tunnel) -> ClientWebSocketResponse:
-        """Opens the WebSocket to the kubelet. Raises Refused with the kubelet's error response."""
+        """Opens the WebSocket to the kubelet. Raises StatusError with the kubelet's error response."""
         if self._session is None:
             timeout = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
             many = TCPConnector(limit=0)
@@ -126,13 +126,13 @@ class Tunnels:
                 autoclose=False,
             )
         except ClientResponseError as error:
-            raise errors.of_kubelet(error.status, _refused.get()) from None
+            raise errors.kubelet_error(error.status, _refused.get()) from None
         except (ClientError, TimeoutError, OSError) as error:
             text = f"error dialing backend: the kubelet of the pod's node does not answer: {type(error).__name__}"
-            raise Refused(500, "InternalError", text) from None
+            raise StatusError(500, "InternalError", text) from None
 
 
-async def between(client: web.WebSocketResponse, kubelet: ClientWebSocketResponse) -> None:
+async def forward(client: web.WebSocketResponse, kubelet: ClientWebSocketResponse) -> None:
     """Forwards in both directions until one end closes or is lost, then closes both."""
     to_kubelet = asyncio.create_task(_pump(client, kubelet))
     to_client = asyncio.create_task(_pump(kubelet, client))
@@ -149,7 +149,7 @@ async def between(client: web.WebSocketResponse, kubelet: ClientWebSocketRespons
         await asyncio.gather(to_kubelet, to_client, return_exceptions=True)
     first_close = from_kubelet or from_client
     if first_close is not None:
-        closes = (socket.close(code=first_close.code, message=first_close.why) for socket in (client, kubelet))
+        closes = (socket.close(code=first_close.code, message=first_close.reason) for socket in (client, kubelet))
         await asyncio.gather(*closes, return_exceptions=True)
 
 

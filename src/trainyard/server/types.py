@@ -1,8 +1,8 @@
 """The schemas of objects: field types, list types (map, set, atomic), merge keys.
 
 Rules for this file:
-- A `Shape` is the schema of one node of an object. Those of built-in resources come from types.txt (generated), those
-  of custom resources from their CRD; code that walks objects treats both the same.
+- A `TypeSchema` is the schema of one node of an object. Those of built-in resources come from types.txt (generated),
+  those of custom resources from their CRD; code that walks objects treats both the same.
 - Types are parsed at their first use, each once.
 """
 
@@ -43,7 +43,7 @@ SCALARS = ("string", "integer", "number", "boolean", "int-or-string", "quantity"
 
 
 @dataclass(frozen=True, eq=False)
-class Shape:
+class TypeSchema:
     """The schema of one node. `kind`: object (declared fields), map, list, any (no schema), or a scalar type.
 
     `list_type` is atomic, set or map, with the key fields of the items in `keys`. `strategy` and `merge_key` are
@@ -52,13 +52,13 @@ class Shape:
 
     kind: str
     format: str = ""
-    of: str = ""
+    type_name: str = ""
     """The name of the type, for types of types.txt."""
-    own: Mapping[str, Shape] | None = None
+    own_fields: Mapping[str, TypeSchema] | None = None
     """The fields, for objects of a CRD schema."""
-    item: Shape | None = None
+    item: TypeSchema | None = None
     required: bool = False
-    told: bool = False
+    keeps_empty: bool = False
     """A list or map that is stored even when it is empty (no omitempty)."""
     atomic: bool = False
     list_type: str = ""
@@ -67,35 +67,41 @@ class Shape:
     merge_key: str = ""
     enum: tuple[str, ...] = ()
     default: Any = None
-    keeps: bool = False
+    preserves_unknown_fields: bool = False
     """Unknown fields are preserved, without warnings."""
 
     @cached_property
-    def simple(self) -> type | None:
+    def simple_class(self) -> type | None:
         """The Python class whose values are all valid here; None when further checks are needed."""
         return None if self.format else {"string": str, "boolean": bool}.get(self.kind)
 
     @cached_property
-    def fields(self) -> Mapping[str, Shape]:
-        return self.own if self.own is not None else _fields(self.of) if self.of else _NO_FIELDS
+    def fields(self) -> Mapping[str, TypeSchema]:
+        return (
+            self.own_fields
+            if self.own_fields is not None
+            else _fields(self.type_name)
+            if self.type_name
+            else _NO_FIELDS
+        )
 
-    def below(self, name: str) -> Shape | None:
+    def child(self, name: str) -> TypeSchema | None:
         """The schema of a field or of a map value; None for an unknown field."""
         if self.kind == "map":
             return self.item
-        return self.fields.get(name) or (ANY if self.keeps or self.kind == "any" else None)
+        return self.fields.get(name) or (ANY if self.preserves_unknown_fields or self.kind == "any" else None)
 
 
-_NO_FIELDS: Mapping[str, Shape] = {}
-ANY = Shape("any")
-STRING = Shape("string")
+_NO_FIELDS: Mapping[str, TypeSchema] = {}
+ANY = TypeSchema("any")
+STRING = TypeSchema("string")
 
 
 @lru_cache(maxsize=256)
-def shape_of(resource: Resource) -> Shape:
+def schema_of(resource: Resource) -> TypeSchema:
     """The schema of a resource's objects."""
     if resource.custom:
-        return _custom(resource.document or {})
+        return _custom(resource.openapi_schema or {})
     return built_in(name_of(resource.group, resource.version, resource.kind))
 
 
@@ -106,15 +112,15 @@ def name_of(group: str, version: str, kind: str) -> str:
 
 
 @cache
-def built_in(name: str) -> Shape:
+def built_in(name: str) -> TypeSchema:
     """The schema of a type of types.txt; ANY for an unknown type."""
-    if name not in lines():
+    if name not in type_lines():
         return ANY
-    return Shape("object", of=name, atomic=lines()[name][0] == "atomic")
+    return TypeSchema("object", type_name=name, atomic=type_lines()[name][0] == "atomic")
 
 
 @cache
-def lines() -> Mapping[str, tuple[str, str]]:
+def type_lines() -> Mapping[str, tuple[str, str]]:
     """The unparsed types of types.txt: name -> (map type, fields)."""
     text = Path(__file__).with_name("types.txt").read_text(encoding="utf-8").replace("\n  ", " ")
     types = {}
@@ -127,11 +133,11 @@ def lines() -> Mapping[str, tuple[str, str]]:
 
 
 @cache
-def _fields(name: str) -> Mapping[str, Shape]:
-    return dict(_parsed(name, text) for text in lines().get(name, ("", ""))[1].split(" ") if text)
+def _fields(name: str) -> Mapping[str, TypeSchema]:
+    return dict(_parsed(name, text) for text in type_lines().get(name, ("", ""))[1].split(" ") if text)
 
 
-def _parsed(owner: str, text: str) -> tuple[str, Shape]:
+def _parsed(owner: str, text: str) -> tuple[str, TypeSchema]:
     match = _FIELD.match(text)
     if match is None:
         raise ValueError(f"types.txt: {owner} has a field that nobody can read: {text[:80]!r}")
@@ -140,7 +146,7 @@ def _parsed(owner: str, text: str) -> tuple[str, Shape]:
     return match["name"], replace(
         shape,
         required=bool(match["must"]),
-        told=bool(match["must"]) or (owner, match["name"]) in _NEVER_OMITTED,
+        keeps_empty=bool(match["must"]) or (owner, match["name"]) in _NEVER_OMITTED,
         atomic=shape.atomic or facts.get("t") == "atomic" or (shape.kind == "list" and facts.get("l", "") == "atomic"),
         list_type=facts.get("l", "") or ("atomic" if shape.kind == "list" else ""),
         keys=tuple(facts["m"].split(",")) if "m" in facts else (),
@@ -151,52 +157,63 @@ def _parsed(owner: str, text: str) -> tuple[str, Shape]:
     )
 
 
-def _typed(package: str, text: str) -> Shape:
+def _typed(package: str, text: str) -> TypeSchema:
     if text[0] == "[":
-        return Shape("list", item=_typed(package, text[1:-1]))
+        return TypeSchema("list", item=_typed(package, text[1:-1]))
     if text[0] == "{":
-        return Shape("map", item=_typed(package, text[1:-1]))
+        return TypeSchema("map", item=_typed(package, text[1:-1]))
     if text in SCALARS:
-        return Shape(text)
+        return TypeSchema(text)
     if text in _FORMATS:
-        return Shape(_FORMATS[text], format=text)
+        return TypeSchema(_FORMATS[text], format=text)
     if text == "any":
         return ANY
     if text[0] == "*":
-        return Shape("any", of=text[1:] if "." in text else f"{package}.{text[1:]}")
+        return TypeSchema("any", type_name=text[1:] if "." in text else f"{package}.{text[1:]}")
     return built_in(text if "." in text else f"{package}.{text}")
 
 
-def _custom(document: Json) -> Shape:
+def _custom(document: Json) -> TypeSchema:
     """The schema of a custom resource: that of the CRD, with the built-in ObjectMeta."""
-    shape = schema_shape(document)
+    shape = from_openapi(document)
     metadata = built_in(f"{META}ObjectMeta")
     type_fields = {"apiVersion": STRING, "kind": STRING, "metadata": metadata}
-    return replace(shape, kind="object", own={**(shape.own or {}), **type_fields})
+    return replace(shape, kind="object", own_fields={**(shape.own_fields or {}), **type_fields})
 
 
-def schema_shape(schema: Json, required: bool = False) -> Shape:
+def from_openapi(schema: Json, required: bool = False) -> TypeSchema:
     """The Shape of a structural schema. `required`: the parent lists the field as required."""
     keeps = schema.get("x-kubernetes-preserve-unknown-fields") is True
     required_fields = frozenset(schema.get("required") or ())
     if schema.get("x-kubernetes-int-or-string") is True:
-        return Shape("int-or-string", required=required, default=schema.get("default"))
+        return TypeSchema("int-or-string", required=required, default=schema.get("default"))
     kind = schema.get("type", "any" if keeps else "object")
     if kind == "array":
         list_type = schema.get("x-kubernetes-list-type", "atomic")
         keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
-        item = schema_shape(schema.get("items") or {})
-        return Shape("list", item=item, required=required, list_type=list_type, keys=keys, atomic=list_type == "atomic")
+        item = from_openapi(schema.get("items") or {})
+        return TypeSchema(
+            "list", item=item, required=required, list_type=list_type, keys=keys, atomic=list_type == "atomic"
+        )
     if kind != "object":
         enum = tuple(value for value in schema.get("enum") or () if isinstance(value, str))
-        return Shape(kind, format=schema.get("format", ""), required=required, enum=enum, default=schema.get("default"))
+        return TypeSchema(
+            kind, format=schema.get("format", ""), required=required, enum=enum, default=schema.get("default")
+        )
     atomic = schema.get("x-kubernetes-map-type") == "atomic"
     if isinstance(additional := schema.get("additionalProperties"), dict):
-        return Shape("map", item=schema_shape(additional), required=required, atomic=atomic)
-    fields = {name: schema_shape(part, name in required_fields) for name, part in _properties(schema)}
+        return TypeSchema("map", item=from_openapi(additional), required=required, atomic=atomic)
+    fields = {name: from_openapi(part, name in required_fields) for name, part in _properties(schema)}
     if schema.get("x-kubernetes-embedded-resource") is True:
         fields |= {"apiVersion": STRING, "kind": STRING, "metadata": built_in(f"{META}ObjectMeta")}
-    return Shape("object", own=fields, required=required, atomic=atomic, keeps=keeps, default=schema.get("default"))
+    return TypeSchema(
+        "object",
+        own_fields=fields,
+        required=required,
+        atomic=atomic,
+        preserves_unknown_fields=keeps,
+        default=schema.get("default"),
+    )
 
 
 def _properties(schema: Json) -> Iterator[tuple[str, Json]]:

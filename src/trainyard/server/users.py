@@ -20,7 +20,7 @@ class User(msgspec.Struct, frozen=True):
     extra: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
     @property
-    def all_rights(self) -> bool:
+    def is_admin(self) -> bool:
         return MASTERS in self.groups
 
 
@@ -37,7 +37,7 @@ def account_groups(namespace: str) -> tuple[str, ...]:
     return (ACCOUNTS, f"{ACCOUNTS}:{namespace}", AUTHENTICATED)
 
 
-def named(name: str, groups: tuple[str, ...] = ()) -> User:
+def impersonated_user(name: str, groups: tuple[str, ...] = ()) -> User:
     """The impersonated user. A ServiceAccount without explicit groups gets its standard groups."""
     if name.startswith(ACCOUNT_PREFIX) and not groups:
         return User(name, groups=account_groups(name.removeprefix(ACCOUNT_PREFIX).partition(":")[0]))

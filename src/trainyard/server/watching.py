@@ -6,7 +6,7 @@ Rules for this file:
   writes is one write to each socket. Many listeners are served in slices, the longest waiting first, and other tasks
   run in between; entries settled meanwhile are sent with the rest.
 - With a selector, an object that stops matching is DELETED for that listener, one that starts to match is ADDED.
-- A client that does not read is dropped (`behind` of the listener decides): it can watch again from its revision.
+- A client that does not read is dropped (`is_slow` of the listener decides): it can watch again from its revision.
 - A connection that breaks during a write ends only its own watch.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from trainyard.objects import decode, encode
 from trainyard.objects.values import replace
-from trainyard.server.errors import Refused, too_old
+from trainyard.server.errors import StatusError, too_old
 from trainyard.server.lists import INITIAL_END
 from trainyard.server.log import Compacted, Entry, Log
 from trainyard.server.requests import Watch
@@ -27,44 +27,46 @@ from trainyard.server.writes import DEFINITIONS
 
 log = logging.getLogger("trainyard.server")
 
-BOOKMARK_EVERY = 30.0
-MOST_BUFFERED = 16 * 1024 * 1024
+BOOKMARK_SECONDS = 30.0
+MAX_BUFFERED = 16 * 1024 * 1024
 """Unread bytes at which a watch is dropped."""
-LAST_BOOKMARK = 2.0  # seconds before the end of a watch
+LAST_BOOKMARK_SECONDS = 2.0  # seconds before the end of a watch
 CHUNK = 500  # past entries that are sent at a time
 SLICE = 8  # listeners served per turn of the loop: a quarter of a millisecond
 
 
-def line_of(watch: Watch, entry: Entry) -> bytes:
+def event_line(watch: Watch, entry: Entry) -> bytes:
     """The event line of a watch for an entry; empty when the entry is not in its selection."""
     selection = watch.selection
     if selection.namespace and entry.key.namespace != selection.namespace:
         return b""
-    before, now = entry.before, entry.now
-    if selection.everything:
+    before, now = entry.previous, entry.record
+    if selection.is_unfiltered:
         matched_before, matches_now = before is not None, now is not None
     else:
-        matched_before = before is not None and selection.wants(entry.key, before)
-        matches_now = now is not None and selection.wants(entry.key, now)
+        matched_before = before is not None and selection.matches(entry.key, before)
+        matches_now = now is not None and selection.matches(entry.key, now)
     if not matched_before and not matches_now:
         return b""
     event_type = ("MODIFIED" if matched_before else "ADDED") if matches_now else "DELETED"
-    cached = entry.frames.get((watch.view, event_type))
+    cached = entry.encoded_events.get((watch.representation, event_type))
     if cached is None:
-        cached = entry.frames[watch.view, event_type] = _line(event_type, _shown(watch, entry, event_type))
+        cached = entry.encoded_events[watch.representation, event_type] = _line(
+            event_type, _shown(watch, entry, event_type)
+        )
     return cached
 
 
 def _shown(watch: Watch, entry: Entry, event_type: str) -> bytes:
-    if entry.now is None:
-        body = entry.last
-    elif event_type == "DELETED" and entry.before is not None:
+    if entry.record is None:
+        body = entry.last_state
+    elif event_type == "DELETED" and entry.previous is not None:
         # The object left the selection: its last matching state, with the revision of this change.
-        obj = decode(entry.before.body)
+        obj = decode(entry.previous.body)
         body = encode({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(entry.revision)}})
     else:
-        body = entry.now.body
-    return watch.show(body) if watch.show else body
+        body = entry.record.body
+    return watch.encode(body) if watch.encode else body
 
 
 def _line(event_type: str, body: bytes) -> bytes:
@@ -77,32 +79,32 @@ def bookmark(watch: Watch, revision: int, initial_end: bool = False) -> bytes:
     if initial_end:
         meta["annotations"] = {INITIAL_END: "true"}
     body = encode({"kind": watch.resource.kind, "apiVersion": watch.resource.api_version, "metadata": meta})
-    return _line("BOOKMARK", watch.show(body) if watch.show else body)
+    return _line("BOOKMARK", watch.encode(body) if watch.encode else body)
 
 
-def error_line(refused: Refused) -> bytes:
+def error_line(refused: StatusError) -> bytes:
     return _line("ERROR", refused.body())
 
 
 class Listener:
-    """One open watch. `send` writes lines to the socket; `behind` returns whether too many bytes are unread."""
+    """One open watch. `send` writes lines to the socket; `is_slow` returns whether too many bytes are unread."""
 
     def __init__(self, watch: Watch, send: Callable[[bytes], object], behind: Callable[[], bool]) -> None:
-        self.watch, self.send, self.behind = watch, send, behind
+        self.watch, self.send, self.is_slow = watch, send, behind
         self.revision = watch.revision
         self.waiting: list[bytes] = []
-        self.last = ""
+        self.end_reason = ""
         """The reason to end the watch once the waiting lines are sent; "" to continue."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    def hear(self, entry: Entry) -> bytes:
+    def line_for(self, entry: Entry) -> bytes:
         """The event line for that entry; empty when it is not in the selection."""
-        line = line_of(self.watch, entry)
+        line = event_line(self.watch, entry)
         if line and self.watch.later:
             self._use_later_form()
         return line
 
-    def mark(self, revision: int, initial_end: bool = False) -> bytes:
+    def bookmark(self, revision: int, initial_end: bool = False) -> bytes:
         """The line of a BOOKMARK event at that revision."""
         line = bookmark(self.watch, revision, initial_end)
         self._use_later_form()
@@ -111,14 +113,14 @@ class Listener:
     def _use_later_form(self) -> None:
         """Switches to the representation of later events: a Table has its columns in the first event only."""
         if later := self.watch.later:
-            self.watch = replace(self.watch, show=later[0], view=later[1], later=None)
+            self.watch = replace(self.watch, encode=later[0], representation=later[1], later=None)
 
     def end(self, why: str) -> None:
         if not self.ended.done():
             self.ended.set_result(why)
 
 
-class Hub:
+class WatchHub:
     """All listeners, by the storage key of their resource."""
 
     def __init__(self, log: Log) -> None:
@@ -128,12 +130,12 @@ class Hub:
         log.follow(self._on_entry, settled=True)  # there are no listeners yet, so existing objects are not sent
 
     def add(self, listener: Listener) -> None:
-        self._listeners.setdefault(listener.watch.resource.place, {})[listener] = None
+        self._listeners.setdefault(listener.watch.resource.storage_key, {})[listener] = None
 
     def remove(self, listener: Listener) -> None:
-        self._listeners.get(listener.watch.resource.place, {}).pop(listener, None)
+        self._listeners.get(listener.watch.resource.storage_key, {}).pop(listener, None)
 
-    def listening(self, store: str) -> int:
+    def listener_count(self, store: str) -> int:
         """The number of listeners of that store."""
         return len(self._listeners.get(store, ()))
 
@@ -141,7 +143,7 @@ class Hub:
         for listener in self._all():
             listener.end(why)
 
-    def past(self, listener: Listener) -> list[bytes]:
+    def past_lines(self, listener: Listener) -> list[bytes]:
         """The next lines of past entries; empty when there are none left, and then the listener is registered.
 
         More than `CHUNK` entries take several calls. The last call registers the listener, so that no entry is missed.
@@ -149,7 +151,7 @@ class Hub:
         lines: list[bytes] = []
         while not lines:
             try:
-                if listener.revision < listener.watch.resource.since:
+                if listener.revision < listener.watch.resource.created_revision:
                     raise Compacted
                 entries = self._log.after(listener.revision, CHUNK)
                 entries = entries[
@@ -157,29 +159,33 @@ class Hub:
                 ]  # later entries are sent when they are settled
             except Compacted:
                 listener.end("expired")
-                return [error_line(too_old(listener.revision, max(self._log.floor, listener.watch.resource.since)))]
+                return [
+                    error_line(
+                        too_old(listener.revision, max(self._log.floor, listener.watch.resource.created_revision))
+                    )
+                ]
             if not entries:
                 self.add(listener)
                 return []
-            place = listener.watch.resource.place
-            lines = [line for entry in entries if entry.store == place and (line := listener.hear(entry))]
+            place = listener.watch.resource.storage_key
+            lines = [line for entry in entries if entry.store == place and (line := listener.line_for(entry))]
             listener.revision = entries[-1].revision
             for entry in entries:
-                entry.frames.clear()
+                entry.encoded_events.clear()
         return lines
 
-    def bookmarks(self) -> None:
+    def send_bookmarks(self) -> None:
         """Sends a bookmark to each watch that has allowWatchBookmarks and no event since the last settled revision."""
         revision = self._log.settled
         for listener in self._all():
             if listener.watch.bookmarks and listener.revision < revision and not listener.waiting:
                 listener.revision = revision
-                self._send(listener, listener.mark(revision))
+                self._send(listener, listener.bookmark(revision))
 
-    def last_mark(self, listener: Listener) -> None:
+    def send_last_bookmark(self, listener: Listener) -> None:
         """Sends the last bookmark of a watch that is about to end, so that the next watch can start from it."""
-        if listener in self._listeners.get(listener.watch.resource.place, ()):
-            line = listener.mark(self._log.settled)
+        if listener in self._listeners.get(listener.watch.resource.storage_key, ()):
+            line = listener.bookmark(self._log.settled)
             if listener.waiting:
                 listener.waiting.append(line)
             else:
@@ -190,7 +196,7 @@ class Hub:
 
     def _on_entry(self, entry: Entry) -> None:
         for listener in self._listeners.get(entry.store, ()):
-            line = listener.hear(entry)
+            line = listener.line_for(entry)
             if line:
                 if not listener.waiting:
                     if not self._pending:
@@ -198,27 +204,27 @@ class Hub:
                     self._pending.append(listener)
                 listener.waiting.append(line)
                 listener.revision = entry.revision
-        entry.frames.clear()  # all listeners have it; later watches encode it again
-        if entry.store == DEFINITIONS and entry.now is None:
+        entry.encoded_events.clear()  # all listeners have it; later watches encode it again
+        if entry.store == DEFINITIONS and entry.record is None:
             for listener in self._listeners.get(entry.key.name, ()):
-                listener.last = "the resource is gone"
+                listener.end_reason = "the resource is gone"
                 if not listener.waiting:
-                    listener.end(listener.last)
+                    listener.end(listener.end_reason)
 
     def _flush(self) -> None:
         for _ in range(min(SLICE, len(self._pending))):
             listener = self._pending.popleft()
             lines, listener.waiting = listener.waiting, []
             self._send(listener, lines[0] if len(lines) == 1 else b"".join(lines))
-            if listener.last:
-                listener.end(listener.last)
+            if listener.end_reason:
+                listener.end(listener.end_reason)
         if self._pending:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _send(self, listener: Listener, lines: bytes) -> None:
         """Writes to the socket. An error ends this watch and does not affect others."""
         try:
-            reason = "slow" if listener.behind() else ""
+            reason = "slow" if listener.is_slow() else ""
             if not reason and not listener.ended.done():
                 listener.send(lines)
         except Exception as error:  # a transport that is being closed can raise any exception

@@ -12,7 +12,7 @@ from trainyard.objects import Json, NamespacedName, decode, encode, labels_of
 from trainyard.server import errors
 from trainyard.server.log import Log
 from trainyard.server.resources import Registry, Resource
-from trainyard.server.same import same
+from trainyard.server.same import json_equal
 from trainyard.server.store import Record
 
 NAMESPACES = "namespaces"
@@ -26,10 +26,10 @@ class Writes:
     def __init__(self, log: Log, registry: Registry) -> None:
         self.log, self.registry = log, registry
 
-    def must_accept(self, namespace: str, resource: Resource, name: str) -> None:
-        """Raises Refused 403, 404 or 405 when objects cannot be created: the namespace does not exist or is
+    def require_creatable(self, namespace: str, resource: Resource, name: str) -> None:
+        """Raises StatusError 403, 404 or 405 when objects cannot be created: the namespace does not exist or is
         terminating, or the CRD is terminating."""
-        if resource.custom and _is_terminating(self.log.get(DEFINITIONS, NamespacedName("", resource.place))):
+        if resource.custom and _is_terminating(self.log.get(DEFINITIONS, NamespacedName("", resource.storage_key))):
             refused = errors.not_supported("create", resource.plural, resource.group)
             refused.message = "create not allowed while custom resource definition is terminating"
             raise refused
@@ -50,12 +50,12 @@ class Writes:
         new = {"kind": new["kind"], "apiVersion": new["apiVersion"], **new}  # first, so that lists can cut them off
         meta = new["metadata"]
         key = NamespacedName(meta.get("namespace", ""), meta["name"])
-        before = self.log.get(resource.place, key) if old is not None else None
+        before = self.log.get(resource.storage_key, key) if old is not None else None
         if old is not None and before is not None:
             meta["resourceVersion"] = old["metadata"]["resourceVersion"]
-            if same(new, old):
+            if json_equal(new, old):
                 return before.body
-            if "deletionTimestamp" in meta and not held(resource, new):
+            if "deletionTimestamp" in meta and not has_finalizers_or_grace(resource, new):
                 self.remove(resource, old, dry)
                 return encode(new)  # the client gets the object as it sent it; watches get it as it was stored
         if dry:
@@ -65,42 +65,42 @@ class Writes:
         body = encode(new)
         fields = resource.fields(new)
         record = Record(revision, body, labels_of(new), fields)
-        self.log.append(resource.place, key, record, before.revision if before else 0)
+        self.log.append(resource.storage_key, key, record, before.revision if before else 0)
         return body
 
     def remove(self, resource: Resource, obj: Json, dry: bool = False) -> bytes:
-        """Removes the object. Returns its last state, with the revision of the deletion. Raises Refused 404."""
+        """Removes the object. Returns its last state, with the revision of the deletion. Raises StatusError 404."""
         meta = obj["metadata"]
         key = NamespacedName(meta.get("namespace", ""), meta["name"])
-        record = self.log.get(resource.place, key)
+        record = self.log.get(resource.storage_key, key)
         if record is None:
             raise errors.not_found(resource.plural, resource.group, key.name)
         if dry:
             return encode(obj)
         last = encode({**obj, "metadata": {**meta, "resourceVersion": str(self.log.revision + 1)}})
-        self.log.append(resource.place, key, None, record.revision, last)
-        self._settle_container(resource.place, key)
+        self.log.append(resource.storage_key, key, None, record.revision, last)
+        self._settle_container(resource.storage_key, key)
         return last
 
-    def contents(self, place: str, name: str) -> Iterator[tuple[Resource, NamespacedName]]:
+    def objects_in(self, place: str, name: str) -> Iterator[tuple[Resource, NamespacedName]]:
         """The objects in a namespace, or the custom objects of a CRD."""
         visited: set[str] = set()
         for resource in self.registry.all():
-            if resource.place in visited:
+            if resource.storage_key in visited:
                 continue
-            visited.add(resource.place)
-            if place == DEFINITIONS and resource.custom and resource.place == name:
-                yield from ((resource, key) for key in self.log.view(resource.place).within(""))
+            visited.add(resource.storage_key)
+            if place == DEFINITIONS and resource.custom and resource.storage_key == name:
+                yield from ((resource, key) for key in self.log.view(resource.storage_key).keys_in(""))
             if place == NAMESPACES and resource.namespaced:
-                yield from ((resource, key) for key in self.log.view(resource.place).within(name))
+                yield from ((resource, key) for key in self.log.view(resource.storage_key).keys_in(name))
 
-    def settle(self, place: str, name: str) -> None:
+    def finish_if_empty(self, place: str, name: str) -> None:
         """Removes the finalizer of a terminating and empty namespace or CRD, which then is removed."""
         record = self.log.get(place, NamespacedName("", name))
-        if record is None or not _is_terminating(record) or any(self.contents(place, name)):
+        if record is None or not _is_terminating(record) or any(self.objects_in(place, name)):
             return
         old: Json = decode(record.body)
-        resource = next(candidate for candidate in self.registry.all() if candidate.place == place)
+        resource = next(candidate for candidate in self.registry.all() if candidate.storage_key == place)
         new = {**old, "metadata": dict(old["metadata"])}
         if place == NAMESPACES:
             spec = old.get("spec") or {}
@@ -114,9 +114,9 @@ class Writes:
 
     def _settle_container(self, place: str, key: NamespacedName) -> None:
         if key.namespace:
-            self.settle(NAMESPACES, key.namespace)
+            self.finish_if_empty(NAMESPACES, key.namespace)
         if "." in place:
-            self.settle(DEFINITIONS, place)
+            self.finish_if_empty(DEFINITIONS, place)
 
 
 def _is_terminating(record: Record | None) -> bool:
@@ -124,9 +124,9 @@ def _is_terminating(record: Record | None) -> bool:
     return record is not None and record.fields.get("status.phase") == "Terminating"
 
 
-def held(resource: Resource, obj: Json) -> bool:
+def has_finalizers_or_grace(resource: Resource, obj: Json) -> bool:
     """Whether a deleted object must be kept: it has finalizers, or its grace period runs."""
     meta = obj["metadata"]
     if meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"):
         return True
-    return resource.place == NAMESPACES and bool((obj.get("spec") or {}).get("finalizers"))
+    return resource.storage_key == NAMESPACES and bool((obj.get("spec") or {}).get("finalizers"))

@@ -33,7 +33,7 @@ from types import TracebackType
 from trainyard.app.folder import PrivateFolder
 from trainyard.client import Api
 from trainyard.objects import Json, decode, encode
-from trainyard.server.certificates import write
+from trainyard.server.certificates import write_private_file
 from trainyard.testing import control_plane_reaper as reaper
 from trainyard.testing.control_plane_audit import Audit
 from trainyard.testing.control_plane_build import programs
@@ -135,7 +135,7 @@ class ControlPlane:
         write_policy(self.places)
         for user in (*TOKENS, CERTIFIED):
             short = user.removeprefix("system:")
-            write(self.places.kubeconfig(short), self.identities.kubeconfig(self.url, user))
+            write_private_file(self.places.kubeconfig(short), self.identities.kubeconfig(self.url, user))
         for name, words in flags(self.places, self.options).items():
             self._parts[name] = self._process(name, words)
         self.audit = Audit(self.places.audit, partial(self.ask, "GET"), self._part(SERVER).wait_until)

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from trainyard.objects import Json
-from trainyard.server.certificates import Authority, Certificate, private, write
+from trainyard.server.certificates import Certificate, CertificateAuthority, private_key_pem, write_private_file
 
 ALL_RIGHTS = "system:masters"
 ADMIN, CERTIFIED = "admin", "carol"
@@ -52,18 +52,20 @@ class Identities:
     def new(folder: Path) -> Identities:
         """Make all of them, and write ca.crt, apiserver.*, accounts.* (of ServiceAccounts) and tokens.csv."""
         folder.mkdir(mode=0o700)
-        authority = Authority.new(time.time())
+        authority = CertificateAuthority.new(time.time())
         accounts = ec.generate_private_key(ec.SECP256R1())
         tokens = {user: secrets.token_urlsafe(32) for user in TOKENS}
-        write(folder / "ca.crt", authority.pem.encode())
-        authority.server("kube-apiserver", addresses=ADDRESSES).write(folder / "apiserver")
-        authority.client("kube-apiserver-kubelet-client").write(folder / "kubelet-client")
+        write_private_file(folder / "ca.crt", authority.pem.encode())
+        authority.server_certificate("kube-apiserver", addresses=ADDRESSES).write(folder / "apiserver")
+        authority.client_certificate("kube-apiserver-kubelet-client").write(folder / "kubelet-client")
         form = serialization.PublicFormat.SubjectPublicKeyInfo
-        write(folder / "accounts.pub", accounts.public_key().public_bytes(serialization.Encoding.PEM, form))
-        write(folder / "accounts.key", private(accounts))
+        write_private_file(
+            folder / "accounts.pub", accounts.public_key().public_bytes(serialization.Encoding.PEM, form)
+        )
+        write_private_file(folder / "accounts.key", private_key_pem(accounts))
         rows = (f'{tokens[user]},{user},{user},"{",".join(groups)}"\n' for user, groups in TOKENS.items())
-        write(folder / "tokens.csv", "".join(rows).encode())
-        carol = authority.client(CERTIFIED, "researchers")
+        write_private_file(folder / "tokens.csv", "".join(rows).encode())
+        carol = authority.client_certificate(CERTIFIED, "researchers")
         carol.write(folder / CERTIFIED)
         return Identities(folder, authority.pem.encode(), tokens, carol)
 

@@ -149,10 +149,10 @@ def replayed(log: Log) -> dict[str, dict[NamespacedName, Record]]:
     for number, entry in enumerate(log.after(0), 1):
         if entry.revision != number:
             raise Broken(f"entry {number} has the number {entry.revision}")
-        if entry.now is None:
+        if entry.record is None:
             stores[entry.store].pop(entry.key)
         else:
-            stores.setdefault(entry.store, {})[entry.key] = entry.now
+            stores.setdefault(entry.store, {})[entry.key] = entry.record
     return {store: objects for store, objects in stores.items() if objects}
 
 
@@ -167,8 +167,8 @@ def sound(log: Log) -> None:
     if replayed(log) != stored(log):
         raise Broken("the log, read from its beginning, gives other objects than there are")
     for entry in log.after(0):
-        if entry.now is not None:
-            meta = json.loads(entry.now.body)["metadata"]
+        if entry.record is not None:
+            meta = json.loads(entry.record.body)["metadata"]
             if meta["resourceVersion"] != str(entry.revision) or meta["name"] != entry.key.name:
                 raise Broken(f"entry {entry.revision} holds another object: {meta}")
 

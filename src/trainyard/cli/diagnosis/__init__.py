@@ -12,61 +12,73 @@ from collections.abc import Callable, Iterable, Iterator
 
 from trainyard.cli.diagnosis import children, meeting, replicas, whole
 from trainyard.cli.diagnosis.facts import BLOCK, END, FINE, NOTE, WAIT, Endpoint, Facts, Finding
-from trainyard.cli.diagnosis.whole import ENDED
+from trainyard.cli.diagnosis.whole import FAILED_CONDITION
 from trainyard.cli.layout import UNKNOWN_WIDTH, wrapped
-from trainyard.cli.view import ended
+from trainyard.cli.view import job_outcome
 
 Rule = Callable[[Facts], Iterable[Finding]]
 
 # `why` evaluates FIRST in order; the findings of the first rule that yields any are the whole answer.
 # AFTER: rules for a job that has ended. DURING: rules for every other job.
-FIRST: tuple[Rule, ...] = (whole.not_ours, whole.going, whole.unseen)
-AFTER: tuple[Rule, ...] = (whole.over, replicas.blocked, whole.ineffective)
-DURING: tuple[Rule, ...] = (
+EXCLUSIVE_RULES: tuple[Rule, ...] = (whole.managed_elsewhere, whole.terminating, whole.not_reconciled)
+ENDED_JOB_RULES: tuple[Rule, ...] = (whole.ended_job, replicas.pending_at_deadline, whole.ineffective)
+ACTIVE_JOB_RULES: tuple[Rule, ...] = (
     whole.suspended,
-    whole.alarms,
+    whole.problem_conditions,
     meeting.unreachable,
     meeting.too_few,
     replicas.waiting,
-    children.missing,
-    children.empty_slots,
-    whole.retrying,
+    children.children_without_pods,
+    children.slots_without_pods,
+    whole.restarting,
     whole.ineffective,
 )
-LEVELS = {END: "problem", BLOCK: "problem", WAIT: "waits", NOTE: "note", FINE: "fine"}
+LEVEL_NAMES = {END: "problem", BLOCK: "problem", WAIT: "waits", NOTE: "note", FINE: "fine"}
 
 
 def why(facts: Facts) -> list[Finding]:
     """The findings for this job, the most important first, notes last. Never empty."""
-    for rule in FIRST:
+    for rule in EXCLUSIVE_RULES:
         if findings := list(rule(facts)):
             return findings
-    if ended(facts.kind, facts.job):
-        return [finding for rule in AFTER for finding in rule(facts)]
-    findings = [finding for rule in DURING for finding in rule(facts)]
+    if job_outcome(facts.kind, facts.job):
+        return [finding for rule in ENDED_JOB_RULES for finding in rule(facts)]
+    findings = [finding for rule in ACTIVE_JOB_RULES for finding in rule(facts)]
     if all(finding.level == NOTE for finding in findings):
-        findings += whole.fine(facts)
+        findings += whole.running(facts)
     return sorted(findings, key=lambda finding: (finding.level == NOTE, finding.level))
 
 
-def told(
-    facts: Facts, findings: Iterable[Finding], most: int = 15, width: int = UNKNOWN_WIDTH, heading: str = ""
+def finding_lines(
+    facts: Facts, findings: Iterable[Finding], max_evidence: int = 15, width: int = UNKNOWN_WIDTH, heading: str = ""
 ) -> Iterator[str]:
     """Formats the findings as lines of text: a heading, then each finding with its place, evidence and fix.
 
     most: maximum number of evidence lines of a finding. width: width of the output in columns."""
     yield heading or whole.heading(facts)
     for finding in findings:
-        level = LEVELS[finding.level]
+        level = LEVEL_NAMES[finding.level]
         yield from wrapped(finding.what, width, f"  {level}: ", "    ")
         if finding.where:
             yield from wrapped(finding.where, width, "    where: ")
         lines = [line for text in finding.evidence for line in text.splitlines()]
-        for index, line in enumerate(lines[-most:] if finding.level == END else lines[:most]):
+        for index, line in enumerate(lines[-max_evidence:] if finding.level == END else lines[:max_evidence]):
             prefix = f"    {'seen: ' if index == 0 else '      '} {line[: len(line) - len(line.lstrip())]}"
             yield from wrapped(line, width, prefix, f"{' ' * len(prefix)}  ")
         if finding.fix:
             yield from wrapped(finding.fix, width, "    do:    ")
 
 
-__all__ = ["BLOCK", "END", "ENDED", "FINE", "NOTE", "WAIT", "Endpoint", "Facts", "Finding", "told", "why"]
+__all__ = [
+    "BLOCK",
+    "END",
+    "FAILED_CONDITION",
+    "FINE",
+    "NOTE",
+    "WAIT",
+    "Endpoint",
+    "Facts",
+    "Finding",
+    "finding_lines",
+    "why",
+]

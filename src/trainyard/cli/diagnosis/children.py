@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard import core
-from trainyard.cli.diagnosis.facts import BLOCK, WAIT, Facts, Finding, names_of
+from trainyard.cli.diagnosis.facts import BLOCK, WAIT, Facts, Finding, join_names
 from trainyard.cli.diagnosis.waits import missing_object
 from trainyard.cli.view import index_of, role_of
 from trainyard.core import Observed
 from trainyard.core.policies.restart import MAX_DELAY
 from trainyard.objects import Json, controller_of, name_of, namespace_of, uid_of
 
-PATIENCE = 10.0  # seconds in which a controller creates a pod
+POD_CREATION_SECONDS = 10.0  # seconds in which a controller creates a pod
 
 
-def missing(facts: Facts) -> Iterator[Finding]:
+def children_without_pods(facts: Facts) -> Iterator[Finding]:
     """Children with no pod or too few pods, with the FailedCreate event as evidence.
 
     Children with the same event message are one finding."""
@@ -45,7 +45,7 @@ def _refused_children_finding(members: list[tuple[Json, str]]) -> Finding:
 
     members: (child, message of its FailedCreate event)."""
     child, message = members[0]
-    summary = f"no pod can be made for {child['kind']} {names_of(name_of(member) for member, _ in members)}"
+    summary = f"no pod can be made for {child['kind']} {join_names(name_of(member) for member, _ in members)}"
     where = f"{child['kind']} {name_of(child)}: events"
     if absent := missing_object(message, namespace_of(child)):
         return Finding(BLOCK, f"{summary}: there is no {absent.kind} {absent.name}", where, (message,), absent.fix)
@@ -53,10 +53,10 @@ def _refused_children_finding(members: list[tuple[Json, str]]) -> Finding:
     return Finding(BLOCK, summary, where, (message,), fix)
 
 
-def empty_slots(facts: Facts) -> Iterator[Finding]:
+def slots_without_pods(facts: Facts) -> Iterator[Finding]:
     """Slots whose pod the operator itself creates (no batch Job or other controller does), and that have no pod."""
     occupied = {(role_of(pod), index_of(pod)) for pod in facts.pods}
-    job = facts.read
+    job = facts.parsed_job
     unoccupied = [
         slot
         for slot in job.slots()
@@ -66,19 +66,19 @@ def empty_slots(facts: Facts) -> Iterator[Finding]:
     if (
         not unoccupied
         or running_seconds is None
-        or running_seconds < PATIENCE
-        or facts.holds("Restarting")
-        or facts.holds("Suspended")
+        or running_seconds < POD_CREATION_SECONDS
+        or facts.true_condition("Restarting")
+        or facts.true_condition("Suspended")
     ):
         return
-    planned_pods = {create.ref.name for create in decision(facts).creates}
+    planned_pods = {create.ref.name for create in operator_plan(facts).creates}
     for is_planned, slots in (
         (True, [slot for slot in unoccupied if job.kind.child_name(job, slot) in planned_pods]),
         (False, [slot for slot in unoccupied if job.kind.child_name(job, slot) not in planned_pods]),
     ):
         if not slots:
             continue
-        summary = f"{names_of(f'{slot.role.lower()}-{slot.index}' for slot in slots)}: no pod is there"
+        summary = f"{join_names(f'{slot.role.lower()}-{slot.index}' for slot in slots)}: no pod is there"
         where = f"pod {job.kind.child_name(job, slots[0])}"
         if is_planned:
             fix = "see that the operator runs: on this machine `trainyard status` names its log"
@@ -88,7 +88,7 @@ def empty_slots(facts: Facts) -> Iterator[Finding]:
             yield Finding(BLOCK, f"{summary}, and none will be made", where, (), fix)
 
 
-def decision(facts: Facts) -> core.Plan:
+def operator_plan(facts: Facts) -> core.Plan:
     """The plan that the operator's next reconcile would compute from these objects (`core.plan`)."""
     children = []
     for obj in (*facts.children, *facts.pods):
@@ -99,13 +99,13 @@ def decision(facts: Facts) -> core.Plan:
     return core.plan(facts.kind, facts.job, Observed(tuple(children)), facts.now)
 
 
-def next_look(facts: Facts) -> float | None:
+def next_requeue(facts: Facts) -> float | None:
     """When the operator reconciles the job again without an event, in Unix seconds; None when no requeue is planned."""
-    requeue_at = decision(facts).requeue_at
+    requeue_at = operator_plan(facts).requeue_at
     return requeue_at if requeue_at is not None and facts.now < requeue_at <= facts.now + MAX_DELAY else None
 
 
-def done_without_pods(facts: Facts) -> int:
+def succeeded_without_pods(facts: Facts) -> int:
     """Number of replicas whose pods are deleted and whose batch Jobs are Complete."""
     owners = {(controller_of(pod) or {}).get("uid") for pod in facts.pods}
     return sum(
@@ -150,4 +150,4 @@ def _failed_create_message(facts: Facts, child: Json) -> str:
 
 def _is_late(facts: Facts, child: Json) -> bool:
     seconds = facts.age(child["metadata"].get("creationTimestamp"))
-    return seconds is not None and seconds >= PATIENCE
+    return seconds is not None and seconds >= POD_CREATION_SECONDS

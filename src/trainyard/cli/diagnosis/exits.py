@@ -7,56 +7,58 @@ from typing import NamedTuple
 
 
 class Cause(NamedTuple):
-    """The cause of a problem (`what`) and its fix. Either is "" when it is unknown."""
+    """The cause of a problem (`explanation`) and its fix. Either is "" when it is unknown."""
 
-    what: str = ""
+    explanation: str = ""
     fix: str = ""
 
 
-class Surroundings(NamedTuple):
+class ContainerContext(NamedTuple):
     """What is known about a terminated container beside its output."""
 
-    local: bool = False  # it ran as processes on a Trainyard node, not in a container with an image
+    on_process_node: bool = False  # it ran as processes on a Trainyard node, not in a container with an image
     interpreter: str = ""  # path of the interpreter that `python` was in the container; "" when unknown
     image: str = ""
     memory_limit: str = ""  # its resources.limits.memory
-    holders: tuple[tuple[int, str], ...] = ()  # (port that its output or spec names, program or pod that listens on it)
+    port_holders: tuple[
+        tuple[int, str], ...
+    ] = ()  # (port that its output or spec names, program or pod that listens on it)
 
 
-CODES = {
+EXIT_CODE_TEXTS = {
     1: "an error of the program's own",
     2: "an error of the program's own, often wrong arguments",
     126: "the command cannot be executed: it is no program, or may not be run",
     127: "the command was not found",
     128: "the container could not be started",
 }
-FIXES = {
+EXIT_CODE_FIXES = {
     126: "`chmod +x` the file, or start it with its interpreter, such as command: [sh, FILE]",
     127: "check command and args of the template, and what the image holds",
     128: "mend in the template what the message names",
 }
-TRACE = "set PYTHONFAULTHANDLER=1 in its env to see where, then check the versions of its native libraries"
-SIGNALS = {
-    signal.SIGABRT: Cause("it gave up by itself, often in native code", TRACE),
+NATIVE_CRASH_FIX = "set PYTHONFAULTHANDLER=1 in its env to see where, then check the versions of its native libraries"
+SIGNAL_CAUSES = {
+    signal.SIGABRT: Cause("it gave up by itself, often in native code", NATIVE_CRASH_FIX),
     signal.SIGBUS: Cause(
         "often too little shared memory",
         "mount an emptyDir with medium Memory at /dev/shm, or use fewer loaders",
     ),
-    signal.SIGFPE: Cause("a division by zero in native code", TRACE),
+    signal.SIGFPE: Cause("a division by zero in native code", NATIVE_CRASH_FIX),
     signal.SIGILL: Cause(
         "an instruction that this processor does not have", "use a build of the program for this processor"
     ),
-    signal.SIGSEGV: Cause("it crashed in native code", TRACE),
+    signal.SIGSEGV: Cause("it crashed in native code", NATIVE_CRASH_FIX),
     signal.SIGTERM: Cause("it was told to end", "see who ended it: `trainyard events`"),
     signal.SIGINT: Cause("it was interrupted", "see who ended it: `trainyard events`"),
 }
 
 
-def exit_cause(code: int, reason: str, around: Surroundings = Surroundings()) -> Cause:  # noqa: B008  (a value)
+def exit_cause(code: int, reason: str, surroundings: ContainerContext = ContainerContext()) -> Cause:  # noqa: B008  (a value)
     """The cause according to the exit code and the reason of the terminated state.
 
     code: as in a container status; 128 + N means signal N. Returns an empty Cause for an unknown code."""
-    memory_limit = around.memory_limit
+    memory_limit = surroundings.memory_limit
     if reason == "OOMKilled":
         fix = "raise resources.limits.memory of the container, or lower what the program uses"
         if memory_limit:
@@ -65,23 +67,23 @@ def exit_cause(code: int, reason: str, around: Surroundings = Surroundings()) ->
             "it ran out of memory; it has no memory limit of its own",
             "lower what the program uses, or run it where there is more memory",
         )
-    if code in CODES:
-        return Cause(CODES[code], FIXES.get(code, ""))
+    if code in EXIT_CODE_TEXTS:
+        return Cause(EXIT_CODE_TEXTS[code], EXIT_CODE_FIXES.get(code, ""))
     if code == 128 + signal.SIGKILL:
-        return _sigkill_cause(around)
+        return _sigkill_cause(surroundings)
     if code > 128:
         try:
             posix_signal = signal.Signals(code - 128)
         except ValueError:
             return Cause()
-        cause = SIGNALS.get(posix_signal, Cause())
-        return Cause(f"{posix_signal.name}: {cause.what}" if cause.what else posix_signal.name, cause.fix)
+        cause = SIGNAL_CAUSES.get(posix_signal, Cause())
+        return Cause(f"{posix_signal.name}: {cause.explanation}" if cause.explanation else posix_signal.name, cause.fix)
     return Cause()
 
 
-def _sigkill_cause(surroundings: Surroundings) -> Cause:
+def _sigkill_cause(surroundings: ContainerContext) -> Cause:
     """The cause of an exit by SIGKILL whose reason is not OOMKilled."""
-    kernel_log = "`dmesg | grep -i oom`" if surroundings.local else "`dmesg | grep -i oom` on its node"
+    kernel_log = "`dmesg | grep -i oom`" if surroundings.on_process_node else "`dmesg | grep -i oom` on its node"
     if surroundings.memory_limit:
         explanation = f"killed with SIGKILL from outside, and not by its memory limit of {surroundings.memory_limit}"
     else:

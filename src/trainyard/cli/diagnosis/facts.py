@@ -8,14 +8,14 @@ from functools import cached_property
 
 import msgspec
 
-from trainyard.cli.diagnosis.exits import Surroundings
-from trainyard.cli.view import Replica, replica, result
+from trainyard.cli.diagnosis.exits import ContainerContext
+from trainyard.cli.view import Replica, job_result, replica
 from trainyard.core import Config, Job, Kind, parse_job
 from trainyard.objects import Json, Problem, find_condition, name_of, namespace_of, parse_time, uid_of
 
 # Levels of a finding, the most important first. `why` returns findings in this order, except that NOTE comes last.
 END, BLOCK, WAIT, NOTE, FINE = range(5)
-MOST_NAMES = 4
+MAX_NAMES = 4
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -31,14 +31,14 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """The rendezvous address of the replicas and its Service. `known` False: the lookup was not possible."""
+    """The rendezvous address of the replicas and its Service. `looked_up` False: the lookup was not possible."""
 
     address: str
     field: str
     service: str = ""  # name of the Service, or its cluster IP
-    known: bool = False
+    looked_up: bool = False
     exists: bool = False
-    ready: int = 0  # number of ready pods behind it
+    ready_pods: int = 0  # number of ready pods behind it
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Facts:
     job: Json
     now: float
     pods: tuple[Json, ...] = ()
-    gone: tuple[Json, ...] = ()  # of a failed job: deleted pods, the last one of each replica
+    deleted_pods: tuple[Json, ...] = ()  # of a failed job: deleted pods, the last one of each replica
     children: tuple[Json, ...] = ()
     events: tuple[Json, ...] = ()
     logs: Mapping[tuple[str, str], tuple[str, ...]] = field(
@@ -62,7 +62,7 @@ class Facts:
     listeners: Mapping[int, str] = field(default_factory=dict)  # programs of this machine by listening port
 
     @cached_property
-    def read(self) -> Job:
+    def parsed_job(self) -> Job:
         return parse_job(self.kind, self.job, Config())
 
     @property
@@ -80,13 +80,13 @@ class Facts:
         conditions = self.status.get("conditions")
         return [entry for entry in conditions if isinstance(entry, dict)] if isinstance(conditions, list) else []
 
-    def holds(self, kind: str) -> Json | None:
+    def true_condition(self, condition_type: str) -> Json | None:
         """The job's condition of this type when its status is True; otherwise None."""
-        job_condition = find_condition(self.conditions, kind)
+        job_condition = find_condition(self.conditions, condition_type)
         return job_condition if job_condition is not None and job_condition.get("status") == "True" else None
 
     @cached_property
-    def slots(self) -> tuple[tuple[Replica, Json], ...]:
+    def replicas(self) -> tuple[tuple[Replica, Json], ...]:
         """The newest pod of each slot."""
         newest: dict[str, tuple[Replica, Json]] = {}
         for pod in sorted(self.pods, key=lambda item: str(item["metadata"].get("creationTimestamp"))):
@@ -95,23 +95,23 @@ class Facts:
         return tuple(newest.values())
 
     @property
-    def word(self) -> str:
+    def job_argument(self) -> str:
         """The job as a command-line argument: tfjob/mnist."""
         return f"{self.kind.singular}/{name_of(self.job)}"
 
-    def command(self, word: str) -> str:
+    def command(self, subcommand: str) -> str:
         """The command line of a trainyard subcommand for this job."""
         namespace = namespace_of(self.job)
-        return f"trainyard {word} {self.word}" + (f" -n {namespace}" if namespace != "default" else "")
+        return f"trainyard {subcommand} {self.job_argument}" + (f" -n {namespace}" if namespace != "default" else "")
 
     def runs_as_processes(self, pod: Json) -> bool:
         """True when the pod is on a Trainyard node: containers are processes, and `image` names a catalogue entry."""
         return str((pod.get("spec") or {}).get("nodeName") or "") in self.process_nodes
 
     @property
-    def over(self) -> bool:
+    def has_ended(self) -> bool:
         """True when the job has ended: no replica is created again."""
-        return bool(result(self.job) or self.kind.legacy_outcome(self.status))
+        return bool(job_result(self.job) or self.kind.legacy_outcome(self.status))
 
     @property
     def title(self) -> str:
@@ -122,17 +122,17 @@ class Facts:
         return None if timestamp is None else self.now - timestamp
 
 
-def called(pod: Json) -> str:
+def replica_name(pod: Json) -> str:
     """The name of a pod's replica in tables and logs: worker-0."""
     return replica(pod).name
 
 
-def names_of(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Joins names, without duplicates, as `worker-0, worker-1 and 4 others`."""
     unique_names = list(dict.fromkeys(names))
-    if len(unique_names) <= MOST_NAMES:
+    if len(unique_names) <= MAX_NAMES:
         return ", ".join(unique_names)
-    return f"{', '.join(unique_names[: MOST_NAMES - 1])} and {len(unique_names) - MOST_NAMES + 1} others"
+    return f"{', '.join(unique_names[: MAX_NAMES - 1])} and {len(unique_names) - MAX_NAMES + 1} others"
 
 
 def container_spec(pod: Json, name: str) -> Json:
@@ -143,26 +143,26 @@ def container_spec(pod: Json, name: str) -> Json:
     )
 
 
-def surroundings(
+def container_context(
     facts: Facts, pod: Json, name: str, status: Json, holders: tuple[tuple[int, str], ...] = ()
-) -> Surroundings:
+) -> ContainerContext:
     spec = container_spec(pod, name)
     resources = spec.get("resources")
     limits = resources.get("limits") if isinstance(resources, dict) else None
     image_id = str(status.get("imageID") or "")
     local = facts.runs_as_processes(pod)
-    return Surroundings(
-        local=local,
+    return ContainerContext(
+        on_process_node=local,
         interpreter=image_id if local and image_id.startswith("/") else "",
         image=str(spec.get("image") or ""),
         memory_limit=str(limits.get("memory") or "") if isinstance(limits, dict) else "",
-        holders=holders,
+        port_holders=holders,
     )
 
 
-def place(pod: Json, container: str, rest: str) -> str:
-    return f"pod {name_of(pod)}, container {container}: {rest}"
+def container_field(pod: Json, container: str, field: str) -> str:
+    return f"pod {name_of(pod)}, container {container}: {field}"
 
 
-def key(pod: Json, container: str) -> tuple[str, str]:
+def log_key(pod: Json, container: str) -> tuple[str, str]:
     return uid_of(pod), container

@@ -3,7 +3,7 @@
 SIGNS is a table: pattern of an output line, cause, fix. Rules:
 - Where a Python exception ended the program, that exception is the cause: the program survived earlier errors.
 - For a program that a signal ended, its output is not the cause.
-- The facts that a fix depends on (interpreter, memory limit, holder of a port) come from `Surroundings`; none is
+- The facts that a fix depends on (interpreter, memory limit, holder of a port) come from `ContainerContext`; none is
   assumed.
 """
 
@@ -13,12 +13,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from trainyard.cli.diagnosis.exits import Cause, Surroundings, exit_cause
-from trainyard.cli.diagnosis.tracebacks import Raised, is_launcher, last_exception, without_frames
+from trainyard.cli.diagnosis.exits import Cause, ContainerContext, exit_cause
+from trainyard.cli.diagnosis.tracebacks import UncaughtException, is_launcher_exception, last_exception, without_frames
 
-LAST = 8  # number of last lines that are searched for the cause when there is no exception
+CAUSE_LINES = 8  # number of last lines that are searched for the cause when there is no exception
 
-PACKAGES = {
+PACKAGE_BY_MODULE = {
     "cv2": "opencv-python",
     "PIL": "pillow",
     "sklearn": "scikit-learn",
@@ -30,69 +30,70 @@ PACKAGES = {
 }
 """Modules whose package on PyPI has another name: the package by module."""
 
-Fix = str | Callable[[str, Surroundings], str]
+Fix = str | Callable[[str, ContainerContext], str]
 
 
-class Sign(NamedTuple):
-    """A row of the table. `{name}` in `what` and `fix` stands for the first group of the pattern that matched."""
+class OutputPattern(NamedTuple):
+    """A row of the table. `{name}` in `explanation` and `fix` stands for the first group of the pattern that
+    matched."""
 
     pattern: re.Pattern[str]
-    what: str
+    explanation: str
     fix: Fix
 
 
-def _compile_sign(pattern: str, explanation: str, fix: Fix) -> Sign:
-    return Sign(re.compile(pattern, re.IGNORECASE), explanation, fix)
+def _compile_sign(pattern: str, explanation: str, fix: Fix) -> OutputPattern:
+    return OutputPattern(re.compile(pattern, re.IGNORECASE), explanation, fix)
 
 
-def _missing_module_fix(name: str, surroundings: Surroundings) -> str:
+def _missing_module_fix(name: str, surroundings: ContainerContext) -> str:
     module, _, submodule = name.partition(".")
     if submodule:  # Python's message has the dotted name only when the top-level package exists
-        command = f"`{surroundings.interpreter or 'python'} -m pip show {PACKAGES.get(module, module)}`"
+        command = f"`{surroundings.interpreter or 'python'} -m pip show {PACKAGE_BY_MODULE.get(module, module)}`"
         return f"{module} is there, but this version of it has no {name}: see {command}"
+    package = PACKAGE_BY_MODULE.get(module, module)
     path_fix = f"if {module} is code of your own, name its folder in PYTHONPATH"
-    if surroundings.local and "/environments/" in surroundings.interpreter:
-        return (
-            f"add {PACKAGES.get(module, module)} to the requirements of the image's entry in your catalogue (--images)"
-            f"; {path_fix}"
-        )
-    if surroundings.local:
+    if surroundings.on_process_node and "/environments/" in surroundings.interpreter:
+        return f"add {package} to the requirements of the image's entry in your catalogue (--images); {path_fix}"
+    if surroundings.on_process_node:
         python = surroundings.interpreter or "python"
-        return (
-            f"`{python} -m pip install {PACKAGES.get(module, module)}`, or run it with a Python that has it; {path_fix}"
-        )
+        return f"`{python} -m pip install {package}`, or run it with a Python that has it; {path_fix}"
     return (
-        f"install {PACKAGES.get(module, module)} into the image"
+        f"install {PACKAGE_BY_MODULE.get(module, module)} into the image"
         f"{f' {surroundings.image}' if surroundings.image else ''}; {path_fix}"
     )
 
 
-def _missing_program_fix(name: str, surroundings: Surroundings) -> str:
-    install_fix = "install it on this machine" if surroundings.local else "install it into the image"
+def _missing_program_fix(name: str, surroundings: ContainerContext) -> str:
+    install_fix = "install it on this machine" if surroundings.on_process_node else "install it into the image"
     return f"mend command and args of the template, or {install_fix}"
 
 
-def _out_of_memory_fix(name: str, surroundings: Surroundings) -> str:
+def _out_of_memory_fix(name: str, surroundings: ContainerContext) -> str:
     if surroundings.memory_limit:
         return f"raise resources.limits.memory (now {surroundings.memory_limit}), or lower what the program uses"
     return "it has no memory limit: lower what the program uses, or run it where there is more memory"
 
 
-def _permission_fix(name: str, surroundings: Surroundings) -> str:
+def _permission_fix(name: str, surroundings: ContainerContext) -> str:
     user_note = (
         "this pod runs as the user who started trainyard"
-        if surroundings.local
+        if surroundings.on_process_node
         else "see runAsUser and fsGroup of the template"
     )
     return f"let its user read or write {name or 'that file'} (`ls -l`), or use another place; {user_note}"
 
 
-def _port_in_use_fix(name: str, surroundings: Surroundings) -> str:
-    end_holders = " and ".join(f"end {holder}, which listens on port {port}" for port, holder in surroundings.holders)
+def _port_in_use_fix(name: str, surroundings: ContainerContext) -> str:
+    end_holders = " and ".join(
+        f"end {holder}, which listens on port {port}" for port, holder in surroundings.port_holders
+    )
     # A pod that listens on a port of this machine uses the shared network; with --network namespace each pod has its
     # own ports.
     own_network_fix = ", or use --network namespace, where each pod has all ports"
-    own_network_fix = own_network_fix if any(holder.startswith("pod ") for _, holder in surroundings.holders) else ""
+    own_network_fix = (
+        own_network_fix if any(holder.startswith("pod ") for _, holder in surroundings.port_holders) else ""
+    )
     return (
         f"{end_holders}, or give this program another port{own_network_fix}"
         if end_holders
@@ -100,7 +101,7 @@ def _port_in_use_fix(name: str, surroundings: Surroundings) -> str:
     )
 
 
-SIGNS = (
+OUTPUT_PATTERNS = (
     _compile_sign(
         r"EtcdConnectionFailed|Could not get the list of servers, maybe"
         r"|etcd.*(?:connection (?:failed|refused)|unreachable|no more machines)",
@@ -200,55 +201,54 @@ SIGNS = (
 )
 
 
-def sign_of(lines: Iterable[str], around: Surroundings = Surroundings()) -> Cause | None:  # noqa: B008  (a value)
+def output_cause(lines: Iterable[str], surroundings: ContainerContext = ContainerContext()) -> Cause | None:  # noqa: B008  (a value)
     """The cause and fix of the last line that matches a pattern of SIGNS; None when no line does."""
     for line in reversed(tuple(lines)):
-        for sign in SIGNS:
+        for sign in OUTPUT_PATTERNS:
             if match := sign.pattern.search(line):
                 name = next((group for group in match.groups() if group), "")
-                return _sign_cause(sign, name, around)
+                return _sign_cause(sign, name, surroundings)
     return None
 
 
-def _sign_cause(sign: Sign, name: str, surroundings: Surroundings) -> Cause:
+def _sign_cause(sign: OutputPattern, name: str, surroundings: ContainerContext) -> Cause:
     fix = sign.fix.replace("{name}", name or "FILE") if isinstance(sign.fix, str) else sign.fix(name, surroundings)
-    explanation = sign.what.replace("{name}", name or "that file")
-    if sign.pattern.pattern.startswith("Address already") and surroundings.holders:
-        explanation = (
-            f"its port is taken: {'; '.join(f'{holder} listens on {port}' for port, holder in surroundings.holders)}"
-        )
+    explanation = sign.explanation.replace("{name}", name or "that file")
+    if sign.pattern.pattern.startswith("Address already") and surroundings.port_holders:
+        holders = "; ".join(f"{holder} listens on {port}" for port, holder in surroundings.port_holders)
+        explanation = f"its port is taken: {holders}"
     if name and surroundings.interpreter and "its Python has no" in explanation:
         explanation = f"its Python, {surroundings.interpreter}, has no module {name}"
     return Cause(explanation, fix)
 
 
-def cause_of(lines: Sequence[str], code: int, reason: str, around: Surroundings) -> Cause:
+def cause_of(lines: Sequence[str], code: int, reason: str, surroundings: ContainerContext) -> Cause:
     """The cause of a program's end according to its last lines, its exit code and the reason of the terminated state.
 
     Returns an empty Cause when neither tells it."""
-    exit_code_cause = exit_cause(code, reason, around)
+    exit_code_cause = exit_cause(code, reason, surroundings)
     if code > 128 or reason == "OOMKilled":
         return exit_code_cause
     exception = last_exception(lines)
-    if exception is not None and not is_launcher(exception):
-        return _exception_cause(exception, around)
+    if exception is not None and not is_launcher_exception(exception):
+        return _exception_cause(exception, surroundings)
     program_lines = without_frames(lines)
-    cause = sign_of(program_lines if exception is not None else program_lines[-LAST:], around)
-    return cause or (exit_code_cause if exception is None else _exception_cause(exception, around))
+    cause = output_cause(program_lines if exception is not None else program_lines[-CAUSE_LINES:], surroundings)
+    return cause or (exit_code_cause if exception is None else _exception_cause(exception, surroundings))
 
 
-def _exception_cause(exception: Raised, surroundings: Surroundings) -> Cause:
-    cause = sign_of([f"{exception.kind}: {exception.message}"], surroundings)
-    location = f" at {exception.place}" if exception.place else ""
-    fix = f"mend {exception.place}" if exception.place else "mend what its last lines say"
+def _exception_cause(exception: UncaughtException, surroundings: ContainerContext) -> Cause:
+    cause = output_cause([f"{exception.kind}: {exception.message}"], surroundings)
+    location = f" at {exception.location}" if exception.location else ""
+    fix = f"mend {exception.location}" if exception.location else "mend what its last lines say"
     if cause is None:
         return Cause(f"{exception.text}{location}", fix)
-    if (host_name := _host_in_source(exception)) and "host name" in cause.what:
-        cause = cause._replace(what=f"the host name {host_name} cannot be resolved")
-    return Cause(f"{cause.what} ({exception.kind}{location})", cause.fix)
+    if (host_name := _host_in_source(exception)) and "host name" in cause.explanation:
+        cause = cause._replace(explanation=f"the host name {host_name} cannot be resolved")
+    return Cause(f"{cause.explanation} ({exception.kind}{location})", cause.fix)
 
 
-def _host_in_source(exception: Raised) -> str:
+def _host_in_source(exception: UncaughtException) -> str:
     """The host name in the source line that raised, where it is quoted and followed by a port; otherwise ""."""
     match = re.search(r"\(\(?\s*['\"]([A-Za-z][\w.-]*)['\"]\s*,\s*\d+", exception.source)
     return match[1] if match else ""
@@ -260,11 +260,11 @@ _PORT_PATTERN = re.compile(r"(?:\bport[ =:]+|:|['\"],\s*)(\d{2,5})\b", re.IGNORE
 _ADDRESS_IN_USE_PATTERN = re.compile(r"Address already in use|Errno 98\b|EADDRINUSE", re.IGNORECASE)
 
 
-def port_is_taken(lines: Sequence[str]) -> bool:
+def port_in_use(lines: Sequence[str]) -> bool:
     return any(_ADDRESS_IN_USE_PATTERN.search(line) for line in lines)
 
 
-def ports_named(lines: Sequence[str]) -> list[int]:
+def ports_in(lines: Sequence[str]) -> list[int]:
     """The port numbers (1 to 65535) in these lines, without duplicates."""
     ports = [int(number) for line in lines for number in _PORT_PATTERN.findall(line)]
     return [port for port in dict.fromkeys(ports) if 0 < port < 65536]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trainyard.cli.diagnosis.children import next_look
+from trainyard.cli.diagnosis.children import next_requeue
 from trainyard.cli.diagnosis.exits import Cause
 from trainyard.cli.diagnosis.facts import (
     BLOCK,
@@ -14,26 +14,26 @@ from trainyard.cli.diagnosis.facts import (
     WAIT,
     Facts,
     Finding,
-    called,
+    container_context,
+    container_field,
     container_spec,
-    key,
-    names_of,
-    place,
-    surroundings,
+    join_names,
+    log_key,
+    replica_name,
 )
-from trainyard.cli.diagnosis.meeting import ENDPOINT
-from trainyard.cli.diagnosis.output import cause_of, port_is_taken, ports_named, sign_of
+from trainyard.cli.diagnosis.meeting import RDZV_ENDPOINT
+from trainyard.cli.diagnosis.output import cause_of, output_cause, port_in_use, ports_in
 from trainyard.cli.diagnosis.tracebacks import without_frames
 from trainyard.cli.diagnosis.waits import missing_object, unschedulable_fix, volume_cause, waiting_cause
-from trainyard.cli.view import age, ended, index_of, role_of
+from trainyard.cli.view import format_age, index_of, job_outcome, role_of
 from trainyard.objects import Json, find_condition, format_time, name_of, namespace_of, parse_time, uid_of
 from trainyard.objects.values import replace
 
-PATIENCE = 10.0  # seconds in which a pod is scheduled, or deleted after its grace period
-PREPARING = 20.0  # seconds after which a container whose image is still being prepared is a finding
-MOST_ENDS = 3
-SILENT = "it printed nothing"
-TOLD_TO_GO = frozenset({143, 137})  # exit codes of replicas that are stopped with their job: SIGTERM, SIGKILL
+SCHEDULING_SECONDS = 10.0  # seconds in which a pod is scheduled, or deleted after its grace period
+PREPARATION_SECONDS = 20.0  # seconds after which a container whose image is still being prepared is a finding
+MAX_FAILURES = 3
+NO_OUTPUT = "it printed nothing"
+STOP_EXIT_CODES = frozenset({143, 137})  # exit codes of replicas that are stopped with their job: SIGTERM, SIGKILL
 
 
 class Container(NamedTuple):
@@ -43,12 +43,12 @@ class Container(NamedTuple):
     status: Json
     init: bool
 
-    def state(self, which: str) -> Json | None:
-        state = (self.status.get("state") or {}).get(which)
+    def state(self, name: str) -> Json | None:
+        state = (self.status.get("state") or {}).get(name)
         return state if isinstance(state, dict) else None
 
     @property
-    def before(self) -> Json | None:
+    def last_terminated(self) -> Json | None:
         """The terminated state of the last run: `state.terminated`, else `lastState.terminated`; None without one."""
         terminated = self.state("terminated") or (self.status.get("lastState") or {}).get("terminated")
         return terminated if isinstance(terminated, dict) else None
@@ -75,20 +75,20 @@ def containers(pod: Json) -> list[Container]:
 def waiting(facts: Facts) -> Iterator[Finding]:
     """Why replicas do not run, and problems of those that do. Equal findings are merged."""
     groups: dict[Finding, list[tuple[str, Finding]]] = {}
-    for replica, pod in facts.slots:
+    for replica, pod in facts.replicas:
         if replica.state == "Succeeded":
             continue
         for finding in _pod_findings(facts, pod):
             group_key = replace(finding, where="", evidence=finding.evidence[:1] if finding.level == NOTE else ())
-            groups.setdefault(group_key, []).append((called(pod), finding))
+            groups.setdefault(group_key, []).append((replica_name(pod), finding))
     for members in groups.values():
         first = members[0][1]
-        yield replace(first, what=f"{names_of(name for name, _ in members)}: {first.what}")
+        yield replace(first, what=f"{join_names(name for name, _ in members)}: {first.what}")
 
 
 def _pod_findings(facts: Facts, pod: Json) -> Iterator[Finding]:
     if (pod.get("status") or {}).get("phase") == "Failed":
-        if not facts.over:  # for a job that has ended, `failed` has the findings
+        if not facts.has_ended:  # for a job that has ended, `failed` has the findings
             yield _failed_pod_finding(facts, pod)
         return
     if finding := _terminating_finding(facts, pod):
@@ -104,9 +104,11 @@ def _pod_findings(facts: Facts, pod: Json) -> Iterator[Finding]:
 
 def _failed_pod_finding(facts: Facts, pod: Json) -> Finding:
     """A failed pod of a job that has not ended: the operator replaces it, possibly after a back-off."""
-    due = next_look(facts) if facts.holds("Restarting") else None
+    due = next_requeue(facts) if facts.true_condition("Restarting") else None
     restart_text = (
-        f"is made again at {format_time(due)} (in {age(due - facts.now)})" if due is not None else "is made again later"
+        f"is made again at {format_time(due)} (in {format_age(due - facts.now)})"
+        if due is not None
+        else "is made again later"
     )
     for container in containers(pod):
         terminated = container.state("terminated")
@@ -124,10 +126,10 @@ def _terminating_finding(facts: Facts, pod: Json) -> Finding | None:
     if seconds is None:
         return None
     where = f"pod {name_of(pod)}: metadata.deletionTimestamp"
-    if seconds < PATIENCE:  # deletionTimestamp is the end of the grace period
+    if seconds < SCHEDULING_SECONDS:  # deletionTimestamp is the end of the grace period
         return Finding(WAIT, "it is ending within its grace period", where, (), "wait a moment")
     fix = "see that its node lives; if it does not: kubectl delete pod --force, and the slot is filled again"
-    return Finding(BLOCK, f"its pod does not end, {age(seconds)} after its grace period", where, (), fix)
+    return Finding(BLOCK, f"its pod does not end, {format_age(seconds)} after its grace period", where, (), fix)
 
 
 def _unscheduled_finding(facts: Facts, pod: Json) -> Finding | None:
@@ -137,12 +139,12 @@ def _unscheduled_finding(facts: Facts, pod: Json) -> Finding | None:
         return None
     if scheduled is None or scheduled.get("status") != "False":
         seconds = facts.age(pod["metadata"].get("creationTimestamp")) or 0.0
-        if seconds < PATIENCE:
+        if seconds < SCHEDULING_SECONDS:
             return None
         fix = "see that a scheduler runs, and that spec.schedulerName and schedulingGates of the template are meant"
         return Finding(
             BLOCK,
-            f"no scheduler has looked at its pod for {age(seconds)}",
+            f"no scheduler has looked at its pod for {format_age(seconds)}",
             f"pod {name_of(pod)}: spec.nodeName",
             (),
             fix,
@@ -176,8 +178,8 @@ def _container_finding(facts: Facts, pod: Json, container: Container) -> Finding
             fix = cause.fix or "mend what the message names"
             return Finding(
                 BLOCK,
-                f"{cause.what} ({reason})",
-                place(pod, container.name, "state.waiting"),
+                f"{cause.explanation} ({reason})",
+                container_field(pod, container.name, "state.waiting"),
                 _message_evidence(cause, message),
                 fix,
             )
@@ -189,7 +191,7 @@ def _container_finding(facts: Facts, pod: Json, container: Container) -> Finding
 
 def _message_evidence(cause: Cause, message: str) -> tuple[str, ...]:
     """The message as evidence, unless the cause already contains it."""
-    return (message,) if message and "no catalogue says" not in cause.what else ()
+    return (message,) if message and "no catalogue says" not in cause.explanation else ()
 
 
 def _mount_finding(facts: Facts, pod: Json, container: Container, message: str) -> Finding | None:
@@ -199,7 +201,9 @@ def _mount_finding(facts: Facts, pod: Json, container: Container, message: str) 
         return None
     cause = volume_cause(mount_message) or waiting_cause(facts, pod, container.name, "", mount_message)
     cause = cause or Cause("a volume of its pod cannot be set up", "mend what the message names")
-    return Finding(BLOCK, cause.what, place(pod, container.name, "state.waiting"), (mount_message,), cause.fix)
+    return Finding(
+        BLOCK, cause.explanation, container_field(pod, container.name, "state.waiting"), (mount_message,), cause.fix
+    )
 
 
 def _image_evidence(pod: Json, container_name: str) -> str:
@@ -209,33 +213,33 @@ def _image_evidence(pod: Json, container_name: str) -> str:
 
 def _preparing_finding(facts: Facts, pod: Json, container: Container, reason: str) -> Finding | None:
     seconds = facts.age((pod.get("status") or {}).get("startTime") or pod["metadata"].get("creationTimestamp"))
-    if reason == "PodInitializing" or seconds is None or seconds < PREPARING:
+    if reason == "PodInitializing" or seconds is None or seconds < PREPARATION_SECONDS:
         return None
-    summary = f"its container is being prepared for {age(seconds)} ({reason or 'no reason is said'})"
+    summary = f"its container is being prepared for {format_age(seconds)} ({reason or 'no reason is said'})"
     fix = (
         "wait: an image's environment is built once; on this machine the log of `trainyard status` shows how far it is"
     )
     return Finding(
         WAIT,
         summary,
-        place(pod, container.name, "state.waiting"),
+        container_field(pod, container.name, "state.waiting"),
         tuple(filter(None, [_image_evidence(pod, container.name)])),
         fix,
     )
 
 
 def _crash_loop_finding(facts: Facts, pod: Json, container: Container) -> Finding:
-    terminated = container.before or {}
+    terminated = container.last_terminated or {}
     code, reason = int(terminated.get("exitCode") or 0), str(terminated.get("reason") or "")
     summary = f"its program ends and is started again, {_times(container.restarts)} so far; exit code {code}"
     summary += f" ({reason})" if reason else ""
     summary += f" in init container {container.name}" if container.init else ""
     lines = _last_lines(facts, pod, container.name, terminated)
     cause = _termination_cause(facts, pod, container, code, reason, lines)
-    summary = f"{summary}: {cause.what}" if cause.what else summary
+    summary = f"{summary}: {cause.explanation}" if cause.explanation else summary
     fix = cause.fix or _default_fix(lines, container)
-    where = place(pod, container.name, f"lastState.terminated.exitCode={code}")
-    return Finding(BLOCK, summary, where, lines or (SILENT,), fix)
+    where = container_field(pod, container.name, f"lastState.terminated.exitCode={code}")
+    return Finding(BLOCK, summary, where, lines or (NO_OUTPUT,), fix)
 
 
 def _termination_cause(
@@ -244,15 +248,14 @@ def _termination_cause(
     """Why a container terminated: from its exit code, its last lines, its spec and the ports in use on the machine."""
     if cause := next((volume for line in lines[-2:] if (volume := volume_cause(line))), None):
         return cause
-    ports = [*ports_named(lines), *declared_ports(pod, container.name)] if port_is_taken(lines) else []
+    ports = [*ports_in(lines), *declared_ports(pod, container.name)] if port_in_use(lines) else []
     holders = tuple((port, facts.listeners[port]) for port in dict.fromkeys(ports) if port in facts.listeners)
-    cause = cause_of(lines, code, reason, surroundings(facts, pod, container.name, container.status, holders))
-    endpoint = facts.spec.get(ENDPOINT)
-    if endpoint and "cannot reach" in cause.what:
-        fix = (
-            f"see that its server (an etcd with the v2 API, for etcd) answers at {endpoint}; else mend spec.{ENDPOINT}"
-        )
-        return cause._replace(what=f"the rendezvous at {endpoint} cannot be reached", fix=fix)
+    cause = cause_of(lines, code, reason, container_context(facts, pod, container.name, container.status, holders))
+    endpoint = facts.spec.get(RDZV_ENDPOINT)
+    if endpoint and "cannot reach" in cause.explanation:
+        server = "its server (an etcd with the v2 API, for etcd)"
+        fix = f"see that {server} answers at {endpoint}; else mend spec.{RDZV_ENDPOINT}"
+        return cause._replace(explanation=f"the rendezvous at {endpoint} cannot be reached", fix=fix)
     return cause
 
 
@@ -278,23 +281,25 @@ def _default_fix(lines: tuple[str, ...], container: Container) -> str:
 def _last_lines(facts: Facts, pod: Json, container_name: str, terminated: Json) -> tuple[str, ...]:
     """The last lines of the output; without output, the termination message of the container."""
     message = str(terminated.get("message") or "")
-    return facts.logs.get(key(pod, container_name)) or tuple(message.splitlines())
+    return facts.logs.get(log_key(pod, container_name)) or tuple(message.splitlines())
 
 
 def _restarted_finding(facts: Facts, pod: Json, container: Container) -> Finding | None:
-    terminated = container.before
+    terminated = container.last_terminated
     if terminated is None or not container.restarts or not terminated.get("exitCode"):
         return None
     code, reason = int(terminated["exitCode"]), str(terminated.get("reason") or "Error")
     seconds = facts.age(terminated.get("finishedAt"))
     summary = f"its program was started again {_times(container.restarts)}; it ended with exit code {code} ({reason})"
-    summary += f" {age(seconds)} ago" if seconds is not None else ""
-    explanation = cause_of((), code, reason, surroundings(facts, pod, container.name, container.status)).what
+    summary += f" {format_age(seconds)} ago" if seconds is not None else ""
+    explanation = cause_of(
+        (), code, reason, container_context(facts, pod, container.name, container.status)
+    ).explanation
     fix = f"`{facts.command('logs -p')}`"
     return Finding(
         NOTE,
         f"{summary}: {explanation}" if explanation else summary,
-        place(pod, container.name, "lastState.terminated"),
+        container_field(pod, container.name, "lastState.terminated"),
         (),
         fix,
     )
@@ -306,14 +311,14 @@ def _times(count: int) -> str:
 
 def _error_output_finding(facts: Facts, pod: Json, container: Container) -> Finding | None:
     """A running container whose last lines match a pattern of SIGNS."""
-    lines = facts.logs.get(key(pod, container.name), ())
-    cause = sign_of(without_frames(lines)[-5:], surroundings(facts, pod, container.name, container.status))
+    lines = facts.logs.get(log_key(pod, container.name), ())
+    cause = output_cause(without_frames(lines)[-5:], container_context(facts, pod, container.name, container.status))
     if cause is None:
         return None
     return Finding(
         WAIT,
         f"it runs, but its last lines speak of trouble: {cause[0]}",
-        place(pod, container.name, "log"),
+        container_field(pod, container.name, "log"),
         lines[-5:],
         cause[1],
     )
@@ -324,36 +329,38 @@ def _error_output_finding(facts: Facts, pod: Json, container: Container) -> Find
 
 def failed(facts: Facts) -> Iterator[Finding]:
     """The containers whose failure made the job fail: how each terminated, and its last lines."""
-    if ended(facts.kind, facts.job) == "Failed":
+    if job_outcome(facts.kind, facts.job) == "Failed":
         yield from failures(facts)
 
 
-def failures(facts: Facts, told_to_go: bool = True) -> Iterator[Finding]:
+def failures(facts: Facts, include_stopped: bool = True) -> Iterator[Finding]:
     """How containers failed: those of supervised slots (`Kind.supervised_slots_of`) first, then by time.
 
-    told_to_go: the first one counts even when its exit code is that of a stopped container (TOLD_TO_GO)."""
+    told_to_go: the first one counts even when its exit code is that of a stopped container (STOP_EXIT_CODES)."""
     terminations: list[tuple[float, Json, Container, Json]] = []
-    for pod in (*facts.pods, *facts.gone):
+    for pod in (*facts.pods, *facts.deleted_pods):
         if _past_deadline(facts) and not _stays_failed(pod):
             continue  # the deadline deletes this pod: the findings must not depend on the progress of the deletion
         for container in containers(pod):
-            terminated = container.state("terminated") or (container.before if container.state("waiting") else None)
+            terminated = container.state("terminated") or (
+                container.last_terminated if container.state("waiting") else None
+            )
             if terminated is not None and terminated.get("exitCode"):
                 terminations.append((parse_time(terminated.get("finishedAt")) or 0.0, pod, container, terminated))
-    supervised = {(slot.role, str(slot.index)) for slot in facts.kind.supervised_slots_of(facts.read)}
+    supervised = {(slot.role, str(slot.index)) for slot in facts.kind.supervised_slots_of(facts.parsed_job)}
     terminations.sort(key=lambda entry: (not _is_supervised(entry[1], supervised), entry[0]))
     terminations = [
         entry
         for index, entry in enumerate(terminations)
-        if (told_to_go and index == 0) or entry[3].get("exitCode") not in TOLD_TO_GO
+        if (include_stopped and index == 0) or entry[3].get("exitCode") not in STOP_EXIT_CODES
     ]
     groups: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
     for _, pod, container, terminated in terminations:
         finding = _failure_finding(facts, pod, container, terminated)
-        groups.setdefault((finding.what, finding.fix), []).append((called(pod), finding))
-    for members in list(groups.values())[:MOST_ENDS]:
+        groups.setdefault((finding.what, finding.fix), []).append((replica_name(pod), finding))
+    for members in list(groups.values())[:MAX_FAILURES]:
         first = members[0][1]
-        yield replace(first, what=f"{names_of(name for name, _ in members)} {first.what}")
+        yield replace(first, what=f"{join_names(name for name, _ in members)} {first.what}")
 
 
 def _is_supervised(pod: Json, supervised: set[tuple[str, str]]) -> bool:
@@ -375,12 +382,12 @@ def _termination(
     summary = f"ended with exit code {code} ({reason})" + (
         f" in init container {container.name}" if container.init else ""
     )
-    summary += f": {cause.what}" if cause.what else ""
-    where = place(pod, container.name, f"state.terminated.exitCode={code}")
-    return summary, where, lines or (SILENT,), cause.fix or _default_fix(lines, container)
+    summary += f": {cause.explanation}" if cause.explanation else ""
+    where = container_field(pod, container.name, f"state.terminated.exitCode={code}")
+    return summary, where, lines or (NO_OUTPUT,), cause.fix or _default_fix(lines, container)
 
 
-def blocked(facts: Facts) -> Iterator[Finding]:
+def pending_at_deadline(facts: Facts) -> Iterator[Finding]:
     """Why pods were still Pending when the deadline made the job fail. No findings for any other reason."""
     if _past_deadline(facts):
         pending = [pod for pod in facts.pods if (pod.get("status") or {}).get("phase") == "Pending"]
@@ -388,7 +395,7 @@ def blocked(facts: Facts) -> Iterator[Finding]:
 
 
 def _past_deadline(facts: Facts) -> bool:
-    return (facts.holds("Failed") or {}).get("reason") == "DeadlineExceeded"
+    return (facts.true_condition("Failed") or {}).get("reason") == "DeadlineExceeded"
 
 
 def _stays_failed(pod: Json) -> bool:

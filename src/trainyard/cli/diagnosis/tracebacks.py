@@ -10,12 +10,12 @@ _FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+)(?:, in (\S+))?')
 _HEADER = re.compile(r"^\s*Traceback \(most recent call last\)|^\s*(?:During handling of|The above exception)")
 _EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::\s*(.*))?$")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^<(?!string>|stdin>)|/lib-dynload/")
-LAUNCHERS = ("ChildFailedError", "CalledProcessError", "RayTaskError", "ProcessRaisedException", "SystemExit")
+LAUNCHER_EXCEPTIONS = ("ChildFailedError", "CalledProcessError", "RayTaskError", "ProcessRaisedException", "SystemExit")
 """Exceptions that report the failure of another process: the output of that process precedes them."""
-LONGEST = 160
+MAX_TEXT_LENGTH = 160
 
 
-class Raised(NamedTuple):
+class UncaughtException(NamedTuple):
     """An uncaught exception, and the last line of the user's own code in its traceback."""
 
     kind: str  # name of the class without its module: KeyError
@@ -28,10 +28,10 @@ class Raised(NamedTuple):
     @property
     def text(self) -> str:
         text = f"{self.kind}: {self.message}" if self.message else self.kind
-        return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+        return text if len(text) <= MAX_TEXT_LENGTH else text[: MAX_TEXT_LENGTH - 1] + "…"
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The line as text: `train.py:7, in train`; "" when it is unknown."""
         if not self.file:
             return ""
@@ -43,7 +43,7 @@ class Raised(NamedTuple):
         return f"{self.file}:{self.line}{function}"
 
 
-def last_exception(lines: Sequence[str]) -> Raised | None:
+def last_exception(lines: Sequence[str]) -> UncaughtException | None:
     """The last exception that a traceback precedes. None where there is no traceback."""
     frames = [index for index, line in enumerate(lines) if _FRAME.match(line)]
     headers = [index for index, line in enumerate(lines) if _HEADER.match(line)]
@@ -56,7 +56,7 @@ def last_exception(lines: Sequence[str]) -> Raised | None:
     else:
         return None
     kind = match[1].rpartition(".")[2]
-    exception = Raised(kind, (match[2] or "").strip())
+    exception = UncaughtException(kind, (match[2] or "").strip())
     for index in reversed(frames):
         if any(_HEADER.match(line) for line in lines[index : last + 1]):
             break  # this frame belongs to an earlier exception
@@ -74,8 +74,8 @@ def last_exception(lines: Sequence[str]) -> Raised | None:
     return exception
 
 
-def is_launcher(raised: Raised) -> bool:
-    return raised.kind in LAUNCHERS
+def is_launcher_exception(raised: UncaughtException) -> bool:
+    return raised.kind in LAUNCHER_EXCEPTIONS
 
 
 def without_frames(lines: Sequence[str]) -> list[str]:

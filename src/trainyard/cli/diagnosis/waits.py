@@ -11,7 +11,7 @@ from trainyard.objects import Json, namespace_of
 
 _PULL_FIX = "see that the image's name and tag are right and that this cluster may pull it (imagePullSecrets)"
 _NODE_RETRIES_FIX = "mend what the message names; the node tries it again by itself"
-WAITS = {
+WAITING_CAUSES = {
     "ErrImageNeverPull": Cause(
         "its image is not on its node, and imagePullPolicy Never forbids to pull it",
         "load the image into that node, or let imagePullPolicy be IfNotPresent",
@@ -26,8 +26,10 @@ WAITS = {
     ),
     "RunContainerError": Cause("its container cannot be started", "check command, args and workingDir of the template"),
 }
-IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "ErrImageNeverPull", "InvalidImageName"})
-UNSCHEDULABLE = (
+IMAGE_REASONS = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "ErrImageNeverPull", "InvalidImageName"}
+)
+UNSCHEDULABLE_FIXES = (
     (
         "no node is ready",
         "see that a node is ready: `kubectl get nodes`, and on this machine the log of `trainyard status`",
@@ -41,7 +43,7 @@ UNSCHEDULABLE = (
 )
 
 
-class Missing(NamedTuple):
+class MissingObject(NamedTuple):
     """An object that a pod refers to and that does not exist."""
 
     kind: str
@@ -65,7 +67,7 @@ _KIND_NAMES = {
 _HOST_PATH_PATTERN = re.compile(r"hostPath type check failed: (\S+) is not (a [a-z ]+|an? \S+)")
 
 
-def missing_object(message: str, namespace: str) -> Missing | None:
+def missing_object(message: str, namespace: str) -> MissingObject | None:
     """The object that does not exist according to a message, and how to create it. None when no pattern matches."""
     match = _MISSING_PATTERN.search(message)
     if match is None:
@@ -79,10 +81,10 @@ def missing_object(message: str, namespace: str) -> Missing | None:
             "ServiceAccount": f"`kubectl create serviceaccount {name}{namespace_option}`",
             "PersistentVolumeClaim": f"name a folder of this machine for it: --mount {name}=DIR (run, up)",
         }
-        return Missing(kind, name, f"add the {kind} {name} to the manifest, or {fixes[kind]}; else mend its name")
+        return MissingObject(kind, name, f"add the {kind} {name} to the manifest, or {fixes[kind]}; else mend its name")
     key, kind = (match[4], match[3]) if match[3] else (match[5], match[6])
     kind = {"config": "ConfigMap", "configmap": "ConfigMap"}.get(kind.lower(), "Secret")
-    return Missing(kind, key, f"add the key {key} to the {kind}, or mend the key that is named", True)
+    return MissingObject(kind, key, f"add the key {key} to the {kind}, or mend the key that is named", True)
 
 
 def waiting_cause(facts: Facts, pod: Json, container: str, reason: str, message: str) -> Cause | None:
@@ -91,9 +93,9 @@ def waiting_cause(facts: Facts, pod: Json, container: str, reason: str, message:
         if absent.is_key:
             return Cause(f"its {absent.kind} has no key {absent.name}", absent.fix)
         return Cause(f"there is no {absent.kind} {absent.name}", absent.fix)
-    if reason in IMAGE and facts.runs_as_processes(pod):
+    if reason in IMAGE_REASONS and facts.runs_as_processes(pod):
         return _local_image_cause(pod, container, reason)
-    return WAITS.get(reason)
+    return WAITING_CAUSES.get(reason)
 
 
 def _local_image_cause(pod: Json, container: str, reason: str) -> Cause:
@@ -124,4 +126,4 @@ def volume_cause(message: str) -> Cause | None:
 def unschedulable_fix(message: str, namespace: str) -> str:
     if absent := missing_object(message, namespace):
         return absent.fix
-    return next((fix for keyword, fix in UNSCHEDULABLE if keyword in message), "mend what the message names")
+    return next((fix for keyword, fix in UNSCHEDULABLE_FIXES if keyword in message), "mend what the message names")

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainyard.cli.diagnosis.children import done_without_pods, missing, next_look
+from trainyard.cli.diagnosis.children import children_without_pods, next_requeue, succeeded_without_pods
 from trainyard.cli.diagnosis.facts import BLOCK, END, FINE, NOTE, WAIT, Facts, Finding
 from trainyard.cli.diagnosis.replicas import failed
-from trainyard.cli.view import age, clock, ended
+from trainyard.cli.view import format_age, format_clock, job_outcome
 from trainyard.core.policies.managed_by import is_managed_here
 from trainyard.objects import format_time, parse_time
 
-ENDED = "status.conditions[Failed]"
-PATIENCE = 10.0  # seconds in which an operator first reconciles a new job
-KNOWN = frozenset({"Created", "Running", "Suspended", "Succeeded", "Failed", "Complete", "Restarting"})
+FAILED_CONDITION = "status.conditions[Failed]"
+RECONCILE_SECONDS = 10.0  # seconds in which an operator first reconciles a new job
+NORMAL_CONDITIONS = frozenset({"Created", "Running", "Suspended", "Succeeded", "Failed", "Complete", "Restarting"})
 
-FIXES = {
+FAILURE_FIXES = {
     "DeadlineExceeded": "raise spec.activeDeadlineSeconds, or make the job faster; then make the job again",
     "BackoffLimitExceeded": "mend what fails (below), or raise spec.backoffLimit; then make the job again",
     "InvalidSpec": "mend the spec and make the job again; `trainyard lint` shows every problem",
     "InvalidChild": "mend the template of that replica and make the job again",
     "PermanentFailure": "mend the program or its arguments and make the job again",
 }
-ALARMS = {
+PROBLEM_CONDITIONS = {
     "NameConflict": (BLOCK, "an object that is not this job's holds the name of one of its children"),
     "Blocked": (BLOCK, "the API server does not take one of its children, or makes no pod for it"),
     "Degraded": (BLOCK, "a replica has given up, and the job cannot get it back"),
@@ -30,7 +30,7 @@ ALARMS = {
     "SpecChangeIgnored": (NOTE, "an edit of its spec is not followed"),
     "UnknownFields": (NOTE, "its spec has fields that nobody here knows"),
 }
-ALARM_FIXES = {
+PROBLEM_CONDITION_FIXES = {
     "NameConflict": "delete or rename that object, or give this job another name (or RuntimeId)",
     "DeploymentUnavailable": "mend what the message names (TensorBoard's pod is like MASTER's); the job goes on",
     "Degraded": "see the logs of that replica; mend it and make the job again, or suspend and resume it",
@@ -50,15 +50,15 @@ BLOCKED_FIXES = {
 }
 
 
-def not_ours(facts: Facts) -> Iterator[Finding]:
-    managed_by = facts.read.policy.managed_by
-    if not is_managed_here(facts.read):
+def managed_elsewhere(facts: Facts) -> Iterator[Finding]:
+    managed_by = facts.parsed_job.policy.managed_by
+    if not is_managed_here(facts.parsed_job):
         summary = f"the job is managed by {managed_by}: Trainyard makes no request for it"
         fix = "ask that controller; or make the job again without spec.managedBy"
         yield Finding(BLOCK, summary, "spec.managedBy", (), fix)
 
 
-def going(facts: Facts) -> Iterator[Finding]:
+def terminating(facts: Facts) -> Iterator[Finding]:
     metadata = facts.job["metadata"]
     if deleted_at := metadata.get("deletionTimestamp"):
         finalizers = ", ".join(metadata.get("finalizers") or ())
@@ -67,48 +67,48 @@ def going(facts: Facts) -> Iterator[Finding]:
         yield Finding(BLOCK, f"the job is being deleted{_for_duration(seconds)}", "metadata.deletionTimestamp", (), fix)
 
 
-OWN_CAUSES = frozenset({"DeadlineExceeded", "BackoffLimitExceeded", "InvalidSpec", "InvalidChild"})
+JOB_FAILURE_REASONS = frozenset({"DeadlineExceeded", "BackoffLimitExceeded", "InvalidSpec", "InvalidChild"})
 """Reasons of the Failed condition that no terminated container explains."""
 
 
-def over(facts: Facts) -> Iterator[Finding]:
+def ended_job(facts: Facts) -> Iterator[Finding]:
     """How the job ended. If a container's failure is the cause, only the findings of `replicas.failed`."""
-    condition_type = ended(facts.kind, facts.job)
-    job_condition = facts.holds(condition_type) or {}
+    condition_type = job_outcome(facts.kind, facts.job)
+    job_condition = facts.true_condition(condition_type) or {}
     message = str(job_condition.get("message") or facts.status.get("reason") or "")
     if condition_type == "Succeeded":
         start, completion = (parse_time(facts.status.get(name)) for name in ("startTime", "completionTime"))
-        duration = f", after {clock(completion - start)}" if start is not None and completion is not None else ""
+        duration = f", after {format_clock(completion - start)}" if start is not None and completion is not None else ""
         yield Finding(FINE, f"it succeeded{_finished_ago(facts)}{duration}", "status", tuple(filter(None, [message])))
     elif condition_type == "Failed":
         reason = str(job_condition.get("reason") or "")
         failures = list(failed(facts))
-        if not failures or reason in OWN_CAUSES:
+        if not failures or reason in JOB_FAILURE_REASONS:
             summary = f"it failed{_finished_ago(facts)}" + (f" ({reason})" if reason else "")
-            fix = FIXES.get(reason, "mend what is named here and make the job again")
-            yield Finding(END, summary, ENDED, tuple(filter(None, [message])), fix)
+            fix = FAILURE_FIXES.get(reason, "mend what is named here and make the job again")
+            yield Finding(END, summary, FAILED_CONDITION, tuple(filter(None, [message])), fix)
         yield from failures
 
 
 def heading(facts: Facts) -> str:
     """The line above the findings: the job and, for a failed one, when and with which reason it failed."""
-    if ended(facts.kind, facts.job) != "Failed":
+    if job_outcome(facts.kind, facts.job) != "Failed":
         return f"{facts.title}:"
-    reason = str((facts.holds("Failed") or {}).get("reason") or "")
+    reason = str((facts.true_condition("Failed") or {}).get("reason") or "")
     return f"{facts.title} failed{_finished_ago(facts)}" + (f" ({reason}):" if reason else ":")
 
 
 def _finished_ago(facts: Facts) -> str:
     seconds = facts.age(facts.status.get("completionTime"))
-    return f" {age(seconds)} ago" if seconds is not None else ""
+    return f" {format_age(seconds)} ago" if seconds is not None else ""
 
 
-def unseen(facts: Facts) -> Iterator[Finding]:
+def not_reconciled(facts: Facts) -> Iterator[Finding]:
     """The status is empty: no operator has reconciled the job."""
     if facts.status.get("conditions") or facts.status.get("phase"):
         return
     seconds = facts.age(facts.job["metadata"].get("creationTimestamp"))
-    if seconds is not None and seconds < PATIENCE:
+    if seconds is not None and seconds < RECONCILE_SECONDS:
         yield Finding(WAIT, "it has just been made, and nobody has looked at it yet", "status", (), "wait a moment")
         return
     fix = (
@@ -119,9 +119,9 @@ def unseen(facts: Facts) -> Iterator[Finding]:
 
 
 def suspended(facts: Facts) -> Iterator[Finding]:
-    if condition := facts.holds("Suspended"):
+    if condition := facts.true_condition("Suspended"):
         seconds = facts.age(condition.get("lastTransitionTime"))
-        if facts.read.policy.suspend:
+        if facts.parsed_job.policy.suspend:
             yield Finding(
                 BLOCK, f"it is suspended{_for_duration(seconds)}", "spec.suspend", (), facts.command("resume")
             )
@@ -129,20 +129,22 @@ def suspended(facts: Facts) -> Iterator[Finding]:
             yield Finding(WAIT, "it is being resumed", "status.conditions[Suspended]", (str(condition.get("message")),))
 
 
-def alarms(facts: Facts) -> Iterator[Finding]:
+def problem_conditions(facts: Facts) -> Iterator[Finding]:
     """Conditions that report a problem. Those of unknown types are reported with their own reason and message."""
     aliases = set(facts.kind.messages.condition_aliases.values())
     for condition in facts.conditions:
         condition_type = str(condition.get("type"))
-        if condition.get("status") != "True" or condition_type in KNOWN or condition_type in aliases:
+        if condition.get("status") != "True" or condition_type in NORMAL_CONDITIONS or condition_type in aliases:
             continue
-        if condition_type == "Blocked" and condition.get("reason") == "NoPod" and any(missing(facts)):
+        if condition_type == "Blocked" and condition.get("reason") == "NoPod" and any(children_without_pods(facts)):
             continue  # `missing` has the finding about the child without pods, with its event
         reason, message = str(condition.get("reason") or ""), str(condition.get("message") or "")
         level, summary = (
-            ALARMS.get(reason) or ALARMS.get(condition_type) or (WAIT, f"its condition {condition_type} is True")
+            PROBLEM_CONDITIONS.get(reason)
+            or PROBLEM_CONDITIONS.get(condition_type)
+            or (WAIT, f"its condition {condition_type} is True")
         )
-        fix = ALARM_FIXES.get(reason) or ALARM_FIXES.get(condition_type, "")
+        fix = PROBLEM_CONDITION_FIXES.get(reason) or PROBLEM_CONDITION_FIXES.get(condition_type, "")
         if condition_type == "Blocked":
             fix = BLOCKED_FIXES.get(reason, "mend what the message names")
         yield Finding(
@@ -156,25 +158,25 @@ def ineffective(facts: Facts) -> Iterator[Finding]:
         yield Finding(NOTE, note.text, note.path)
 
 
-def retrying(facts: Facts) -> Iterator[Finding]:
+def restarting(facts: Facts) -> Iterator[Finding]:
     """The operator creates a replica again, and the failed pod with the cause is deleted."""
-    failed_pods = any((pod.get("status") or {}).get("phase") == "Failed" for _, pod in facts.slots)
-    if (restarting := facts.holds("Restarting")) and not failed_pods:
-        restart_at = next_look(facts)
+    failed_pods = any((pod.get("status") or {}).get("phase") == "Failed" for _, pod in facts.replicas)
+    if (restarting := facts.true_condition("Restarting")) and not failed_pods:
+        restart_at = next_requeue(facts)
         when_text = (
-            f" at {format_time(restart_at)} (in {age(restart_at - facts.now)})" if restart_at is not None else ""
+            f" at {format_time(restart_at)} (in {format_age(restart_at - facts.now)})" if restart_at is not None else ""
         )
         summary = f"a replica has ended and is made again{when_text}"
         message = tuple(filter(None, [str(restarting.get("message") or "")]))
         yield Finding(WAIT, summary, "status.conditions[Restarting]", message, "wait; its logs say why it ended")
 
 
-def fine(facts: Facts) -> Iterator[Finding]:
+def running(facts: Facts) -> Iterator[Finding]:
     """No problem: how many replicas run, and since when."""
-    running_condition = facts.holds("Running")
-    running = sum(replica.state == "Running" for replica, _ in facts.slots)
-    succeeded = sum(replica.state == "Succeeded" for replica, _ in facts.slots) + done_without_pods(facts)
-    total = max(len(facts.slots), sum(role.replicas for role in facts.read.roles))
+    running_condition = facts.true_condition("Running")
+    running = sum(replica.state == "Running" for replica, _ in facts.replicas)
+    succeeded = sum(replica.state == "Succeeded" for replica, _ in facts.replicas) + succeeded_without_pods(facts)
+    total = max(len(facts.replicas), sum(role.replicas for role in facts.parsed_job.roles))
     if running_condition is None and not running:
         yield Finding(WAIT, "it is being set up, and nothing is wrong so far", "status", (), "wait a moment")
         return
@@ -190,11 +192,11 @@ def fine(facts: Facts) -> Iterator[Finding]:
 
 
 def deadline_note(facts: Facts) -> tuple[str, ...]:
-    limit, start = facts.read.policy.active_deadline_seconds, parse_time(facts.status.get("startTime"))
+    limit, start = facts.parsed_job.policy.active_deadline_seconds, parse_time(facts.status.get("startTime"))
     if limit is None or start is None:
         return ()
     return (f"activeDeadlineSeconds stops it at {format_time(start + limit)}",)
 
 
 def _for_duration(seconds: float | None) -> str:
-    return "" if seconds is None else f" for {age(seconds)}"
+    return "" if seconds is None else f" for {format_age(seconds)}"

@@ -20,13 +20,13 @@ import msgspec
 from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
 
-MANIFESTS = (".yaml", ".yml", ".json")
-META = "trainyard.program"
-"""Key of the program's `Words` in `click.Context.meta`."""
+MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
+PROGRAM_META_KEY = "trainyard.program"
+"""Key of the program's `ProgramArguments` in `click.Context.meta`."""
 _HEAD_BYTES = 4096  # number of bytes read from a file whose name does not tell its type
 
 
-class Words(msgspec.Struct, frozen=True):
+class ProgramArguments(msgspec.Struct, frozen=True):
     """The program on the command line: a script, a module or a command, and its arguments."""
 
     form: Literal["script", "module", "command"]
@@ -37,18 +37,20 @@ class Words(msgspec.Struct, frozen=True):
 class ScriptCommand(click.Command):
     """A click command whose arguments may end with a program's command line.
 
-    `ctx.meta[META]` holds it as `Words`; None for manifests."""
+    `ctx.meta[META]` holds it as `ProgramArguments`; None for manifests."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own_args, words = split(args, self.params)
-        ctx.meta[META] = words
+        own_args, words = split_arguments(args, self.params)
+        ctx.meta[PROGRAM_META_KEY] = words
         return super().parse_args(ctx, own_args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return ["[OPTIONS]", "FILE... | SCRIPT [ARGS]... | -m MODULE [ARGS]... | -- COMMAND..."]
 
 
-def split(args: Sequence[str], parameters: Sequence[click.Parameter]) -> tuple[list[str], Words | None]:
+def split_arguments(
+    args: Sequence[str], parameters: Sequence[click.Parameter]
+) -> tuple[list[str], ProgramArguments | None]:
     """The arguments of trainyard, and those of the program (None when there is no program).
 
     Raises click.UsageError for -m and -- without a following argument."""
@@ -60,10 +62,16 @@ def split(args: Sequence[str], parameters: Sequence[click.Parameter]) -> tuple[l
             if not rest:
                 expected = "a command and its arguments" if word == "--" else "a module: -m MODULE"
                 raise click.UsageError(f"'{word}' has nothing after it; write {expected}")
-            return list(args[:index]), Words("command" if word == "--" else "module", rest[0], tuple(rest[1:]))
+            return list(args[:index]), ProgramArguments(
+                "command" if word == "--" else "module", rest[0], tuple(rest[1:])
+            )
         if word == "-" or not word.startswith("-"):
             script_named = is_script(word)
-            return (list(args[:index]), Words("script", word, tuple(rest))) if script_named else (list(args), None)
+            return (
+                (list(args[:index]), ProgramArguments("script", word, tuple(rest)))
+                if script_named
+                else (list(args), None)
+            )
         index += 2 if word in with_value else 1
     return list(args), None
 
@@ -78,12 +86,12 @@ def _options_with_value(parameters: Sequence[click.Parameter]) -> set[str]:
     return {name for option in options for name in (*option.opts, *option.secondary_opts)}
 
 
-def is_script(word: str) -> bool:
+def is_script(argument: str) -> bool:
     """True for a script, False for every other argument. `check_manifests` rejects those that are no manifests."""
-    path = Path(word)
-    if word == "-" or path.suffix in MANIFESTS or os.path.isdir(word):
+    path = Path(argument)
+    if argument == "-" or path.suffix in MANIFEST_SUFFIXES or os.path.isdir(argument):
         return False
-    return os.path.isfile(word) and (path.suffix == ".py" or _is_executable_script(path))
+    return os.path.isfile(argument) and (path.suffix == ".py" or _is_executable_script(path))
 
 
 def _is_executable_script(path: Path) -> bool:
@@ -108,7 +116,7 @@ def check_manifests(files: Sequence[str]) -> None:
 def _file_problem(word: str) -> str:
     path = Path(word)
     accepted_files = "name a manifest (.yaml, .yml, .json) or a script (.py, or an executable file)"
-    if word == "-" or path.suffix in MANIFESTS or os.path.isdir(word):
+    if word == "-" or path.suffix in MANIFEST_SUFFIXES or os.path.isdir(word):
         return ""
     if not os.path.exists(word):
         return f"is not there; {accepted_files}"
@@ -119,6 +127,6 @@ def _file_problem(word: str) -> str:
     return f"is neither a manifest nor a script; {accepted_files}; or run it with `-- COMMAND {word}`"
 
 
-def words_of(ctx: click.Context) -> Any:
-    """The program's `Words` of this command line, or None."""
-    return ctx.meta.get(META)
+def program_arguments(ctx: click.Context) -> Any:
+    """The program's `ProgramArguments` of this command line, or None."""
+    return ctx.meta.get(PROGRAM_META_KEY)

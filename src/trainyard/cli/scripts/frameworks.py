@@ -38,7 +38,7 @@ _FRAMEWORK_OF = {module: name for name, modules in FRAMEWORKS.items() for module
 _MAX_LAYERS, _MAX_FILES, _MAX_FILE_BYTES = 4, 50, 1 << 20
 
 
-class Guess(NamedTuple):
+class GuessedFramework(NamedTuple):
     """A framework, and the import that decided."""
 
     framework: str
@@ -53,7 +53,7 @@ class _Import(NamedTuple):
     line: int
 
 
-def guess(script: Path, root: Path) -> Guess:
+def guess_framework(script: Path, root: Path) -> GuessedFramework:
     """The framework of a script; `root` is the directory in which local modules are searched.
 
     Raises ManifestError when the script cannot be read or is no legal Python.
@@ -71,12 +71,12 @@ def guess(script: Path, root: Path) -> Guess:
         for framework in FRAMEWORKS:
             for name, path, imported in framework_imports:
                 if name == framework:
-                    return Guess(
+                    return GuessedFramework(
                         framework,
                         f"{_display_path(path, root)}:{imported.line} imports {imported.module.split('.')[0]}",
                     )
         layer = list(_next_layer(layer, root, seen))
-    return Guess(PLAIN, "no framework among its imports")
+    return GuessedFramework(PLAIN, "no framework among its imports")
 
 
 def _display_path(path: Path, root: Path) -> str:

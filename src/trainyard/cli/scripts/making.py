@@ -13,21 +13,27 @@ from typing import Any
 
 import msgspec
 
-from trainyard.cli.scripts.command_line import Words
-from trainyard.cli.scripts.frameworks import PLAIN, Guess, guess
-from trainyard.cli.scripts.manifest import LOCAL_IMAGE, LOCAL_PROCESSES, WITH_SERVERS, Shape, job_of
+from trainyard.cli.scripts.command_line import ProgramArguments
+from trainyard.cli.scripts.frameworks import PLAIN, GuessedFramework, guess_framework
+from trainyard.cli.scripts.manifest import (
+    LOCAL_IMAGE,
+    MULTI_PROCESS_FRAMEWORKS,
+    PARAMETER_SERVER_FRAMEWORKS,
+    JobOptions,
+    job_of,
+)
 from trainyard.cli.scripts.program import Program, program_of
-from trainyard.cli.scripts.text import commented
+from trainyard.cli.scripts.text import yaml_with_comments
 from trainyard.core.names import is_dns_label
 from trainyard.objects import Json, Problem
 from trainyard.objects.manifest import Document, ManifestError
 
-OPTIONS = ("workers", "ps", "nproc", "least", "most", "framework", "name", "env", "image")
+SCRIPT_OPTIONS = ("workers", "ps", "nproc", "least", "most", "framework", "name", "env", "image")
 """Parameter names of the options that are rejected with a manifest."""
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Made(msgspec.Struct, frozen=True):
+class ProgramJob(msgspec.Struct, frozen=True):
     """A job made of a program. `note`: text with the guessed framework and the reason; "" when it was not guessed."""
 
     job: Json
@@ -39,21 +45,21 @@ class Made(msgspec.Struct, frozen=True):
     def document(self) -> Document:
         return Document(self.job, self.program.label, 1)
 
-    def with_working_directory(self) -> Made:
+    def with_working_directory(self) -> ProgramJob:
         """A copy whose job has the program's directory as annotation, so that it runs from any directory."""
         from trainyard.objects.labels import WORKING_DIRECTORY
 
         metadata = self.job["metadata"]
-        annotations = {WORKING_DIRECTORY: str(self.program.folder), **metadata.get("annotations", {})}
+        annotations = {WORKING_DIRECTORY: str(self.program.directory), **metadata.get("annotations", {})}
         job = {**self.job, "metadata": {**metadata, "annotations": annotations}}
-        return Made(job, self.program, self.framework, self.note)
+        return ProgramJob(job, self.program, self.framework, self.note)
 
-    def at_home_in(self, folder: Path) -> Made:
+    def for_directory(self, folder: Path) -> ProgramJob:
         """A copy for a manifest in `folder`. The annotation is not needed in the program's directory: a program runs in
         the directory of its manifest."""
-        return self if folder.resolve() == self.program.folder.resolve() else self.with_working_directory()
+        return self if folder.resolve() == self.program.directory.resolve() else self.with_working_directory()
 
-    def text(self, file: Path) -> str:
+    def manifest_yaml(self, file: Path) -> str:
         """The YAML with comments, for a manifest at the path `file`."""
         relative_path = os.path.relpath(file)
         heading = [
@@ -63,18 +69,18 @@ class Made(msgspec.Struct, frozen=True):
             f"  trainyard submit {relative_path}    to a cluster: first name an image that it can pull",
             "",
         ]
-        return commented(self.job, heading)
+        return yaml_with_comments(self.job, heading)
 
 
-def make(words: Words, given: dict[str, Any]) -> Made:
-    """Makes the job of a program and the options on the command line (`given`: values by parameter name).
+def make_job(arguments: ProgramArguments, options: dict[str, Any]) -> ProgramJob:
+    """Makes the job of a program and the options on the command line (`options`: values by parameter name).
 
     Raises ManifestError with a problem per option."""
-    program = program_of(words)
-    framework_guess = _framework(program, given)
-    shape = _shape(program, framework_guess.framework, given)
+    program = program_of(arguments)
+    framework_guess = _framework(program, options)
+    shape = _shape(program, framework_guess.framework, options)
     note = f"{program.label}: runs as {framework_guess.framework}: {framework_guess.reason} (--framework changes it)"
-    return Made(
+    return ProgramJob(
         job_of(framework_guess.framework, program, shape),
         program,
         framework_guess.framework,
@@ -82,7 +88,7 @@ def make(words: Words, given: dict[str, Any]) -> Made:
     )
 
 
-def misplaced(words: Words, program: Program) -> str:
+def misplaced_option(words: ProgramArguments, program: Program) -> str:
     """The first of the script's arguments that is an option of trainyard and does not occur in the script; else ""."""
     text = program.source.read_text(errors="replace") if program.source else ""
     own_options = (
@@ -103,15 +109,17 @@ def misplaced(words: Words, program: Program) -> str:
     )
 
 
-def files_elsewhere(words: Words, program: Program, folder: Path) -> list[str]:
+def unreachable_files(words: ProgramArguments, program: Program, folder: Path) -> list[str]:
     """The script's arguments that name a file relative to `folder`, the current directory, but not relative to the
     script's own directory, in which the script runs: it would not find these files."""
-    if folder.resolve() == program.folder.resolve():
+    if folder.resolve() == program.directory.resolve():
         return []
     values = ((word.partition("=")[2] if word.startswith("-") else word) for word in words.arguments)
     relative = (word for word in values if word and not os.path.isabs(word))
     return [
-        word for word in dict.fromkeys(relative) if _names_file(folder, word) and not (program.folder / word).exists()
+        word
+        for word in dict.fromkeys(relative)
+        if _names_file(folder, word) and not (program.directory / word).exists()
     ]
 
 
@@ -124,21 +132,23 @@ def _names_file(folder: Path, word: str) -> bool:
         return False
 
 
-def _framework(program: Program, options: dict[str, Any]) -> Guess:
+def _framework(program: Program, options: dict[str, Any]) -> GuessedFramework:
     if options["framework"]:
-        return Guess(options["framework"], "")
+        return GuessedFramework(options["framework"], "")
     if program.source is None:
-        return Guess(PLAIN, "")
-    return guess(program.source, program.folder)
+        return GuessedFramework(PLAIN, "")
+    return guess_framework(program.source, program.directory)
 
 
-def _shape(program: Program, framework: str, options: dict[str, Any]) -> Shape:
+def _shape(program: Program, framework: str, options: dict[str, Any]) -> JobOptions:
     workers = options["workers"] or options["least"] or 1
     problems: list[Problem] = []
-    if options["ps"] and framework not in WITH_SERVERS:
-        problems.append(_unsupported_option("--ps", "has parameter servers", WITH_SERVERS, framework))
-    if (options["nproc"] or 1) > 1 and framework not in LOCAL_PROCESSES:
-        problem = _unsupported_option("--nproc", "starts several processes in one worker", LOCAL_PROCESSES, framework)
+    if options["ps"] and framework not in PARAMETER_SERVER_FRAMEWORKS:
+        problems.append(_unsupported_option("--ps", "has parameter servers", PARAMETER_SERVER_FRAMEWORKS, framework))
+    if (options["nproc"] or 1) > 1 and framework not in MULTI_PROCESS_FRAMEWORKS:
+        problem = _unsupported_option(
+            "--nproc", "starts several processes in one worker", MULTI_PROCESS_FRAMEWORKS, framework
+        )
         problems.append(Problem(problem.path, f"{problem.text}; or write --workers"))
     bounds = None
     if options["least"] or options["most"]:
@@ -156,12 +166,12 @@ def _shape(program: Program, framework: str, options: dict[str, Any]) -> Shape:
     mounts = _host_path_mounts(options["mounts"], problems)
     if problems:
         raise ManifestError(problems)
-    return Shape(
+    return JobOptions(
         name=name,
         workers=workers,
         servers=options["ps"] or 0,
         processes=options["nproc"] or 1,
-        bounds=bounds,
+        worker_bounds=bounds,
         image=options["image"] or LOCAL_IMAGE,
         env=env,
         mounts=mounts,
@@ -214,7 +224,7 @@ def _host_path_mounts(mount_options: Iterable[str], problems: list[Problem]) -> 
     return tuple(mounts)
 
 
-def write_new(file: Path, text: str) -> None:
+def create_file(file: Path, text: str) -> None:
     """Creates a file exclusively (O_EXCL): an existing file is never overwritten.
 
     Raises ManifestError when it exists or cannot be written."""

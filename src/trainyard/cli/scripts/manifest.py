@@ -21,12 +21,12 @@ from trainyard.objects.labels import WORKING_DIRECTORY
 
 LOCAL_IMAGE = "trainyard/local"
 """Image name that the shipped catalogue maps to this machine's own Python and files; no cluster can pull it."""
-LOCAL_PROCESSES = ("torch", "chainer", "mpi4py")
+MULTI_PROCESS_FRAMEWORKS = ("torch", "chainer", "mpi4py")
 """The frameworks whose launchers start several processes in one worker."""
-WITH_SERVERS = ("tensorflow", "mxnet")
+PARAMETER_SERVER_FRAMEWORKS = ("tensorflow", "mxnet")
 MASTER_PORT = 29500
 """The default of torch.distributed."""
-RESTARTS = 3
+MAX_RESTARTS = 3
 """--max_restarts of an elastic job: how often it survives the loss of a worker. The default of torchelastic."""
 COORDINATOR_PORT = 8476
 """The port that JAX's own cluster detection uses."""
@@ -34,26 +34,26 @@ _WORKER_SET = "worker"
 _WORKER_SET_SHELL = "trap exit TERM; while true; do sleep 60 & wait $!; done"
 
 
-class Shape(msgspec.Struct, frozen=True):
+class JobOptions(msgspec.Struct, frozen=True):
     """The values of the options for a job."""
 
     name: str
     workers: int = 1
     servers: int = 0
     processes: int = 1
-    bounds: tuple[int, int] | None = None  # (minimum, maximum) number of workers of an elastic job
+    worker_bounds: tuple[int, int] | None = None  # (minimum, maximum) number of workers of an elastic job
     image: str = LOCAL_IMAGE
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
     mounts: tuple[tuple[str, str], ...] = ()  # (host path, path in the container)
     working_directory: str = ""  # "": the directory of the manifest, or the WORKDIR of the image
 
 
-def job_of(framework: str, program: Program, shape: Shape) -> Json:
+def job_of(framework: str, program: Program, shape: JobOptions) -> Json:
     """The job object for a program; `framework` is a key of FRAMEWORKS."""
     return _BUILDERS[framework](program, shape)
 
 
-def _job_object(api_version: str, kind: str, shape: Shape, spec: Json) -> Json:
+def _job_object(api_version: str, kind: str, shape: JobOptions, spec: Json) -> Json:
     metadata: Json = {"name": shape.name}
     if shape.working_directory:
         metadata["annotations"] = {WORKING_DIRECTORY: shape.working_directory}
@@ -61,7 +61,7 @@ def _job_object(api_version: str, kind: str, shape: Shape, spec: Json) -> Json:
 
 
 def _pod_template(
-    shape: Shape,
+    shape: JobOptions,
     container: str,
     command: tuple[str, ...],
     *,
@@ -94,7 +94,7 @@ def _escape_expansion(text: str) -> str:
     return text.replace("$", "$$") if "$(" in text or "$$" in text else text
 
 
-def _elastic_job(shape: Shape, spec: Json, template: Json, restart: str = "Never") -> Json:
+def _elastic_job(shape: JobOptions, spec: Json, template: Json, restart: str = "Never") -> Json:
     elastic_spec = {"cleanPodPolicy": "Running", **spec}
     worker_spec = {"replicas": shape.workers, "restartPolicy": restart, "template": template}
     return _job_object(
@@ -102,19 +102,19 @@ def _elastic_job(shape: Shape, spec: Json, template: Json, restart: str = "Never
     )
 
 
-def _torch_job(program: Program, shape: Shape) -> Json:
+def _torch_job(program: Program, shape: JobOptions) -> Json:
     command = (PYTHON, "-m", "torch.distributed.run")
     # A worker that loses a peer fails, too: without restarts the loss of one worker would end all of them.
-    restart_args = (f"--max_restarts={RESTARTS}",) if shape.bounds else ()
-    args = (f"--nproc_per_node={shape.processes}", *restart_args, *program.torchrun)
+    restart_args = (f"--max_restarts={MAX_RESTARTS}",) if shape.worker_bounds else ()
+    args = (f"--nproc_per_node={shape.processes}", *restart_args, *program.torchrun_args)
     template = _pod_template(shape, "elasticjob-worker", command, args=args)
-    min_replicas, max_replicas = shape.bounds or (shape.workers, shape.workers)
+    min_replicas, max_replicas = shape.worker_bounds or (shape.workers, shape.workers)
     spec = {"rdzvBackend": "c10d", "minReplicas": min_replicas, "maxReplicas": max_replicas}
     # A job with bounds continues with fewer workers, so a killed worker may be restarted.
-    return _elastic_job(shape, spec, template, "ExitCode" if shape.bounds else "Never")
+    return _elastic_job(shape, spec, template, "ExitCode" if shape.worker_bounds else "Never")
 
 
-def _plain_job(program: Program, shape: Shape) -> Json:
+def _plain_job(program: Program, shape: JobOptions) -> Json:
     env = {
         "RANK": _replica_index(),
         "LOCAL_RANK": "0",
@@ -126,7 +126,7 @@ def _plain_job(program: Program, shape: Shape) -> Json:
     return _elastic_job(shape, {"rdzvBackend": "none"}, template)
 
 
-def _jax_job(program: Program, shape: Shape) -> Json:
+def _jax_job(program: Program, shape: JobOptions) -> Json:
     env = {
         "JAX_COORDINATOR_ADDRESS": f"{shape.name}-worker-0:{COORDINATOR_PORT}",
         "JAX_NUM_PROCESSES": str(shape.workers),
@@ -141,7 +141,7 @@ def _replica_index() -> Json:
     return {"valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['replica-index']"}}}
 
 
-def _tensorflow_job(program: Program, shape: Shape) -> Json:
+def _tensorflow_job(program: Program, shape: JobOptions) -> Json:
     template = _pod_template(shape, "tensorflow", program.command, restart="Never")
     items = [{"tfReplicaType": "MASTER", "replicas": 1, "template": template}]
     if shape.workers > 1:
@@ -153,7 +153,7 @@ def _tensorflow_job(program: Program, shape: Shape) -> Json:
     return _job_object("tensorflow.org/v1alpha1", "TfJob", shape, {**spec, "replicaSpecs": items})
 
 
-def _mxnet_job(program: Program, shape: Shape) -> Json:
+def _mxnet_job(program: Program, shape: JobOptions) -> Json:
     template = _pod_template(shape, "mxnet", program.command, restart="Never")
 
     def replicas(kind: str, count: int) -> Json:
@@ -167,7 +167,7 @@ def _mxnet_job(program: Program, shape: Shape) -> Json:
     return _job_object("mlkube.io/v1beta1", "MxJob", shape, spec)
 
 
-def _mpi_job(program: Program, shape: Shape) -> Json:
+def _mpi_job(program: Program, shape: JobOptions) -> Json:
     processes = shape.workers * shape.processes
     # Open MPI refuses to run as root, the user of most images, unless both variables allow it. The third allows more
     # processes than cores.
@@ -192,7 +192,7 @@ def _mpi_job(program: Program, shape: Shape) -> Json:
     return _job_object("kubeflow.org/v1alpha1", "ChainerJob", shape, spec)
 
 
-_BUILDERS: dict[str, Callable[[Program, Shape], Json]] = {
+_BUILDERS: dict[str, Callable[[Program, JobOptions], Json]] = {
     "torch": _torch_job,
     "tensorflow": _tensorflow_job,
     "jax": _jax_job,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from trainyard.cli.scripts.command_line import Words
+from trainyard.cli.scripts.command_line import ProgramArguments
 
 PYTHON = "python"
 """The interpreter, resolved by PATH: that of the image on a cluster, that of --python on this machine."""
-MOST_LETTERS = 35
+MAX_NAME_LENGTH = 35
 """Maximum length of a generated job name: the limit of the kind with the shortest names."""
 
 
@@ -21,16 +21,16 @@ class Program(msgspec.Struct, frozen=True):
     """A script, a module or a command. `source`: the file whose imports tell the framework; None without one."""
 
     command: tuple[str, ...]
-    torchrun: tuple[str, ...]
+    torchrun_args: tuple[str, ...]
     """The program as the last arguments of `python -m torch.distributed.run`."""
-    folder: Path
+    directory: Path
     source: Path | None
     name: str
     label: str
     """The program in messages: the file name of a script, `-m MODULE` or the command."""
 
 
-def program_of(words: Words) -> Program:
+def program_of(words: ProgramArguments) -> Program:
     """The program of a command line. A script runs in its own directory, a module and a command in the current one."""
     if words.form == "script":
         return _script_program(Path(words.target), words.arguments)
@@ -78,4 +78,4 @@ def job_name(text: str) -> str:
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     if not name[:1].isalpha():
         name = f"job-{name}".rstrip("-")
-    return name[:MOST_LETTERS].rstrip("-")
+    return name[:MAX_NAME_LENGTH].rstrip("-")

@@ -71,7 +71,7 @@ _RESOURCES_COMMENT = (
 )
 
 
-def commented(job: Json, heading: list[str]) -> str:
+def yaml_with_comments(job: Json, heading: list[str]) -> str:
     """The YAML with comments; the lines of `heading` come first, as comments."""
     lines = [f"# {line}".rstrip() for line in heading]
     return "\n".join([*lines, *_Printer().lines(job)]) + "\n"

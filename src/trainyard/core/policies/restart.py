@@ -63,7 +63,7 @@ def retry_at(job: Job, termination: Termination, failures: int, retries: int, no
 
     A failure backs off from its end. A disruption is no failure: the first is replaced at once; later ones back off
     from the start of the attempt, so that a pod that ran long is replaced at once and repeated evictions cannot spin.
-    A slot that restarts alone waits FIRST_BACKOFF from its start, because the other slots wait for it.
+    A slot that restarts alone waits BASE_DELAY from its start, because the other slots wait for it.
     """
     ended, started = termination.finished_at, termination.started_at
     if job.kind.restart_scope == "slot":

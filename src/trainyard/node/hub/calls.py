@@ -63,7 +63,7 @@ def bind(source: str, target: str) -> None:
     mount(source, target, flags=MS_BIND | MS_REC)
 
 
-def read_only(target: str) -> None:
+def remount_read_only(target: str) -> None:
     """Make one bind mount read-only. Its present flags are repeated: in a user namespace they are locked."""
     current_flags = os.statvfs(target).f_flag
     kept_flags = 0
@@ -104,7 +104,7 @@ def write(path: str, text: str) -> None:
         file.write(text)
 
 
-def become_root_of_a_namespace(extra: int, uid: int, gid: int) -> None:
+def enter_user_namespace(extra: int, uid: int, gid: int) -> None:
     """Enter a new user namespace in which the user `uid` is 0, with the new namespaces `extra` (flags) in it."""
     unshare(NEWUSER | extra)
     write("/proc/self/setgroups", "deny")
@@ -112,13 +112,13 @@ def become_root_of_a_namespace(extra: int, uid: int, gid: int) -> None:
     write("/proc/self/gid_map", f"0 {gid} 1")
 
 
-def drop_system_administration() -> None:
+def drop_cap_sys_admin() -> None:
     """The next program has no CAP_SYS_ADMIN, as in a container of Kubernetes: it cannot unmount the tmpfs over a hidden
     folder. In a user namespace that it creates it has the capability, but there the kernel locks inherited mounts."""
     _check(_libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(_CAP_SYS_ADMIN), 0, 0, 0), "prctl")
 
 
-def become_oneself_again(uid: int, gid: int) -> None:
+def restore_user(uid: int, gid: int) -> None:
     """Enter a second user namespace that maps 0 back to `uid`: a program sees the uid of the user of the runner."""
     unshare(NEWUSER)
     write("/proc/self/uid_map", f"{uid} 0 1")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from . import calls, reaper, root  # relative: see the package's docstring
-from .init import Init, Output, tell
+from .init import Init, Output, write_line
 from .memory import Limit
 from .namespaces import Pods
 
@@ -26,10 +26,10 @@ class Failed(Exception):
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)
-        self.said: dict[str, Any] = {"code": code, "reason": reason, "message": message}
+        self.fields: dict[str, Any] = {"code": code, "reason": reason, "message": message}
 
     def write(self, fd: int) -> None:
-        os.write(fd, json.dumps(self.said).encode())
+        os.write(fd, json.dumps(self.fields).encode())
 
     @classmethod
     def read(cls, raw: bytes) -> Failed:
@@ -44,32 +44,32 @@ class Failed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class InitDescriptors:
     """File descriptors and objects that an init inherits from the hub: the pipe for its report, the socket for exec
-    requests (`door`), the write end of its program's output, the read end with the log (see init.py), and the memory
-    limit."""
+    requests (`exec_socket`), the write end of its program's output, the read end with the log (see init.py), and the
+    memory limit."""
 
     report: int
-    door: int
-    printing: int
+    exec_socket: int
+    output_write: int
     output: Output
     limit: Limit | None
 
 
-def run_init(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> NoReturn:
+def run_init(spec: dict[str, Any], ends: InitDescriptors, pods: Pods | None) -> NoReturn:
     """Runs in the forked child and does not return."""
     identity = (int(spec["uid"]), int(spec["gid"])) if pods else None
     code = 128
     try:
         program, own_root = _prepare(spec, ends, pods)
         os.close(ends.report)
-        os.close(ends.printing)
+        os.close(ends.output_write)
 
         def start(exec_spec: dict[str, Any], streams: list[int]) -> int:
             return _exec(exec_spec, streams, identity, ends.limit)
 
         unsaved = own_root.unsaved if own_root else None
-        code = Init(program, ends.door, ends.output, start, unsaved, ends.limit).run()
+        code = Init(program, ends.exec_socket, ends.output, start, unsaved, ends.limit).run()
     except BaseException as error:
         failure = error if isinstance(error, Failed) else Failed(128, "StartError", str(error))
         try:
@@ -79,7 +79,7 @@ def run_init(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> NoReturn:
     os._exit(code)
 
 
-def _prepare(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> tuple[int, root.Root | None]:
+def _prepare(spec: dict[str, Any], ends: InitDescriptors, pods: Pods | None) -> tuple[int, root.Root | None]:
     """Enter the pod's namespaces, build the root, fork the program. Returns the pid of the program, and the root (None
     in shared mode)."""
     identity = (int(spec["uid"]), int(spec["gid"])) if pods else None
@@ -88,7 +88,7 @@ def _prepare(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> tuple[int, 
         calls.unshare(calls.NEWNS)
     group = ends.limit.group if ends.limit else None
     cgroup = (group.procs, group.counter) if group else ()
-    _close_all_but((ends.report, ends.door, ends.printing, ends.output.printed, ends.output.log.fd, *cgroup))
+    _close_all_but((ends.report, ends.exec_socket, ends.output_write, ends.output.read_fd, ends.output.log.fd, *cgroup))
     os.setsid()
     own_root = None
     if pods:
@@ -99,7 +99,7 @@ def _prepare(spec: dict[str, Any], ends: Ends, pods: Pods | None) -> tuple[int, 
     program = os.fork()
     if program == 0:
         try:
-            _exec_program(spec, (0, ends.printing, ends.printing), identity, ends.limit)
+            _exec_program(spec, (0, ends.output_write, ends.output_write), identity, ends.limit)
         except BaseException as error:
             failure = error if isinstance(error, Failed) else Failed(128, "StartError", str(error))
             failure.write(ends.report)
@@ -118,14 +118,14 @@ def _exec(spec: dict[str, Any], fds: list[int], identity: tuple[int, int] | None
         program = os.fork()
         if program == 0:
             signal.set_wakeup_fd(-1)  # the wakeup pipe belongs to the init
-            for name in reaper.AWAITED:
+            for name in reaper.INIT_SIGNALS:
                 signal.signal(name, signal.SIG_DFL)
             _exec_program(spec, (stdin, stdout, stderr), identity, limit)
     except BaseException as error:
         if program != 0:
             raise
         failure = error if isinstance(error, Failed) else Failed(128, "StartError", str(error))
-        tell(result, {"error": failure.said})
+        write_line(result, {"error": failure.fields})
     finally:
         if program == 0:
             os._exit(128)
@@ -163,11 +163,11 @@ def _exec_program(
     except OSError as error:
         raise Failed(128, "StartError", f"workingDir {spec['cwd']}: {error.strerror}") from None
     if identity and identity != (0, 0):
-        calls.become_oneself_again(*identity)
+        calls.restore_user(*identity)
         calls.die_with_parent(signal.SIGKILL)  # the kernel clears PDEATHSIG at a change of credentials
     elif identity:
-        calls.drop_system_administration()
-    reaper.plain_signals()
+        calls.drop_cap_sys_admin()
+    reaper.reset_signals()
     program = spec["argv"][0]
     try:
         os.execvpe(program, spec["argv"], spec["env"])  # noqa: S606  (no shell: that is the point)

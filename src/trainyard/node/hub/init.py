@@ -28,9 +28,9 @@ from typing import Any
 
 from . import reaper  # relative: see the package's docstring
 from .log_file import LogFile
-from .memory import LOOK_EVERY, Limit
+from .memory import POLL_SECONDS, Limit
 
-DESCRIPTORS = 5  # sent with each byte through the exec socket
+EXEC_DESCRIPTORS = 5  # sent with each byte through the exec socket
 _WAKEUP_BYTES = 4096
 _PIPE_SIZE = 1 << 16  # default capacity of a pipe, in bytes
 _MAX_BYTES_AFTER_EXIT = 1 << 20  # maximum capacity of a pipe that the program has made larger, in bytes
@@ -43,29 +43,29 @@ Start = Callable[[dict[str, Any], list[int]], int]
 class Output:
     """The read end of a program's output pipe, and the log to which the output is appended."""
 
-    printed: int
+    read_fd: int
     log: LogFile
 
-    def pass_on(self) -> bool:
+    def copy(self) -> bool:
         """Copy the output available now to the log. Returns False when all write ends of the pipe are closed."""
         try:
-            piece = os.read(self.printed, _PIPE_SIZE)
+            piece = os.read(self.read_fd, _PIPE_SIZE)
         except BlockingIOError:
             return True
         self.log.append(piece)
         return bool(piece)
 
-    def pass_on_the_rest(self) -> None:
+    def copy_rest(self) -> None:
         """Copy the output that is left when the program has ended, at most 1 MiB: a process outside of the container
         may still have the pipe and write to it."""
         remaining = _MAX_BYTES_AFTER_EXIT
         with contextlib.suppress(BlockingIOError):
-            while remaining > 0 and (piece := os.read(self.printed, _PIPE_SIZE)):
+            while remaining > 0 and (piece := os.read(self.read_fd, _PIPE_SIZE)):
                 self.log.append(piece)
                 remaining -= len(piece)
 
     def close(self) -> None:
-        os.close(self.printed)
+        os.close(self.read_fd)
         self.log.close()
 
 
@@ -73,7 +73,7 @@ class Init:
     def __init__(
         self,
         program: int,
-        door: int,
+        exec_socket: int,
         output: Output,
         start: Start,
         unsaved: Callable[[], dict[str, Any]] | None,
@@ -87,16 +87,16 @@ class Init:
         self._next_check = 0.0  # monotonic time of the next check of the memory limit
         self._start = start
         self._output = output
-        self._exec_socket = socket.socket(fileno=door)
+        self._exec_socket = socket.socket(fileno=exec_socket)
         self._exec_results: dict[int, int] = {}  # pid of a further program -> its result pipe
         self._selector = selectors.DefaultSelector()
         self._wakeup, wake = os.pipe()
         os.set_blocking(self._wakeup, False)
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        for name in reaper.AWAITED:
+        for name in reaper.INIT_SIGNALS:
             signal.signal(name, lambda *_: None)
-        for fd in (self._wakeup, door, output.printed):
+        for fd in (self._wakeup, exec_socket, output.read_fd):
             self._selector.register(fd, selectors.EVENT_READ)
         reaper.unblock_for_init()
 
@@ -106,32 +106,32 @@ class Init:
             ended = reaper.reap()
             for pid, code in ended.items():
                 if pid in self._exec_results:
-                    tell(self._exec_results[pid], {"code": code})
+                    write_line(self._exec_results[pid], {"code": code})
                     os.close(self._exec_results.pop(pid))
             out_of_memory = self._exceeds_limit(ended)
             if out_of_memory or self._program in ended:
                 self._end_all()
                 return 128 + signal.SIGKILL if out_of_memory else ended[self._program]
-            for key, _ in self._selector.select(LOOK_EVERY if self._limit else None):
+            for key, _ in self._selector.select(POLL_SECONDS if self._limit else None):
                 if key.fd == self._wakeup:
                     if self._handle_signals():
                         return 128 + signal.SIGKILL
-                elif key.fd == self._output.printed:
-                    if not self._output.pass_on():
+                elif key.fd == self._output.read_fd:
+                    if not self._output.copy():
                         self._selector.unregister(key.fd)
                 else:
                     self._accept_exec()
 
     def _exceeds_limit(self, ended: dict[int, int]) -> bool:
-        """Whether the container exceeds its memory limit. Checked every LOOK_EVERY seconds and when a process has
+        """Whether the container exceeds its memory limit. Checked every POLL_SECONDS seconds and when a process has
         ended."""
         limit, now = self._limit, time.monotonic()
         if limit is None or (now < self._next_check and not ended):
             return False
-        self._next_check = now + LOOK_EVERY
+        self._next_check = now + POLL_SECONDS
         if not limit.exceeded():
             return False
-        tell(self._exec_socket.fileno(), {"reason": "OOMKilled"})
+        write_line(self._exec_socket.fileno(), {"reason": "OOMKilled"})
         return True
 
     def _handle_signals(self) -> bool:
@@ -154,16 +154,16 @@ class Init:
             return
         reaper.end_all_others()
         with contextlib.suppress(OSError):
-            tell(self._exec_socket.fileno(), self._unsaved())
+            write_line(self._exec_socket.fileno(), self._unsaved())
 
     def _accept_exec(self) -> None:
-        byte, fds, _, _ = socket.recv_fds(self._exec_socket, 1, DESCRIPTORS)
+        byte, fds, _, _ = socket.recv_fds(self._exec_socket, 1, EXEC_DESCRIPTORS)
         if not byte:
             self._selector.unregister(self._exec_socket.fileno())  # the hub ends, and this init with it
             return
         for fd in fds:
             os.set_inheritable(fd, False)
-        if len(fds) != DESCRIPTORS:  # not received completely (EMFILE): the runner sees the end of the result pipe
+        if len(fds) != EXEC_DESCRIPTORS:  # not received completely (EMFILE): the runner sees the end of the result pipe
             for fd in fds:
                 os.close(fd)
             return
@@ -172,16 +172,16 @@ class Init:
             spec = json.loads(os.pread(spec_fd, os.fstat(spec_fd).st_size, 0))
             pid = self._start(spec, fds[1:])
         except Exception as error:
-            tell(result_fd, {"error": {"code": 128, "reason": "StartError", "message": str(error)}})
+            write_line(result_fd, {"error": {"code": 128, "reason": "StartError", "message": str(error)}})
             os.close(result_fd)
         else:
             self._exec_results[pid] = result_fd
-            tell(result_fd, {"pid": pid})
+            write_line(result_fd, {"pid": pid})
         for fd in fds[:-1]:
             os.close(fd)
 
 
-def tell(fd: int, said: dict[str, Any]) -> None:
+def write_line(fd: int, message: dict[str, Any]) -> None:
     """Write one line of JSON to a pipe or socket; errors are ignored, because the reader may be gone."""
     with contextlib.suppress(OSError):
-        os.write(fd, json.dumps(said).encode() + b"\n")
+        os.write(fd, json.dumps(message).encode() + b"\n")

@@ -36,14 +36,14 @@ from typing import NoReturn
 
 from . import calls, memory, reaper  # relative: see the package's docstring
 from .channel import Channel, Message
-from .container import Ends, Failed, run_init
+from .container import Failed, InitDescriptors, run_init
 from .init import Output
 from .log_file import LogFile
 from .namespaces import Pods
 
 
 @dataclass(slots=True)
-class Starting:
+class StartingContainer:
     """A container whose program has not been exec'ed yet; exec closes the pipe. `request`: id of the spawn request."""
 
     container: str
@@ -52,13 +52,13 @@ class Starting:
 
 
 class Hub:
-    def __init__(self, channel: Channel, pods: Pods | None, groups: memory.Groups) -> None:
+    def __init__(self, channel: Channel, pods: Pods | None, groups: memory.Cgroups) -> None:
         self.channel = channel
         self.pods = pods
         self._groups = groups
         self._limits: dict[str, memory.Limit | None] = {}  # container -> its memory limit
         self._inits: dict[int, str] = {}  # pid of an init -> container
-        self._starting: dict[int, Starting] = {}  # pid of an init -> its start in progress
+        self._starting: dict[int, StartingContainer] = {}  # pid of an init -> its start in progress
         self._exec_sockets: dict[str, socket.socket] = {}  # container -> socket for exec requests to its init
         self._outputs: dict[str, Output] = {}  # container -> its output pipe, to read what its init has not
         self._selector = selectors.DefaultSelector()
@@ -106,7 +106,7 @@ class Hub:
             reaper.end_all_below(os.getpid())
         for output in self._outputs.values():
             with contextlib.suppress(OSError):
-                output.pass_on_the_rest()
+                output.copy_rest()
 
     def _answer_request(self, message: Message, fds: list[int]) -> None:
         if "id" not in message:
@@ -119,7 +119,7 @@ class Hub:
         try:
             reply = self._handle_request(message, fds, reply_fds)
         except Failed as failure:
-            reply = {"re": message["id"], "error": failure.said}
+            reply = {"re": message["id"], "error": failure.fields}
         except Exception as error:
             traceback.print_exc()
             reply = {
@@ -177,7 +177,9 @@ class Hub:
             pid = self.pods.fork() if self.pods else os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
-                run_init(message, Ends(report_write, init_end.detach(), output_write, output, limit), self.pods)
+                run_init(
+                    message, InitDescriptors(report_write, init_end.detach(), output_write, output, limit), self.pods
+                )
         except OSError:  # fork failed: EAGAIN or ENOMEM
             os.close(report_read)
             exec_socket.close()
@@ -190,7 +192,7 @@ class Hub:
                 os.close(report_write)
                 os.close(output_write)
                 init_end.close()
-        starting = Starting(message["container"], message["id"], report_read)
+        starting = StartingContainer(message["container"], message["id"], report_read)
         self._inits[pid], self._starting[pid] = message["container"], starting
         self._exec_sockets[message["container"]], self._outputs[message["container"]] = exec_socket, output
         self._limits[message["container"]] = limit
@@ -214,11 +216,11 @@ class Hub:
             exec_socket.close()
             self._groups.remove(self._limits.pop(container, None))
         if container is not None and (output := self._outputs.pop(container, None)):
-            output.pass_on_the_rest()
+            output.copy_rest()
             output.close()
         return container, last_message
 
-    def _started(self, awaited: Starting) -> None:
+    def _started(self, awaited: StartingContainer) -> None:
         """The report pipe is closed: the program runs, or the report has its error. Called twice when the program ends
         at once."""
         pid = next((pid for pid, starting in self._starting.items() if starting is awaited), None)
@@ -234,7 +236,7 @@ class Hub:
             os.close(awaited.pipe)
         reply: Message = {"re": awaited.request}
         if report:
-            reply["error"] = Failed.read(report).said
+            reply["error"] = Failed.read(report).fields
             self._remove_init(pid)  # the exit of this init is not reported
         self.channel.send(reply)
 
@@ -315,7 +317,7 @@ def _enter_namespaces() -> None:
         with contextlib.suppress(PermissionError):
             calls.unshare(flags)
             return
-    calls.become_root_of_a_namespace(flags, uid, gid)
+    calls.enter_user_namespace(flags, uid, gid)
 
 
 def _failure_reason(error: OSError) -> str:
@@ -327,7 +329,7 @@ def _failure_reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _hub(channel: Channel, namespaces: bool, watcher: int, groups: memory.Groups) -> None:
+def _hub(channel: Channel, namespaces: bool, watcher: int, groups: memory.Cgroups) -> None:
     """Run the hub in its own process. Returns when the runner or the watcher has ended."""
     try:
         if namespaces:
@@ -373,7 +375,7 @@ def main(fd: int, mode: str) -> NoReturn:
         sys.exit(1)
     memory.sweep()
     watcher_read, watcher_write = os.pipe()
-    groups = memory.Groups(os.getpid())
+    groups = memory.Cgroups(os.getpid())
     hub = os.fork()
     if hub == 0:
         os.close(watcher_write)

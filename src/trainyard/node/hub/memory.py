@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from . import calls, reaper  # relative: this program runs without its package, see the package's docstring
 
 V1, V2, SAMPLING, NONE = "cgroup v1", "cgroup v2", "sampling", "none"
-LOOK_EVERY = 0.2  # seconds between two checks of a container that has a limit
+POLL_SECONDS = 0.2  # seconds between two checks of a container that has a limit
 _PREFIX = "trainyard-"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LIMITS = {V1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"), V2: ("memory.max",)}
@@ -32,7 +32,7 @@ def mechanism() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Cgroup:
     """A container's cgroup: its folder, and open descriptors of its files, because a container may have another
     /sys."""
 
@@ -44,7 +44,7 @@ class Group:
         """Move this process, and with it its future children, into the cgroup."""
         os.write(self.procs, b"0")
 
-    def kills(self) -> int:
+    def oom_kills(self) -> int:
         """The number of processes that the kernel has OOM killed."""
         for line in os.pread(self.counter, 4096, 0).splitlines():
             name, _, number = line.partition(b" ")
@@ -62,7 +62,7 @@ class Limit:
     """The memory limit of a container, as used by its init: `size` in bytes. Without a group the init samples."""
 
     size: int
-    group: Group | None
+    group: Cgroup | None
 
     def enter(self) -> None:
         if self.group:
@@ -71,13 +71,13 @@ class Limit:
     def exceeded(self) -> bool:
         """Whether the limit is exceeded. Must be called in the init of the container."""
         if self.group:
-            return self.group.kills() > 0
+            return self.group.oom_kills() > 0
         # The init's own pid as /proc has it, which may be that of another pid namespace.
         below = reaper.descendants(int(os.readlink("/proc/self")))
         return sum(map(_resident, below)) > self.size and sum(map(_charged, below)) > self.size
 
 
-class Groups:
+class Cgroups:
     """The cgroups of one hub. `watcher`: pid of its watcher."""
 
     def __init__(self, watcher: int) -> None:
@@ -96,14 +96,14 @@ class Groups:
             return None
         return Limit(size, self._make(size) if self._parent else None)
 
-    def _make(self, size: int) -> Group | None:
+    def _make(self, size: int) -> Cgroup | None:
         self._count += 1
         folder = os.path.join(self._parent, f"{_PREFIX}{self._watcher}-{self._count}")
         try:
             os.mkdir(folder)
             _restrict(self._version, folder, size)
             procs = os.open(f"{folder}/cgroup.procs", os.O_WRONLY)
-            return Group(folder, procs, os.open(f"{folder}/{_OOM_COUNTER[self._version]}", os.O_RDONLY))
+            return Cgroup(folder, procs, os.open(f"{folder}/{_OOM_COUNTER[self._version]}", os.O_RDONLY))
         except OSError:
             self._busy_folders.append(folder)
             return None
@@ -118,7 +118,7 @@ class Groups:
 
 def sweep(own: int = 0) -> None:
     """Remove the empty cgroups of watchers that no longer exist, and those of the watcher with the pid `own`."""
-    for parent in (*_own(V2), *_own(V1)):
+    for parent in (*_own_cgroups(V2), *_own_cgroups(V1)):
         with contextlib.suppress(OSError):
             for name in os.listdir(parent):
                 watcher = name.removeprefix(_PREFIX).partition("-")[0]
@@ -155,7 +155,7 @@ def _find_mechanism() -> tuple[str, str]:
     if not os.path.exists("/proc/self/cgroup"):
         return NONE, ""
     for version in (V2, V1):
-        for parent in _own(version):
+        for parent in _own_cgroups(version):
             if os.access(parent, os.W_OK) and _can_limit(version, parent):
                 return version, parent
     return SAMPLING, ""
@@ -175,7 +175,7 @@ def _can_limit(version: str, parent: str) -> bool:
         _remove_folder(folder)
 
 
-def _own(version: str) -> list[str]:
+def _own_cgroups(version: str) -> list[str]:
     """The folders of this process's cgroup of that version and of its ancestors, nearest first."""
     own_path = ""
     for line in _read("/proc/self/cgroup").splitlines():

@@ -15,7 +15,7 @@ import time
 from . import calls  # relative: this program runs without its package, see the package's docstring
 
 END_ALL = signal.SIGUSR2  # to an init: kill all descendants, then exit
-AWAITED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, END_ALL}
+INIT_SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, END_ALL}
 
 
 def _parents() -> dict[int, int]:
@@ -87,14 +87,14 @@ def reap() -> dict[int, int]:
 
 def block_for_init() -> None:
     """Block the signals that an init handles until it is ready. Must be called before the fork."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
+    signal.pthread_sigmask(signal.SIG_BLOCK, INIT_SIGNALS)
 
 
 def unblock_for_init() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, AWAITED)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, INIT_SIGNALS)
 
 
-def plain_signals() -> None:
+def reset_signals() -> None:
     """Reset what exec keeps: blocked and ignored signals (Python ignores SIGPIPE, the hub SIGINT and SIGHUP)."""
     for name in ("SIGINT", "SIGHUP", "SIGPIPE", "SIGXFSZ", "SIGXFZ"):
         if hasattr(signal, name):

@@ -23,16 +23,16 @@ _NOT_BOUND = frozenset({"proc", ".host"})  # entries of the host's root that are
 
 
 class Root:
-    """`ours`: mounted path -> whether new names may be created in it. `tmpfs`: the folders in memory."""
+    """`writable`: mounted path -> whether new names may be created in it. `tmpfs`: the folders in memory."""
 
     def __init__(self) -> None:
-        self.ours: dict[str, bool] = {"/": True}
+        self.writable: dict[str, bool] = {"/": True}
         self.tmpfs = ["/"]
 
     def _may_write(self, path: str) -> bool:
-        while path not in self.ours:
+        while path not in self.writable:
             path = os.path.dirname(path)
-        return self.ours[path]
+        return self.writable[path]
 
     def _mirror(self, folder: str) -> None:
         """Mount a tmpfs over a folder and bind mount its entries back, so that names can be created in it."""
@@ -45,14 +45,14 @@ class Root:
                 # The ptmx device needs the folder `pts` beside it, so it works only in the original folder.
                 os.mkdir(_DEVICES)
                 calls.bind(folder, _DEVICES)
-                self.ours[_DEVICES] = False
+                self.writable[_DEVICES] = False
                 names.remove("ptmx")
             calls.mount("tmpfs", folder, "tmpfs", options=f"mode={mode:o}")
-            self.ours[folder] = True
+            self.writable[folder] = True
             self.tmpfs.append(folder)
             for name in names:
-                show(f"{descriptor_path}/{name}", f"{folder}/{name}".replace("//", "/"))
-                self.ours[f"{folder}/{name}"] = False
+                bind_entry(f"{descriptor_path}/{name}", f"{folder}/{name}".replace("//", "/"))
+                self.writable[f"{folder}/{name}"] = False
             if has_ptmx:
                 os.symlink(f"{_DEVICES}/ptmx", f"{folder}/ptmx")
         finally:
@@ -88,19 +88,19 @@ class Root:
         mount_point = self.folder(target) if os.path.isdir(source) else self._file(target)
         calls.bind(source, mount_point)
         if readonly:
-            calls.read_only(mount_point)
-        self.ours[mount_point] = ours and not readonly
+            calls.remount_read_only(mount_point)
+        self.writable[mount_point] = ours and not readonly
 
     def unsaved(self) -> dict[str, Any]:
         """The count of files that the container's programs have written to the tmpfs folders (see unsaved.py)."""
-        count = unsaved.Count()
+        count = unsaved.FileCount()
         for folder in self.tmpfs:
             if folder != "/dev":
-                count.add(folder, folder, self.ours)
+                count.add(folder, folder, self.writable)
         return count.message()
 
 
-def show(source: str, target: str) -> None:
+def bind_entry(source: str, target: str) -> None:
     """Show the entry `source` of a folder at `target`: symbolic links are copied, others bind mounted; where the kernel
     refuses that, the entry stays empty."""
     mode = os.lstat(source).st_mode
@@ -118,12 +118,12 @@ def show(source: str, target: str) -> None:
 def _subpath_descriptor(mount: dict[str, Any]) -> int:
     """An O_PATH descriptor of the subPath of a mount, in this mount namespace: it cannot be replaced until it is bind
     mounted. -1 for a mount of a whole volume. Raises OSError."""
-    if not mount.get("inner"):
+    if not mount.get("subpath"):
         return -1
     try:
-        return beneath.resolve(mount["source"], mount["inner"], bool(mount.get("make")))
+        return beneath.resolve(mount["source"], mount["subpath"], bool(mount.get("create")))
     except OSError as error:
-        raise OSError(error.errno, f"subPath {mount['inner']!r}: {error.strerror}") from None
+        raise OSError(error.errno, f"subPath {mount['subpath']!r}: {error.strerror}") from None
 
 
 def build(at: str, mounts: list[dict[str, Any]], cwd: str, hidden: Sequence[str] = ()) -> Root:
@@ -135,7 +135,7 @@ def build(at: str, mounts: list[dict[str, Any]], cwd: str, hidden: Sequence[str]
     calls.mount("tmpfs", at, "tmpfs", options="mode=755")
     for name in os.listdir("/"):
         if name not in _NOT_BOUND:
-            show(f"/{name}", f"{at}/{name}")
+            bind_entry(f"/{name}", f"{at}/{name}")
     for name in _NOT_BOUND:
         os.mkdir(f"{at}/{name}")
     calls.pivot_root(at, at + _HOST)
@@ -150,14 +150,14 @@ def build(at: str, mounts: list[dict[str, Any]], cwd: str, hidden: Sequence[str]
     root = Root()
     for name in os.listdir("/"):
         if name not in _NOT_BOUND and not os.path.islink(f"/{name}"):
-            root.ours[f"/{name}"] = False
-    root.ours["/proc"] = False
+            root.writable[f"/{name}"] = False
+    root.writable["/proc"] = False
     for folder in hidden:
         if os.path.isdir(folder):  # mounted by the parent user namespace, so the program cannot unmount it
             calls.mount("tmpfs", folder, "tmpfs", calls.MS_RDONLY | calls.MS_NOSUID | calls.MS_NODEV, "size=4k")
     for mount, (source, fd) in sorted(zip(mounts, sources, strict=True), key=lambda pair: str(pair[0]["target"])):
         source = f"/proc/self/fd/{fd}" if fd >= 0 else _HOST + source
-        root.mount(source, mount["target"], bool(mount.get("readonly")), bool(mount.get("ours")))
+        root.mount(source, mount["target"], bool(mount.get("readonly")), bool(mount.get("pod_owned")))
         if fd >= 0:
             os.close(fd)  # a program could use the descriptors of its init through /proc
     root.folder(cwd)

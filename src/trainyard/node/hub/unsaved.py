@@ -11,13 +11,13 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-LONGEST = 2.0  # seconds
-MOST_ENTRIES = 200_000
-MOST_NAMED = 5
+MAX_SECONDS = 2.0  # seconds
+MAX_ENTRIES = 200_000
+MAX_NAMED = 5
 _CACHES = frozenset({"__pycache__"})  # compiled Python modules can be created again
 
 
-class Count:
+class FileCount:
     """Number, total size in bytes, and the largest of the files."""
 
     def __init__(self, since: int = 0) -> None:
@@ -26,7 +26,7 @@ class Count:
         self.files = self.bytes = 0
         self.complete = True
         self._entries = 0
-        self._deadline = time.monotonic() + LONGEST
+        self._deadline = time.monotonic() + MAX_SECONDS
         self._largest: list[tuple[int, str]] = []
 
     def add(self, folder: str, shown: str, skip: Collection[str] = ()) -> None:
@@ -61,12 +61,12 @@ class Count:
                 return
             self.files += 1
             self.bytes += size
-            push = heapq.heappush if len(self._largest) < MOST_NAMED else heapq.heappushpop
+            push = heapq.heappush if len(self._largest) < MAX_NAMED else heapq.heappushpop
             push(self._largest, (size, name))
 
     def _has_time(self) -> bool:
         self._entries += 1
-        if self._entries > MOST_ENTRIES or (self._entries % 256 == 0 and time.monotonic() > self._deadline):
+        if self._entries > MAX_ENTRIES or (self._entries % 256 == 0 and time.monotonic() > self._deadline):
             self.complete = False
         return self.complete
 

@@ -41,7 +41,7 @@ from typing import Any
 
 import msgspec
 
-from trainyard.node.images.requirements import expanded, is_pinned, pins
+from trainyard.node.images.requirements import expand_path, is_pinned, parse_pins
 from trainyard.objects import Problem
 from trainyard.objects.strict import ManifestError, load
 
@@ -137,7 +137,7 @@ def read(file: Path) -> list[Image]:
     return [_image(entry, file) for entry in entries]
 
 
-def find(images: list[Image], name: str) -> Image | None:
+def find_entry(images: list[Image], name: str) -> Image | None:
     """The first entry with a pattern that matches the image name, or None."""
     name_without_registry = name
     for host in ("docker.io/", "index.docker.io/"):
@@ -148,7 +148,7 @@ def find(images: list[Image], name: str) -> Image | None:
     )
 
 
-def serves(python: str, version: tuple[int, int]) -> bool:
+def python_in_range(python: str, version: tuple[int, int]) -> bool:
     """True if the version is in a range such as "3.11 - 3.13". The range "" contains every version."""
     match = _PYTHON_RANGE.match(python)
     if not match:
@@ -157,13 +157,13 @@ def serves(python: str, version: tuple[int, int]) -> bool:
     return lowest <= version <= ((int(match[3]), int(match[4])) if match[3] else lowest)
 
 
-def size(text: str) -> float:
+def parse_size(text: str) -> float:
     """The number of bytes of a size such as "1.5 GB"; 0 for ""."""
     match = _SIZE.match(text)
     return float(match[1]) * _UNITS[match[2]] if match else 0.0
 
 
-def fits(version: str, terms: str) -> bool:
+def version_satisfies(version: str, terms: str) -> bool:
     """True if a version such as "2.16.1" fulfils all terms of ">=2.16,<3". Only the leading numbers of the version
     are compared."""
     installed = _numbers(version)
@@ -238,7 +238,7 @@ def _way_problems(way: Way, file: Path) -> list[str]:
             problems.append(f".current.{module}: {terms!r} is no version range; write for example '>=2.16,<3', or ''")
     if way.requirements is not None:
         try:
-            pins(way.requirements, file.resolve().parent)
+            parse_pins(way.requirements, file.resolve().parent)
         except ManifestError as error:
             problems += [
                 f".requirements: {f'{problem.path}: ' if problem.path else ''}{problem.text}"
@@ -266,12 +266,12 @@ def _image(entry: _CatalogueEntry, file: Path) -> Image:
         return text.replace("{programs}", str(PROGRAMS)).replace("{here}", str(folder))
 
     def path(text: str) -> str:
-        return expanded(filled(text), folder)
+        return expand_path(filled(text), folder)
 
     def argument(text: str) -> str:
         text = filled(text)
         is_path = text.startswith(("./", "../", "~/")) or (text != "" and (folder / text).is_file())
-        return expanded(text, folder) if is_path else text
+        return expand_path(text, folder) if is_path else text
 
     def program(text: str) -> str:
         """Resolves a path; a bare name stays as it is and is later looked up on PATH."""
@@ -280,7 +280,7 @@ def _image(entry: _CatalogueEntry, file: Path) -> Image:
     def way(declared: Way) -> Way:
         fields: dict[str, Any] = {name: getattr(declared, name) for name in declared.__struct_fields__}
         if declared.requirements is not None:
-            fields["requirements"] = pins(declared.requirements, folder)
+            fields["requirements"] = parse_pins(declared.requirements, folder)
         if declared.interpreter is not None:
             fields["interpreter"] = path(declared.interpreter)
         if declared.system is not None:

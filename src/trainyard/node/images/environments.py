@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainyard.node.images import problems, store
-from trainyard.node.images.catalogue import Way, size
+from trainyard.node.images.catalogue import Way, parse_size
 from trainyard.node.images.interpreters import Python
 from trainyard.node.images.problems import ImageProblem
 from trainyard.node.images.progress import Meter, Report
@@ -51,7 +51,7 @@ _KNOWN_ERRORS = (
     (("requires-python", "requires a different python", "requires python", "not compatible with the current python"),
      "a pin does not serve this Python; run trainyard with another one, or change the pins"),
     (("libgomp.so", "libquadmath.so"),
-     "a library of the system is missing; " + problems.installation(["libgomp1", "libquadmath0"])),
+     "a library of the system is missing; " + problems.install_command(["libgomp1", "libquadmath0"])),
     (("dns error", "name resolution", "name or service", "failed to fetch", "newconnectionerror", "connection refused",
       "connecttimeout", "network is unreachable", "timed out", "client error (connect)", "proxyerror", "max retries",
       "error sending request", "failed to establish", "tunnel"),
@@ -64,7 +64,7 @@ _KNOWN_ERRORS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class BuildReason:
     """The image for which an environment is built, and the catalogue with its entry."""
 
     image: str = ""
@@ -74,11 +74,11 @@ class Use:
 @dataclass(frozen=True, slots=True)
 class Builder:
     """Builds environments in one cache folder. `uv` is a path, or "" for venv and pip. `report` is called with the
-    progress; without it, progress lines go to `say`."""
+    progress; without it, progress lines go to `log`."""
 
     cache: Path
     uv: str
-    say: Callable[[str], object]
+    log: Callable[[str], object]
     report: Report | None = None
 
     def folder(self, way: Way, python: Python) -> Path:
@@ -97,18 +97,18 @@ class Builder:
         name = re.sub(r"[^a-z0-9.]+", "-", way.name.lower()).strip("-")[:40] or "environment"
         return self.cache / "environments" / f"{name}-{digest}"
 
-    def has(self, way: Way, python: Python) -> bool:
+    def is_built(self, way: Way, python: Python) -> bool:
         """True if the environment exists and is usable."""
-        return usable(self.folder(way, python))
+        return is_usable(self.folder(way, python))
 
-    async def bring(self, way: Way, python: Python, use: Use = Use()) -> Path:
+    async def ensure(self, way: Way, python: Python, use: BuildReason = BuildReason()) -> Path:
         """The folder of a finished environment. Builds it if it does not exist. Raises ImageProblem."""
         folder = self.folder(way, python)
         try:
-            if not usable(folder):
+            if not is_usable(folder):
                 folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 async with self._build_lock(folder, way):
-                    if not usable(folder):
+                    if not is_usable(folder):
                         await self._build(way, python, folder, use)
         except OSError as error:
             raise self._write_problem(error, folder) from None
@@ -120,20 +120,20 @@ class Builder:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             reported = False
-            while not (store.try_lock(lock) and store.is_at(lock, path)):
-                if not store.is_at(lock, path):  # the environment and its lock file were removed
+            while not (store.try_lock(lock) and store.is_same_file(lock, path)):
+                if not store.is_same_file(lock, path):  # the environment and its lock file were removed
                     os.close(lock)
                     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                     continue
                 if not reported:
-                    self.say(f"images: another build of {called(way)} is under way; waiting for it")
+                    self.log(f"images: another build of {display_name(way)} is under way; waiting for it")
                     reported = True
                 await asyncio.sleep(0.2)
             yield
         finally:
             os.close(lock)
 
-    async def _build(self, way: Way, python: Python, folder: Path, use: Use) -> None:
+    async def _build(self, way: Way, python: Python, folder: Path, use: BuildReason) -> None:
         """Builds the environment in a staging folder and renames it. The caller holds the build lock."""
         for leftover in folder.parent.glob(f".{folder.name}.*"):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -145,8 +145,10 @@ class Builder:
         sizes += [f"{way.disk} on disk"] if way.disk else []
         estimate = f" ({', '.join(sizes)})" if sizes else ""
         if not way.system:
-            self.say(f"images: installing {called(way)} with {tool}{estimate}, once, into {folder}")
-        meter = Meter(use.image or called(way), called(way), size(way.download), self.report, self.say)
+            self.log(f"images: installing {display_name(way)} with {tool}{estimate}, once, into {folder}")
+        meter = Meter(
+            use.image or display_name(way), display_name(way), parse_size(way.download), self.report, self.log
+        )
         try:
             await self._install(way, python, staging, meter)
             _write_record(staging / "env", way, python, use)
@@ -155,7 +157,7 @@ class Builder:
         finally:
             shutil.rmtree(staging, ignore_errors=True)
         if not way.system:
-            self.say(f"images: {called(way)} is ready after {meter.seconds:.0f} s")
+            self.log(f"images: {display_name(way)} is ready after {meter.seconds:.0f} s")
 
     async def _install(self, way: Way, python: Python, staging: Path, meter: Meter) -> None:
         pins, env = staging / "requirements.txt", staging / "env"
@@ -191,10 +193,10 @@ class Builder:
 
     def _check_free_space(self, way: Way) -> None:
         free = shutil.disk_usage(self.cache).free
-        if free < size(way.disk):
+        if free < parse_size(way.disk):
             raise ImageProblem(
                 problems.FAILED,
-                f"{called(way)} needs {way.disk} in {self.cache}, {free / 1e9:.1f} GB are free; "
+                f"{display_name(way)} needs {way.disk} in {self.cache}, {free / 1e9:.1f} GB are free; "
                 f"free some, {_OTHER_CACHE}",
             )
 
@@ -208,7 +210,7 @@ class Builder:
         )
         last_lines = " / ".join(line.strip() for line in tail.splitlines()[-4:] if line.strip())[-500:]
         return ImageProblem(
-            problems.FAILED, f"{called(way)} cannot be installed: {meaning}. It said: {last_lines or 'nothing'}"
+            problems.FAILED, f"{display_name(way)} cannot be installed: {meaning}. It said: {last_lines or 'nothing'}"
         )
 
     def _write_problem(self, error: OSError, folder: Path) -> ImageProblem:
@@ -219,14 +221,14 @@ class Builder:
         return ImageProblem(problems.FAILED, f"{text}, {_OTHER_CACHE}")
 
 
-def called(way: Way) -> str:
+def display_name(way: Way) -> str:
     pins = [line for line in way.requirements or () if is_pinned(line)]
     return way.name or ", ".join([*pins, *(way.system.modules if way.system else ())][:3])
 
 
-def _write_record(env: Path, way: Way, python: Python, use: Use) -> None:
+def _write_record(env: Path, way: Way, python: Python, use: BuildReason) -> None:
     record = {
-        "name": called(way),
+        "name": display_name(way),
         "image": use.image,
         "catalogue": os.path.abspath(use.catalogue) if use.catalogue else "",
         "python": python.path,
@@ -235,7 +237,7 @@ def _write_record(env: Path, way: Way, python: Python, use: Use) -> None:
     (env / store.RECORD).write_text(json.dumps(record, indent=1) + "\n")
 
 
-def usable(folder: Path) -> bool:
+def is_usable(folder: Path) -> bool:
     """True if the folder has an interpreter; False if the target of its link was removed."""
     return (folder / "bin" / "python").exists()
 
@@ -266,13 +268,13 @@ async def _run_step(argv: list[str], cwd: Path, meter: Meter) -> tuple[int, str]
         cwd=cwd, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
     )  # fmt: skip
-    meter.began(process.pid)
+    meter.watch_process(process.pid)
     tail = b""
     try:
         assert process.stdout is not None  # noqa: S101 - PIPE above
         while chunk := await process.stdout.read(65536):
             tail = (tail + chunk)[-_TAIL_BYTES:]
-            meter.printed(chunk.decode(errors="replace"))
+            meter.read_output(chunk.decode(errors="replace"))
         return await process.wait(), tail.decode(errors="replace")
     finally:
         with contextlib.suppress(ProcessLookupError):

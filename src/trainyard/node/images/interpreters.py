@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainyard.node.images.catalogue import Way, fits, serves
+from trainyard.node.images.catalogue import Way, python_in_range, version_satisfies
 
 _QUERY_SCRIPT = str(Path(__file__).with_name("query.py"))
 _TIMEOUT_SECONDS = 20  # an interpreter that does not answer in this time counts as broken
@@ -65,12 +65,12 @@ class Description(msgspec.Struct, frozen=True):
     modules: dict[str, list[str]]
     folders: tuple[str, ...]
 
-    def lacks(self, wanted: Mapping[str, str]) -> list[str]:
+    def missing(self, wanted: Mapping[str, str]) -> list[str]:
         """One text per missing module or unfit version of {module: version range}."""
         missing = [f"no module {module}" for module in wanted if module not in self.modules]
         for module, terms in wanted.items():
             versions = self.modules.get(module)
-            if versions is not None and terms and not any(fits(version, terms) for version in versions):
+            if versions is not None and terms and not any(version_satisfies(version, terms) for version in versions):
                 missing.append(f"{module} {versions[0] if versions else 'of no known version'}, not {terms}")
         return missing
 
@@ -157,29 +157,29 @@ def _parse_answer(path: str, answer: dict[str, object]) -> Description:
     )
 
 
-def locate(place: str) -> str:
+def locate(path: str) -> str:
     """The interpreter of a path: a virtual environment, a conda prefix, or a program. Raises BrokenInterpreter."""
-    if not os.path.lexists(place):
-        if os.path.basename(place).startswith("python"):
-            raise BrokenInterpreter(f"{place} is not there; name an interpreter that is")
-        fix = f"make it (python3 -m venv {shlex.quote(place)}) or name one that is there"
-        raise BrokenInterpreter(f"{place} is not there; {fix}")
-    if not os.path.isdir(place):
-        if not os.path.exists(place):
-            raise BrokenInterpreter(f"{place} leads to {os.path.realpath(place)}, which is gone; name another one")
-        if not os.access(place, os.X_OK):
-            raise BrokenInterpreter(f"{place} is no program; name an interpreter, a virtual environment, or a prefix")
-        return place
-    programs = [os.path.join(place, "bin", name) for name in ("python", "python3")]
+    if not os.path.lexists(path):
+        if os.path.basename(path).startswith("python"):
+            raise BrokenInterpreter(f"{path} is not there; name an interpreter that is")
+        fix = f"make it (python3 -m venv {shlex.quote(path)}) or name one that is there"
+        raise BrokenInterpreter(f"{path} is not there; {fix}")
+    if not os.path.isdir(path):
+        if not os.path.exists(path):
+            raise BrokenInterpreter(f"{path} leads to {os.path.realpath(path)}, which is gone; name another one")
+        if not os.access(path, os.X_OK):
+            raise BrokenInterpreter(f"{path} is no program; name an interpreter, a virtual environment, or a prefix")
+        return path
+    programs = [os.path.join(path, "bin", name) for name in ("python", "python3")]
     for program in programs:
         if os.path.isfile(program) and os.access(program, os.X_OK):
             return program
     dangling = next(filter(os.path.lexists, programs), "")
     if dangling:
-        fix = f"make it again (python3 -m venv --clear {shlex.quote(place)}) and install its packages again"
-        raise BrokenInterpreter(f"{place} is broken: its interpreter {os.path.realpath(dangling)} is gone; {fix}")
-    fix = f"make one there (python3 -m venv {shlex.quote(place)}) or name another folder"
-    raise BrokenInterpreter(f"{place} is no virtual environment and no conda prefix: it has no bin/python; {fix}")
+        fix = f"make it again (python3 -m venv --clear {shlex.quote(path)}) and install its packages again"
+        raise BrokenInterpreter(f"{path} is broken: its interpreter {os.path.realpath(dangling)} is gone; {fix}")
+    fix = f"make one there (python3 -m venv {shlex.quote(path)}) or name another folder"
+    raise BrokenInterpreter(f"{path} is no virtual environment and no conda prefix: it has no bin/python; {fix}")
 
 
 def current() -> Python:
@@ -192,23 +192,23 @@ def current() -> Python:
     )
 
 
-def serving(way: Way) -> Python | None:
+def interpreter_for(way: Way) -> Python | None:
     """An interpreter in the way's range: the one of this process if it is in the range, else the newest working
     `python3.N` on PATH, else None."""
     running = current()
-    if serves(way.python, running.version):
+    if python_in_range(way.python, running.version):
         return running
     folders = [*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/local/bin", "/usr/bin"]
     for minor in range(20, 6, -1):
-        for folder in dict.fromkeys(folders) if serves(way.python, (3, minor)) else ():
-            python = asked(os.path.join(folder, f"python3.{minor}"))
+        for folder in dict.fromkeys(folders) if python_in_range(way.python, (3, minor)) else ():
+            python = query(os.path.join(folder, f"python3.{minor}"))
             # A name on PATH may be a shim of another version, or of no selected one: the next folder is tried.
             if python and python.version == (3, minor):
                 return python
     return None
 
 
-def asked(path: str) -> Python | None:
+def query(path: str) -> Python | None:
     """The interpreter at a path; None if there is none or it does not work."""
     if not os.access(path, os.X_OK):
         return None
@@ -227,7 +227,7 @@ def _output(argv: list[str]) -> str:
     return process.stdout.strip() if process.returncode == 0 else ""
 
 
-def on_path(python: str, cache: Path) -> str:
+def shim_folder(python: str, cache: Path) -> str:
     """A folder in which `python` and `python3` are this interpreter, for PATH. Raises OSError."""
     folder = Path(python).parent
     names = [folder / name for name in ("python", "python3")]
@@ -247,7 +247,7 @@ def on_path(python: str, cache: Path) -> str:
     return str(shims)
 
 
-def of_command(argv: list[str], path: str) -> str:
+def interpreter_of_command(argv: list[str], path: str) -> str:
     """The interpreter of a command: its program if that is a Python, else the `python3` or `python` on `path`; "" for
     none."""
     program = argv[0] if argv and _PYTHON_PROGRAM.fullmatch(os.path.basename(argv[0])) else ""
@@ -256,7 +256,7 @@ def of_command(argv: list[str], path: str) -> str:
 
 
 def _resolve_shim(program: str) -> str:
-    """The interpreter that a shell script of `on_path` starts; any other program is returned as it is."""
+    """The interpreter that a shell script of `shim_folder` starts; any other program is returned as it is."""
     try:
         with open(program, "rb") as file:
             text = file.read(4096) if program else b""
@@ -269,7 +269,7 @@ def _resolve_shim(program: str) -> str:
 _PYTHON_PROGRAM = re.compile(r"python\d*(\.\d+)?")
 
 
-def uv() -> str:
+def find_uv() -> str:
     """The path of uv on PATH or in the folder of this interpreter, "" if there is none."""
     beside = Path(sys.executable).with_name("uv")
     return shutil.which("uv") or (str(beside) if os.access(beside, os.X_OK) else "")

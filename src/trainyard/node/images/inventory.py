@@ -25,12 +25,12 @@ class EntryState(msgspec.Struct, frozen=True):
     candidates: list[Candidate]
 
     @property
-    def taken(self) -> Candidate | None:
+    def available(self) -> Candidate | None:
         return next((candidate for candidate in self.candidates if candidate.state != "missing"), None)
 
     @property
     def state(self) -> Literal["ready", "install", "missing"]:
-        return self.taken.state if self.taken else "missing"
+        return self.available.state if self.available else "missing"
 
     @property
     def is_shipped(self) -> bool:
@@ -39,19 +39,19 @@ class EntryState(msgspec.Struct, frozen=True):
     @property
     def missing(self) -> list[str]:
         """The problem of each way, [] if one is available."""
-        return [] if self.taken else [str(candidate.problem) for candidate in self.candidates]
+        return [] if self.available else [str(candidate.problem) for candidate in self.candidates]
 
 
 async def entry_states(images: Images) -> list[EntryState]:
     return [EntryState(entry, await images.candidates_of(entry)) for entry in images.entries]
 
 
-def named_by(environment: Environment, images: Images) -> str:
+def used_by_entry(environment: Environment, images: Images) -> str:
     """The first pattern of an entry that uses this environment, "" if there is none. Entries of the catalogue in the
     environment's record count, too. Blocks: it may run interpreters."""
     entries = [*images.entries, *_recorded_entries(environment)]
     record = environment.record
-    built_with = interpreters.asked(str(record.get("python") or ""))
+    built_with = interpreters.query(str(record.get("python") or ""))
     for entry in entries:
         if _entry_uses(entry, environment.folder, images.builder, [built_with] if built_with else []):
             return entry.match[0]
@@ -69,9 +69,9 @@ def _recorded_entries(environment: Environment) -> list[Image]:
 def _entry_uses(entry: Image, folder: Path, builder: Builder, built_with: Iterable[Python]) -> bool:
     for way in entry.ways:
         if way.system is not None:
-            base_python = interpreters.asked(way.system.python)
+            base_python = interpreters.query(way.system.python)
         elif way.requirements is not None:
-            base_python = interpreters.serving(way)
+            base_python = interpreters.interpreter_for(way)
         else:
             continue
         if any(

@@ -13,10 +13,10 @@ import contextlib
 import os
 from pathlib import Path
 
-from trainyard.node.images.room import Prepared
+from trainyard.node.images.room import PreparedImage
 
 
-def laid(prepared: Prepared, folder: Path) -> list[tuple[str, str]]:
+def create_files(prepared: PreparedImage, folder: Path) -> list[tuple[str, str]]:
     """(source, path in the container) of every mount. Creates the sources below `folder`. Raises OSError."""
     places: dict[str, str] = {}
     for target, source in prepared.files.items():
@@ -28,7 +28,7 @@ def laid(prepared: Prepared, folder: Path) -> list[tuple[str, str]]:
             places[missing] = str(folder) + missing
         elif os.path.realpath(source) != os.path.realpath(target):
             places[target] = source
-    container_folders = (*prepared.folders, *prepared.scratch)
+    container_folders = (*prepared.folders, *prepared.scratch_folders)
     for target in (*container_folders, *filter(None, [prepared.workdir])):
         missing = _highest_missing_folder(target) or (target if target in container_folders else "")
         if missing:

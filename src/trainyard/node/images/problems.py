@@ -17,7 +17,7 @@ FRAMEWORKS = frozenset(
 )
 
 
-def installation(packages: Iterable[str]) -> str:
+def install_command(packages: Iterable[str]) -> str:
     """The command that installs packages of the operating system: `make frameworks` if it installs all of them, and
     apt-get."""
     names = list(dict.fromkeys(packages))

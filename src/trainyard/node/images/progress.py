@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from trainyard.node.images.received import Received
+from trainyard.node.images.received import ReceivedBytes
 from trainyard.objects.values import replace
 
 # Called with the image and a text about its installation; None when the installation has ended.
@@ -44,8 +44,8 @@ class Progress(msgspec.Struct, frozen=True):
     def _received_text(self) -> str:
         if not self.received:
             return ""
-        so_far = amount(self.received)
-        return f"{so_far} of about {amount(self.expected)}" if self.expected else f"{so_far} so far"
+        so_far = format_bytes(self.received)
+        return f"{so_far} of about {format_bytes(self.expected)}" if self.expected else f"{so_far} so far"
 
 
 class Meter:
@@ -56,22 +56,22 @@ class Meter:
     ) -> None:
         self._image, self._report, self._say = image, report, say
         self._started = time.monotonic()
-        self._received = Received()
+        self._received = ReceivedBytes()
         self._pid = 0
-        self.now = Progress(name, expected=expected)
+        self.progress = Progress(name, expected=expected)
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self._started
 
     def step(self, name: str) -> None:
-        self.now = replace(self.now, step=name)
+        self.progress = replace(self.progress, step=name)
 
-    def began(self, pid: int) -> None:
+    def watch_process(self, pid: int) -> None:
         """Measures the process with this id, and its children, from now on."""
         self._pid = pid
 
-    def printed(self, text: str) -> None:
+    def read_output(self, text: str) -> None:
         """Updates the step from the installer's output."""
         for line in text.splitlines():
             for pattern, step in _STEPS:
@@ -85,19 +85,19 @@ class Meter:
             while True:
                 await asyncio.sleep(_REPORT_INTERVAL)
                 received = await asyncio.to_thread(self._received.measure, self._pid) if self._pid else 0
-                measured = received if self._received.known else None
-                self.now = replace(self.now, received=measured, seconds=self.seconds)
+                measured = received if self._received.is_countable else None
+                self.progress = replace(self.progress, received=measured, seconds=self.seconds)
                 if self._report is not None:
-                    self._report(self._image, str(self.now))
+                    self._report(self._image, str(self.progress))
                 elif self.seconds - reported >= _LINE_INTERVAL:
                     reported = self.seconds
-                    self._say(f"images: {self.now}")
+                    self._say(f"images: {self.progress}")
         finally:
             if self._report is not None:
                 self._report(self._image, None)
 
 
-def amount(count: float) -> str:
+def format_bytes(count: float) -> str:
     """A number of bytes as text, with the units of an entry: 512 kB, 12 MB, 1.7 GB."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:

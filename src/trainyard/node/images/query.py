@@ -14,7 +14,7 @@ import importlib.util
 import json
 
 
-def is_found(module: str) -> bool:
+def exists(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
@@ -39,7 +39,7 @@ def versions(modules: "list[str]") -> "dict[str, list[str]]":
 
 
 def main() -> None:
-    present = [module for module in sys.argv[1:] if is_found(module)]
+    present = [module for module in sys.argv[1:] if exists(module)]
     module_versions = versions(present) if present else {}
     answer = {
         "version": "%d.%d.%d" % sys.version_info[:3],  # noqa: UP031 - for Python 3.5, too

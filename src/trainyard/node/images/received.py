@@ -20,19 +20,19 @@ _INODE_OFFSET, _ATTRIBUTES_OFFSET = 68, 72  # in struct inet_diag_msg
 _BYTES_RECEIVED_OFFSET = 128  # in struct tcp_info
 
 
-class Received:
-    """The bytes that a process and its children have received. `known` is False if they cannot be counted."""
+class ReceivedBytes:
+    """The bytes that a process and its children have received. `is_countable` is False if they cannot be counted."""
 
     def __init__(self) -> None:
         self._by_socket: dict[int, int] = {}
-        self.known = True
+        self.is_countable = True
 
     def measure(self, pid: int) -> int:
         """Bytes so far. A closed connection counts with its number at the last measurement before."""
         try:
             counts = _bytes_by_inode()
         except (OSError, struct.error, AttributeError):
-            self.known = False
+            self.is_countable = False
             return self.total
         for inode in _socket_inodes(pid):
             if inode in counts:

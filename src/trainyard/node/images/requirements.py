@@ -35,7 +35,7 @@ class _RequirementLine(msgspec.Struct, frozen=True):
     folder: Path
 
 
-def expanded(text: str, folder: Path) -> str:
+def expand_path(text: str, folder: Path) -> str:
     """The absolute path of a path in a catalogue: `~` is the user's home, a relative path is below `folder`."""
     return os.path.normpath(folder / os.path.expanduser(text))
 
@@ -44,16 +44,16 @@ def is_pinned(line: str) -> bool:
     return _PIN.match(_HASH.sub("", line)) is not None
 
 
-def pins(source: str | list[str], folder: Path) -> list[str]:
+def parse_pins(source: str | list[str], folder: Path) -> list[str]:
     """The requirement lines for an installer. Raises ManifestError with every line that is not pinned."""
     if isinstance(source, str):
-        lines = list(_read_file(Path(expanded(source, folder)), ()))
+        lines = list(_read_file(Path(expand_path(source, folder)), ()))
     else:
         lines = [_RequirementLine(text, "", folder) for line in source if (text := _COMMENT.sub("", line).strip())]
     accepted, problems = [], []
     for line in lines:
         if links := _FIND_LINKS.match(line.text):
-            accepted.append(f"--find-links {links[1] if '://' in links[1] else expanded(links[1], line.folder)}")
+            accepted.append(f"--find-links {links[1] if '://' in links[1] else expand_path(links[1], line.folder)}")
         elif is_pinned(line.text) or _OPTIONS.match(line.text):
             accepted.append(line.text)
         else:
@@ -90,7 +90,7 @@ def _read_file(file: Path, including: tuple[Path, ...]) -> Iterator[_Requirement
         if stripped.endswith("\\") and number < len(physical_lines):
             continue
         if include := _INCLUDE.match(joined):
-            yield from _read_file(Path(expanded(include[1], file.parent)), (*including, file))
+            yield from _read_file(Path(expand_path(include[1], file.parent)), (*including, file))
         elif joined:
             yield _RequirementLine(joined, f"{file}:{start}", file.parent)
         joined, start = "", 0

@@ -13,7 +13,7 @@ import msgspec
 
 from trainyard.node.images import catalogue, interpreters, problems
 from trainyard.node.images.catalogue import Image, Way
-from trainyard.node.images.environments import Builder, Use
+from trainyard.node.images.environments import Builder, BuildReason
 from trainyard.node.images.interpreters import Interpreters
 from trainyard.node.images.problems import ImageProblem
 from trainyard.node.images.progress import Report
@@ -24,11 +24,11 @@ from trainyard.node.pods import inherited
 _CURRENT_INTERPRETER = (Way(current={}),)  # the ways of an image without an entry
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class PreparedImage(msgspec.Struct, frozen=True):
     """The settings of an image for a container. `path` goes in front of PATH; the pod's own variables override `env`.
 
-    `files`: path in the container -> source file; `folders` and `scratch`: empty folders of the container. `layout`
-    creates them; the removal of files in `scratch` with the pod is not reported.
+    `files`: path in the container -> source file; `folders` and `scratch_folders`: empty folders of the container.
+    `layout` creates them; the removal of files in `scratch_folders` with the pod is not reported.
     """
 
     path: list[str]
@@ -38,7 +38,7 @@ class Prepared(msgspec.Struct, frozen=True):
     workdir: str = ""
     files: dict[str, str] = msgspec.field(default_factory=dict)
     folders: tuple[str, ...] = ()
-    scratch: tuple[str, ...] = ()
+    scratch_folders: tuple[str, ...] = ()
 
 
 class Images:
@@ -48,7 +48,7 @@ class Images:
         self,
         files: Iterable[Path],
         cache: Path,
-        say: Callable[[str], object],
+        log: Callable[[str], object],
         uv: str | None = None,
         python: str = "",
         environ: Mapping[str, str] | None = None,
@@ -57,13 +57,13 @@ class Images:
         """`files`: the user's catalogues in order of precedence. `uv`: its path, "" for none, None to look it up.
         `python`: the interpreter or environment of images without one of their own; for "" selection.py selects it
         with the variables `environ` (default: os.environ). `progress`: called with the progress of installations;
-        without it, progress lines go to `say`.
+        without it, progress lines go to `log`.
 
         The variable TRAINYARD_YES is the consent to ways with `ask`, also in later calls.
         """
         self.entries = [entry for file in (*files, catalogue.SHIPPED) for entry in catalogue.read(file)]
-        self.builder = Builder(cache, interpreters.uv() if uv is None else uv, say, progress)
-        self._say = say
+        self.builder = Builder(cache, interpreters.find_uv() if uv is None else uv, log, progress)
+        self._say = log
         environ = os.environ if environ is None else environ
         self.base = inherited(environ, proxies=True)
         python_interpreters = Interpreters()
@@ -73,9 +73,9 @@ class Images:
         self._logged: set[str] = set()
 
     def find(self, image: str) -> Image | None:
-        return catalogue.find(self.entries, image)
+        return catalogue.find_entry(self.entries, image)
 
-    async def prepare(self, image: str, need_command: bool, has_args: bool = False, folder: str = "") -> Prepared:
+    async def prepare(self, image: str, need_command: bool, has_args: bool = False, folder: str = "") -> PreparedImage:
         """Prepares the image. `need_command`: the container has no command; `folder`: its working directory, which may
         contain a virtual environment. Raises ImageProblem.
 
@@ -87,7 +87,7 @@ class Images:
                 raise _unknown_image(image)
             ready = await self._bring_first(image, _CURRENT_INTERPRETER, {}, folder, "")
             self._log_once(image, f"{_runtime_text(ready)}; it is not in the catalogue")
-            return Prepared(ready.path, ready.variables, workdir=catalogue.WORKING_DIRECTORY)
+            return PreparedImage(ready.path, ready.variables, workdir=catalogue.WORKING_DIRECTORY)
         if need_command and not (entry.entrypoint or entry.args or has_args):
             raise ImageProblem(
                 problems.NO_COMMAND,
@@ -103,11 +103,11 @@ class Images:
         files = {target: _file_path(image, target, path) for target, path in entry.files.items()}
         env, entrypoint, args = {**ready.variables, **entry.env}, list(entry.entrypoint), list(entry.args)
         path, folders, scratch = [*entry.path, *ready.path], entry.folders, entry.scratch
-        return Prepared(
+        return PreparedImage(
             path, env, entrypoint, args, entry.workdir or catalogue.WORKING_DIRECTORY, files, folders, scratch
         )
 
-    def look_ahead(self, folder: str) -> None:
+    def select_ahead(self, folder: str) -> None:
         """Selects the interpreter of images without an entry in a thread, before the first pod needs it."""
         self._query_ahead = asyncio.get_running_loop().run_in_executor(None, self._select, folder)
 
@@ -150,7 +150,7 @@ class Images:
         reasons = []
         for way in ways:
             try:
-                return await self._ways.bring(await self._ways.examine(way, env, folder), Use(image, source))
+                return await self._ways.ensure(await self._ways.examine(way, env, folder), BuildReason(image, source))
             except ImageProblem as problem:
                 entry_text = f" ('python' of its entry in {source})" if way.interpreter is not None else ""
                 reasons.append(ImageProblem(problem.reason, f"{problem.message}{entry_text}"))

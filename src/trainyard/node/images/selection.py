@@ -41,8 +41,10 @@ class Selector:
     """`python`: the value of --python, "" without it. `environ`: the variables of the shell that started this process;
     `base`: the variables of these that programs get."""
 
-    def __init__(self, asking: Interpreters, python: str, environ: Mapping[str, str], base: Mapping[str, str]) -> None:
-        self._interpreters, self._python, self._environ, self._base = asking, python, environ, base
+    def __init__(
+        self, interpreters_cache: Interpreters, python: str, environ: Mapping[str, str], base: Mapping[str, str]
+    ) -> None:
+        self._interpreters, self._python, self._environ, self._base = interpreters_cache, python, environ, base
 
     def select(self, folder: str) -> Selection:
         """`folder`: the pod's working directory, "" if it has none. Blocks. Raises ImageProblem."""

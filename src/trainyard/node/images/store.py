@@ -27,13 +27,13 @@ _LEFTOVER_NAME = re.compile(r"\.([a-z0-9.-]+-[0-9a-f]{16})\.\w+")
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """One finished environment. `record`: its record file, {} if an older trainyard built it. `used`: the Unix time of
-    its last use. `held`: a process holds its lock."""
+    """One finished environment. `record`: its record file, {} if an older trainyard built it. `last_used`: the Unix
+    time of its last use. `locked`: a process holds its lock."""
 
     folder: Path
     record: dict[str, object]
-    used: float
-    held: bool
+    last_used: float
+    locked: bool
 
     @property
     def name(self) -> str:
@@ -47,16 +47,16 @@ class Usage(msgspec.Struct, frozen=True):
     own: int
 
 
-def environments(cache: Path) -> list[Environment]:
+def list_environments(cache: Path) -> list[Environment]:
     built = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for folder in sorted((cache / "environments").iterdir()):
             if _ENVIRONMENT_NAME.fullmatch(folder.name) and (folder / "pyvenv.cfg").is_file():
-                built.append(Environment(folder, read_record(folder), _last_used(folder), is_held(folder)))
+                built.append(Environment(folder, read_record(folder), _last_used(folder), is_locked(folder)))
     return built
 
 
-def leftovers(cache: Path) -> list[Path]:
+def list_leftovers(cache: Path) -> list[Path]:
     """Folders that killed builds and removals have left."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         return [path for path in sorted((cache / "environments").iterdir()) if _LEFTOVER_NAME.fullmatch(path.name)]
@@ -77,7 +77,7 @@ def _last_used(folder: Path) -> float:
     return time.time()
 
 
-def usage(folder: Path) -> Usage:
+def disk_usage(folder: Path) -> Usage:
     """The disk usage of a folder in bytes. Hard links count once."""
     folder_bytes = 0
     links: dict[tuple[int, int], list[int]] = {}  # (device, inode) -> [bytes, links in all, links in here]
@@ -97,7 +97,7 @@ def usage(folder: Path) -> Usage:
 # --- Holding --------------------------------------------------------------------------------------------------------
 
 
-def hold(folder: Path) -> int:
+def lock_environment(folder: Path) -> int:
     """Locks an environment against removal until the returned descriptor is closed; -1 if the cache is not
     writable."""
     while True:
@@ -106,14 +106,14 @@ def hold(folder: Path) -> int:
         except OSError:
             return -1
         fcntl.flock(lock, fcntl.LOCK_SH)
-        if is_at(lock, _use_lock_path(folder)):
+        if is_same_file(lock, _use_lock_path(folder)):
             with contextlib.suppress(OSError):
                 os.utime(folder / RECORD)
             return lock
         os.close(lock)  # the folder and its lock file were removed in between
 
 
-def is_held(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
     try:
         lock = os.open(_use_lock_path(folder), os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -131,9 +131,9 @@ def remove(folder: Path) -> int | None:
         for path in (f"{folder}.lock", _use_lock_path(folder)):  # no builder, no user
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             locks.callback(os.close, lock)
-            if not try_lock(lock) or not is_at(lock, path):
+            if not try_lock(lock) or not is_same_file(lock, path):
                 return None
-        freed = usage(folder).own
+        freed = disk_usage(folder).own
         shutil.rmtree(renamed, ignore_errors=True)
         folder.rename(renamed)
         os.unlink(_use_lock_path(folder))
@@ -149,7 +149,7 @@ def remove_leftover(path: Path) -> int:
     try:
         if not try_lock(lock):
             return 0
-        freed = usage(path).own
+        freed = disk_usage(path).own
         shutil.rmtree(path)
         return freed
     finally:
@@ -169,7 +169,7 @@ def try_lock(lock: int) -> bool:
     return True
 
 
-def is_at(lock: int, path: str) -> bool:
+def is_same_file(lock: int, path: str) -> bool:
     """True if the open file is still the file at the path."""
     try:
         return os.path.samestat(os.fstat(lock), os.stat(path))

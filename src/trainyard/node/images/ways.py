@@ -13,7 +13,7 @@ import msgspec
 
 from trainyard.node.images import interpreters, problems, store
 from trainyard.node.images.catalogue import Way
-from trainyard.node.images.environments import Builder, Use, called
+from trainyard.node.images.environments import Builder, BuildReason, display_name
 from trainyard.node.images.interpreters import BrokenInterpreter, Interpreters, Python
 from trainyard.node.images.problems import ImageProblem
 from trainyard.node.images.selection import Selector
@@ -35,7 +35,7 @@ class Candidate(msgspec.Struct, frozen=True):
         """A short name of the way."""
         if self.way.current is not None:
             return "your Python" if not self.way.needs else "programs of this machine"
-        return self.way.interpreter or called(self.way)
+        return self.way.interpreter or display_name(self.way)
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -54,10 +54,15 @@ class Ways:
     """Examines and prepares ways. `base`: the variables that programs get from this machine."""
 
     def __init__(
-        self, cache: Path, builder: Builder, selector: Selector, asking: Interpreters, base: Mapping[str, str]
+        self,
+        cache: Path,
+        builder: Builder,
+        selector: Selector,
+        interpreters_cache: Interpreters,
+        base: Mapping[str, str],
     ) -> None:
         self._cache, self._builder, self._selector = cache, builder, selector
-        self._interpreters, self._base = asking, base
+        self._interpreters, self._base = interpreters_cache, base
         self._builds: dict[Path, asyncio.Task[Path]] = {}
         self._locks: dict[Path, int] = {}
 
@@ -97,7 +102,7 @@ class Ways:
             description = self._interpreters.describe(python.path, {**env, **python.variables}, sorted(modules))
         except BrokenInterpreter as error:
             raise ImageProblem(problems.FAILED, str(error)) from None
-        missing = ", ".join(description.lacks(modules))
+        missing = ", ".join(description.missing(modules))
         return [f"{python.path} has {missing}; install it there with pip"] if missing else []
 
     def _check_requirements(self, way: Way, module_texts: Sequence[str] = (), packages: Sequence[str] = ()) -> None:
@@ -108,7 +113,7 @@ class Ways:
         if not missing:
             return
         packages_to_install = [*packages, *(way.needs[name] for name in missing_programs)]
-        fix = f"; {problems.installation(packages_to_install)}" if packages_to_install else ""
+        fix = f"; {problems.install_command(packages_to_install)}" if packages_to_install else ""
         raise ImageProblem(problems.FAILED, f"{' and '.join(missing)}{fix}")
 
     def _system_candidate(self, way: Way, env: Mapping[str, str]) -> Candidate:
@@ -126,7 +131,7 @@ class Ways:
         return Candidate(way, "ready", description.python, "", self._builder.folder(way, description.python))
 
     def _environment_candidate(self, way: Way) -> Candidate:
-        python = interpreters.serving(way)
+        python = interpreters.interpreter_for(way)
         if python is None:
             lowest, _, highest = way.python.partition("-")
             wanted = f"{lowest.strip()} to {highest.strip()}" if highest else lowest
@@ -137,7 +142,7 @@ class Ways:
                 f"(a python{(highest or lowest).strip()} on PATH is enough)"
             )
             raise ImageProblem(problems.FAILED, f"{way.name or 'it'} needs Python {wanted}; {found_text}; {fix}")
-        is_built = self._builder.has(way, python)
+        is_built = self._builder.is_built(way, python)
         if way.ask and not os.environ.get("TRAINYARD_YES") and not is_built:
             fix = "write --yes to agree (or set TRAINYARD_YES=1)"
             disk_size = way.disk or way.download or "an unknown size"
@@ -145,7 +150,7 @@ class Ways:
             raise ImageProblem(problems.FAILED, f"{text}; {fix}")
         return Candidate(way, "ready" if is_built else "install", python, "", self._builder.folder(way, python))
 
-    async def bring(self, candidate: Candidate, use: Use) -> Ready:
+    async def ensure(self, candidate: Candidate, use: BuildReason) -> Ready:
         """Prepares a way: builds its environment if necessary. Raises ImageProblem, also for a missing way."""
         python = candidate.python
         if candidate.problem or python is None:
@@ -156,25 +161,25 @@ class Ways:
         environment_python = Python(str(folder / "bin" / "python"), python.version, python.identity, venv=str(folder))
         return Ready(candidate, [str(folder / "bin")], environment_python)
 
-    async def _held_environment(self, way: Way, python: Python, folder: Path, use: Use) -> Path:
+    async def _held_environment(self, way: Way, python: Python, folder: Path, use: BuildReason) -> Path:
         """Builds the environment if necessary and holds its lock until `close`. Returns its folder."""
         while True:
             await self._build(way, python, folder, use)
             if folder in self._locks:
                 return folder
-            lock = store.hold(folder)
-            if self._builder.has(way, python):
+            lock = store.lock_environment(folder)
+            if self._builder.is_built(way, python):
                 if lock >= 0:
                     self._locks[folder] = lock
                 return folder
             if lock >= 0:
                 os.close(lock)  # it was removed between the build and the lock
 
-    async def _build(self, way: Way, python: Python, folder: Path, use: Use) -> Path:
+    async def _build(self, way: Way, python: Python, folder: Path, use: BuildReason) -> Path:
         """Builds an environment. Concurrent callers share one build task; each can be cancelled alone."""
         build = self._builds.get(folder)
         if build is None:
-            build = self._builds[folder] = asyncio.create_task(self._builder.bring(way, python, use))
+            build = self._builds[folder] = asyncio.create_task(self._builder.ensure(way, python, use))
             build.add_done_callback(lambda done: self._build_done(folder, done))
         return await asyncio.shield(build)
 
@@ -189,7 +194,7 @@ class Ways:
         """Folders for PATH: one in which `python` is this interpreter, then the interpreter's own folder. Raises
         ImageProblem."""
         try:
-            python_folder = interpreters.on_path(python.path, self._cache)
+            python_folder = interpreters.shim_folder(python.path, self._cache)
         except OSError as error:
             raise ImageProblem(
                 problems.FAILED,

@@ -9,13 +9,13 @@ from ipaddress import IPv4Address, IPv6Address
 
 from trainyard.objects import Problem
 from trainyard.schema.checks import json_text
-from trainyard.server.strategies.refusing import address
+from trainyard.server.strategies.refusing import validate_ip
 
 _MULTICAST = ipaddress.ip_network("224.0.0.0/24")
 _RANGE_TEXT = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 
 
-def known(text: str) -> IPv4Address | IPv6Address | None:
+def parse_ip(text: str) -> IPv4Address | IPv6Address | None:
     """The parsed IP address, None if the text is no IP address or has a zone."""
     try:
         return ipaddress.ip_address(text) if "%" not in text else None
@@ -23,10 +23,10 @@ def known(text: str) -> IPv4Address | IPv6Address | None:
         return None
 
 
-def settled(text: str, path: str, *, canonical: bool = False) -> Iterator[Problem]:
+def ip_problems(text: str, path: str, *, canonical: bool = False) -> Iterator[Problem]:
     """Problems of the notation of an address. `canonical`: only the canonical form is valid."""
-    problems = list(address(text, path))
-    if not problems and (parsed := known(text)) is not None:
+    problems = list(validate_ip(text, path))
+    if not problems and (parsed := parse_ip(text)) is not None:
         if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped:
             problems = [Problem(path, f"Invalid value: {json_text(text)}: must not be an IPv4-mapped IPv6 address")]
         elif canonical and str(parsed) != text:
@@ -34,9 +34,9 @@ def settled(text: str, path: str, *, canonical: bool = False) -> Iterator[Proble
     yield from problems
 
 
-def reachable(text: str, path: str) -> Iterator[Problem]:
+def non_special_ip_problems(text: str, path: str) -> Iterator[Problem]:
     """A problem for an address that other hosts cannot reach: unspecified, loopback or link-local."""
-    parsed = known(text)
+    parsed = parse_ip(text)
     if parsed is None:
         return
     if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped:
@@ -61,7 +61,7 @@ def _is_link_local_multicast(parsed: IPv4Address | IPv6Address) -> bool:
     return first == 0xFF and second & 0x0F == 2
 
 
-def range_problems(text: str, path: str) -> Iterator[Problem]:
+def cidr_problems(text: str, path: str) -> Iterator[Problem]:
     """Problems of a CIDR range such as 10.9.8.0/24."""
     reason = ""
     if re.search(r"(^|[./])0\d", text):
@@ -81,10 +81,10 @@ def range_problems(text: str, path: str) -> Iterator[Problem]:
         yield Problem(path, f"Invalid value: {json_text(text)}: {reason}")
 
 
-def writing_warnings(text: str, path: str) -> Iterator[str]:
+def ip_warnings(text: str, path: str) -> Iterator[str]:
     """The warning of kube-apiserver about an address in a non-standard or non-canonical form."""
     without_leading_zeros = re.sub(r"(?<![\d:])0+(?=\d)", "", text) if ":" not in text else text
-    parsed = known(without_leading_zeros)
+    parsed = parse_ip(without_leading_zeros)
     if parsed is None:
         return
     if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped:
@@ -95,11 +95,7 @@ def writing_warnings(text: str, path: str) -> Iterator[str]:
         yield f'{path}: IPv6 address "{text}" should be in RFC 5952 canonical format ("{parsed}")'
 
 
-def range_warnings(text: str, path: str) -> Iterator[str]:
+def cidr_warnings(text: str, path: str) -> Iterator[str]:
     """The warning of kube-apiserver about an IPv6 CIDR range in a non-canonical form."""
-    if (
-        ":" in text
-        and not list(range_problems(text, path))
-        and (canonical := str(ipaddress.ip_interface(text))) != text
-    ):
+    if ":" in text and not list(cidr_problems(text, path)) and (canonical := str(ipaddress.ip_interface(text))) != text:
         yield f'{path}: IPv6 CIDR value "{text}" should be in RFC 5952 canonical format ("{canonical}")'

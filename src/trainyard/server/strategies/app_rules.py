@@ -9,17 +9,17 @@ from typing import Any
 from trainyard.objects import Json, Problem
 from trainyard.objects.labels import parse_selector
 from trainyard.schema.checks import json_text
-from trainyard.server.same import same
+from trainyard.server.same import json_equal
 from trainyard.server.scale import selector_of
 from trainyard.server.strategies.claim_rules import claim_problems
 from trainyard.server.strategies.pod_rules import template_problems
-from trainyard.server.strategies.refusing import NOT_NEGATIVE, named, one_of, selector_problems
+from trainyard.server.strategies.refusing import NOT_NEGATIVE, selector_problems, validate_enum, validate_name
 
 STRATEGIES = ("Recreate", "RollingUpdate")
-UPDATES = ("RollingUpdate", "OnDelete")
+UPDATE_STRATEGIES = ("RollingUpdate", "OnDelete")
 POLICIES = ("OrderedReady", "Parallel")
 RETENTIONS = ("Delete", "Retain")
-SET_FIXED = ("serviceName", "podManagementPolicy", "selector")
+STATEFUL_SET_IMMUTABLE = ("serviceName", "podManagementPolicy", "selector")
 _NUMBERS = ("replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
 _SET_NUMBERS = ("replicas", "minReadySeconds")
 _SET_MUTABLE = (
@@ -38,7 +38,7 @@ _PERCENT_TEXT = (
 )
 
 
-def check_deployment(new: Json, old: Json | None) -> list[Problem]:
+def validate_deployment(new: Json, old: Json | None) -> list[Problem]:
     spec = new["spec"]
     problems = [*check_replica_set(new, old), *_deployment_strategy(spec["strategy"])]
     if (progress_deadline := spec["progressDeadlineSeconds"]) <= (spec.get("minReadySeconds") or 0):
@@ -69,20 +69,20 @@ def check_stateful_set(new: Json, old: Json | None) -> list[Problem]:
         text = f"Invalid value: {json_text(new['metadata']['name'])}: must not contain dots"
         problems.append(Problem("metadata.name", text))
     if name := spec.get("serviceName"):
-        problems += named(name, "spec.serviceName")
+        problems += validate_name(name, "spec.serviceName")
     if spec["podManagementPolicy"] not in POLICIES:
         text = f"Invalid value: {json_text(spec['podManagementPolicy'])}: must be 'OrderedReady' or 'Parallel'"
         problems.append(Problem("spec.podManagementPolicy", text))
     for field in ("whenDeleted", "whenScaled"):
         path = f"spec.persistentVolumeClaimRetentionPolicy.{field}"
-        problems += one_of(spec["persistentVolumeClaimRetentionPolicy"][field], RETENTIONS, path)
+        problems += validate_enum(spec["persistentVolumeClaimRetentionPolicy"][field], RETENTIONS, path)
     problems += _non_negative(spec.get("ordinals") or {}, ("start",), "spec.ordinals")
-    for field in SET_FIXED:
-        if old is not None and not same(spec.get(field), old["spec"].get(field)):
+    for field in STATEFUL_SET_IMMUTABLE:
+        if old is not None and not json_equal(spec.get(field), old["spec"].get(field)):
             problems.append(
                 Problem(f"spec.{field}", f"Invalid value: {json_text(spec.get(field))}: field is immutable")
             )
-    if old is not None and not same(_set_fixed(spec), _set_fixed(old["spec"])):
+    if old is not None and not json_equal(_set_fixed(spec), _set_fixed(old["spec"])):
         listed = ", ".join(f"'{name}'" for name in _SET_MUTABLE[:-1])
         text = f"updates to statefulset spec for fields other than {listed} and '{_SET_MUTABLE[-1]}' are forbidden"
         problems.append(Problem("spec", f"Forbidden: {text}"))
@@ -90,7 +90,7 @@ def check_stateful_set(new: Json, old: Json | None) -> list[Problem]:
 
 
 def _set_fixed(spec: Json) -> Json:
-    return {field: value for field, value in spec.items() if field not in (*_SET_MUTABLE, *SET_FIXED)}
+    return {field: value for field, value in spec.items() if field not in (*_SET_MUTABLE, *STATEFUL_SET_IMMUTABLE)}
 
 
 def _non_negative(values: Json, names: tuple[str, ...], path: str = "spec") -> Iterator[Problem]:
@@ -122,7 +122,7 @@ def _template_problems(spec: Json, kind: str) -> Iterator[Problem]:
     yield from template_problems(spec["template"], "spec.template")
     pod = spec["template"]["spec"]
     if (policy := pod.get("restartPolicy")) != "Always":
-        yield from one_of(policy, ("Always",), "spec.template.spec.restartPolicy")
+        yield from validate_enum(policy, ("Always",), "spec.template.spec.restartPolicy")
     if pod.get("activeDeadlineSeconds") is not None:
         text = f"Forbidden: activeDeadlineSeconds in {kind} is not Supported"
         yield Problem("spec.template.spec.activeDeadlineSeconds", text)
@@ -135,7 +135,7 @@ def _deployment_strategy(strategy: Json) -> Iterator[Problem]:
         strategy.get("rollingUpdate") or {},
         "spec.strategy.rollingUpdate",
     )
-    yield from one_of(strategy_type, STRATEGIES, "spec.strategy")
+    yield from validate_enum(strategy_type, STRATEGIES, "spec.strategy")
     if strategy_type == "Recreate" and strategy.get("rollingUpdate") is not None:
         yield Problem(path, "Forbidden: may not be specified when strategy `type` is 'Recreate'")
     if strategy_type != "RollingUpdate":
@@ -157,7 +157,7 @@ def _update_strategy(strategy: Json) -> Iterator[Problem]:
         strategy.get("rollingUpdate") or {},
         "spec.updateStrategy.rollingUpdate",
     )
-    if strategy_type not in UPDATES:
+    if strategy_type not in UPDATE_STRATEGIES:
         yield Problem(
             "spec.updateStrategy", f"Invalid value: {json_text(strategy_type)}: must be 'RollingUpdate' or 'OnDelete'"
         )

@@ -5,67 +5,69 @@ from __future__ import annotations
 from typing import Any
 
 from trainyard.objects import Json
-from trainyard.server.resources import Column, Resource, Scaled
-from trainyard.server.same import same
+from trainyard.server.resources import Column, Resource, ScalePaths
+from trainyard.server.same import json_equal
 from trainyard.server.scale import selector_of
-from trainyard.server.site import Site
-from trainyard.server.strategies.app_rules import check_deployment, check_replica_set, check_stateful_set
+from trainyard.server.site import RequestContext
+from trainyard.server.strategies.app_rules import check_replica_set, check_stateful_set, validate_deployment
 from trainyard.server.strategies.jobs import containers, images, selector_text
 from trainyard.server.strategies.pod_warnings import name_warnings, pod_warnings
-from trainyard.server.strategies.shapes import fill, fill_empty
+from trainyard.server.strategies.shapes import set_defaults, set_defaults_for_zero
 from trainyard.server.strategies.templates import default_pod_spec
 from trainyard.server.tables import AGE, NAME
 
-_SCALED = Scaled(selector=selector_of)
+_SCALED = ScalePaths(selector=selector_of)
 
 
-def _default_workload(new: Json, old: Json | None, site: Site) -> Json:
-    fill(new, spec={})
+def _default_workload(new: Json, old: Json | None, site: RequestContext) -> Json:
+    set_defaults(new, spec={})
     spec: Json = new["spec"]
-    fill(spec, replicas=1, template={})
-    fill(spec["template"], metadata={}, spec={})
-    default_pod_spec(spec["template"]["spec"], at_home=False)
+    set_defaults(spec, replicas=1, template={})
+    set_defaults(spec["template"], metadata={}, spec={})
+    default_pod_spec(spec["template"]["spec"], is_pod=False)
     if old is None:
         site.warnings.extend(name_warnings(new, "Pod names and hostnames"))
-    if old is None or not same(spec["template"], old["spec"]["template"]):
+    if old is None or not json_equal(spec["template"], old["spec"]["template"]):
         site.warnings.extend(pod_warnings(spec["template"]["spec"], "spec.template.spec"))
     return spec
 
 
-def prepare_deployment(new: Json, old: Json | None, site: Site) -> None:
+def prepare_deployment(new: Json, old: Json | None, site: RequestContext) -> None:
     spec = _default_workload(new, old, site)
-    fill(spec, revisionHistoryLimit=10, progressDeadlineSeconds=600, strategy={})
-    fill_empty(spec["strategy"], type="RollingUpdate")
+    set_defaults(spec, revisionHistoryLimit=10, progressDeadlineSeconds=600, strategy={})
+    set_defaults_for_zero(spec["strategy"], type="RollingUpdate")
     if spec["strategy"]["type"] == "RollingUpdate":
-        fill(spec["strategy"], rollingUpdate={})
-        fill(spec["strategy"]["rollingUpdate"], maxSurge="25%", maxUnavailable="25%")
+        set_defaults(spec["strategy"], rollingUpdate={})
+        set_defaults(spec["strategy"]["rollingUpdate"], maxSurge="25%", maxUnavailable="25%")
     if old is None:
         new["status"] = {}
 
 
-def prepare_replica_set(new: Json, old: Json | None, site: Site) -> None:
+def prepare_replica_set(new: Json, old: Json | None, site: RequestContext) -> None:
     _default_workload(new, old, site)
     if old is None:
         new["status"] = {"replicas": 0}
 
 
-def prepare_stateful_set(new: Json, old: Json | None, site: Site) -> None:
+def prepare_stateful_set(new: Json, old: Json | None, site: RequestContext) -> None:
     spec = _default_workload(new, old, site)
     if (spec.get("revisionHistoryLimit") or 0) < 0:
         text = "a negative value retains all historical revisions; a value >= 0 is recommended"
         site.warnings.append(f"spec.revisionHistoryLimit: {text}")
-    fill_empty(spec, podManagementPolicy="OrderedReady")
-    fill(spec, revisionHistoryLimit=10, serviceName="", updateStrategy={}, persistentVolumeClaimRetentionPolicy={})
-    fill_empty(spec["persistentVolumeClaimRetentionPolicy"], whenDeleted="Retain", whenScaled="Retain")
-    fill_empty(spec["updateStrategy"], type="RollingUpdate")
+    set_defaults_for_zero(spec, podManagementPolicy="OrderedReady")
+    set_defaults(
+        spec, revisionHistoryLimit=10, serviceName="", updateStrategy={}, persistentVolumeClaimRetentionPolicy={}
+    )
+    set_defaults_for_zero(spec["persistentVolumeClaimRetentionPolicy"], whenDeleted="Retain", whenScaled="Retain")
+    set_defaults_for_zero(spec["updateStrategy"], type="RollingUpdate")
     if spec["updateStrategy"]["type"] == "RollingUpdate":
-        fill(spec["updateStrategy"], rollingUpdate={})
-        fill(spec["updateStrategy"]["rollingUpdate"], partition=0, maxUnavailable=1)
+        set_defaults(spec["updateStrategy"], rollingUpdate={})
+        set_defaults(spec["updateStrategy"]["rollingUpdate"], partition=0, maxUnavailable=1)
     if spec.get("ordinals") is not None:
-        fill(spec["ordinals"], start=0)
+        set_defaults(spec["ordinals"], start=0)
     for claim in spec.get("volumeClaimTemplates") or ():
-        fill(claim, apiVersion="v1", kind="PersistentVolumeClaim", spec={}, status={"phase": "Pending"})
-        fill(claim["spec"], volumeMode="Filesystem")
+        set_defaults(claim, apiVersion="v1", kind="PersistentVolumeClaim", spec={}, status={"phase": "Pending"})
+        set_defaults(claim["spec"], volumeMode="Filesystem")
     if old is None:
         new["status"] = {"replicas": 0, "availableReplicas": 0}
 
@@ -96,7 +98,7 @@ RESOURCES = (
         generation=True,
         immutable=("spec.selector",),
         prepare=prepare_deployment,
-        check=check_deployment,
+        check=validate_deployment,
         columns=(
             NAME,
             Column("Ready", _ready),

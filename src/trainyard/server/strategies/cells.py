@@ -7,10 +7,10 @@ from typing import Any
 
 from trainyard.objects import Json
 from trainyard.server.resources import Column
-from trainyard.server.strategies.shapes import text
-from trainyard.server.tables import AGE, NAME, since
+from trainyard.server.strategies.shapes import string_or_empty
+from trainyard.server.tables import AGE, NAME, age_of_timestamp
 
-MOST = 3
+MAX_SHOWN = 3
 """The number of addresses or ports of a list that a cell shows."""
 _ROLE = "node-role.kubernetes.io/"
 _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
@@ -24,14 +24,14 @@ def _status(obj: Json) -> Json:
     return obj.get("status") or {}
 
 
-def few(found: Sequence[str], nothing: str) -> str:
-    """The first `MOST` items and the number of the others; `nothing` for an empty list."""
-    more = f" + {len(found) - MOST} more..." if len(found) > MOST else ""
-    return ",".join(found[:MOST]) + more or nothing
+def first_and_more(items: Sequence[str], nothing: str) -> str:
+    """The first `MAX_SHOWN` items and the number of the others; `nothing` for an empty list."""
+    more = f" + {len(items) - MAX_SHOWN} more..." if len(items) > MAX_SHOWN else ""
+    return ",".join(items[:MAX_SHOWN]) + more or nothing
 
 
 def phase(obj: Json, now: float) -> str:
-    return text(_status(obj).get("phase"))
+    return string_or_empty(_status(obj).get("phase"))
 
 
 def _node_status(node: Json, now: float) -> str:
@@ -62,7 +62,7 @@ def _node_address_column(kind: str) -> Column:
 
 def _node_info_column(name: str, field: str) -> Column:
     def cell(node: Json, now: float) -> str:
-        return text((_status(node).get("nodeInfo") or {}).get(field)) or "<unknown>"
+        return string_or_empty((_status(node).get("nodeInfo") or {}).get(field)) or "<unknown>"
 
     return Column(name, cell, priority=1)
 
@@ -72,7 +72,7 @@ NODE = (
     Column("Status", _node_status),
     Column("Roles", _roles),
     AGE,
-    Column("Version", lambda obj, now: text((_status(obj).get("nodeInfo") or {}).get("kubeletVersion"))),
+    Column("Version", lambda obj, now: string_or_empty((_status(obj).get("nodeInfo") or {}).get("kubeletVersion"))),
     _node_address_column("InternalIP"),
     _node_address_column("ExternalIP"),
     _node_info_column("OS-Image", "osImage"),
@@ -88,7 +88,7 @@ def _claim_phase(claim: Json, now: float) -> str:
 def _capacity(claim: Json, now: float) -> str:
     if not _spec(claim).get("volumeName"):
         return ""
-    return text((_status(claim).get("capacity") or {}).get("storage")) or "0"
+    return string_or_empty((_status(claim).get("capacity") or {}).get("storage")) or "0"
 
 
 def _access_modes(claim: Json, now: float) -> str:
@@ -99,55 +99,60 @@ def _access_modes(claim: Json, now: float) -> str:
 CLAIM = (
     NAME,
     Column("Status", _claim_phase),
-    Column("Volume", lambda obj, now: text(_spec(obj).get("volumeName"))),
+    Column("Volume", lambda obj, now: string_or_empty(_spec(obj).get("volumeName"))),
     Column("Capacity", _capacity),
     Column("Access Modes", _access_modes),
-    Column("StorageClass", lambda obj, now: text(_spec(obj).get("storageClassName"))),
-    Column("VolumeAttributesClass", lambda obj, now: text(_spec(obj).get("volumeAttributesClassName")) or "<unset>"),
+    Column("StorageClass", lambda obj, now: string_or_empty(_spec(obj).get("storageClassName"))),
+    Column(
+        "VolumeAttributesClass",
+        lambda obj, now: string_or_empty(_spec(obj).get("volumeAttributesClassName")) or "<unset>",
+    ),
     AGE,
-    Column("VolumeMode", lambda obj, now: text(_spec(obj).get("volumeMode")) or "<unset>", priority=1),
+    Column("VolumeMode", lambda obj, now: string_or_empty(_spec(obj).get("volumeMode")) or "<unset>", priority=1),
 )
 
 
 def _endpoints(obj: Json, now: float) -> str:
     endpoints: list[str] = []
     for subset in obj.get("subsets") or ():
-        hosts = [text(address.get("ip")) for address in subset.get("addresses") or ()]
+        hosts = [string_or_empty(address.get("ip")) for address in subset.get("addresses") or ()]
         ports = subset.get("ports")
         endpoints += hosts if not ports else [f"{host}:{port.get('port')}" for port in ports for host in hosts]
-    return few(endpoints, "<none>")
+    return first_and_more(endpoints, "<none>")
 
 
 ENDPOINTS = (NAME, Column("Endpoints", _endpoints), AGE)
 
 
 def _slice_ports(obj: Json, now: float) -> str:
-    return few([str(port.get("port") or "*") for port in obj.get("ports") or ()], "<unset>")
+    return first_and_more([str(port.get("port") or "*") for port in obj.get("ports") or ()], "<unset>")
 
 
 def _slice_endpoints(obj: Json, now: float) -> str:
-    return few(
+    return first_and_more(
         [address for endpoint in obj.get("endpoints") or () for address in endpoint.get("addresses") or ()], "<unset>"
     )
 
 
 SLICE = (
     NAME,
-    Column("AddressType", lambda obj, now: text(obj.get("addressType"))),
+    Column("AddressType", lambda obj, now: string_or_empty(obj.get("addressType"))),
     Column("Ports", _slice_ports),
     Column("Endpoints", _slice_endpoints),
     AGE,
 )
 
 
-def outer_address(service: Json, now: float) -> str:
+def external_ip(service: Json, now: float) -> str:
     spec = _spec(service)
     if spec.get("type") == "ExternalName":
-        return text(spec.get("externalName"))
+        return string_or_empty(spec.get("externalName"))
     external_ips = list(spec.get("externalIPs") or ())
     if spec.get("type") == "LoadBalancer":
         ingress = (_status(service).get("loadBalancer") or {}).get("ingress") or ()
-        load_balancer_addresses = sorted({text(point.get("ip")) or text(point.get("hostname")) for point in ingress})
+        load_balancer_addresses = sorted(
+            {string_or_empty(point.get("ip")) or string_or_empty(point.get("hostname")) for point in ingress}
+        )
         return ",".join([*load_balancer_addresses, *external_ips]) or "<pending>"
     return ",".join(external_ips) or "<none>"
 
@@ -164,18 +169,18 @@ def service_ports(service: Json, now: float) -> str:
 
 def _first_seen(event: Json, now: float) -> str:
     stamp = event.get("firstTimestamp") or event.get("deprecatedFirstTimestamp") or event.get("eventTime")
-    return since(stamp, now)
+    return age_of_timestamp(stamp, now)
 
 
 def _last_seen(event: Json, now: float) -> str:
     series = event.get("series") or {}
     stamp = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("deprecatedLastTimestamp")
-    return since(stamp, now) if stamp else _first_seen(event, now)
+    return age_of_timestamp(stamp, now) if stamp else _first_seen(event, now)
 
 
 def _object_reference(event: Json, now: float) -> str:
     involved = _involved_object(event)
-    kind, name = text(involved.get("kind")).lower(), text(involved.get("name"))
+    kind, name = string_or_empty(involved.get("kind")).lower(), string_or_empty(involved.get("name"))
     return f"{kind}/{name}" if name else kind
 
 
@@ -186,8 +191,8 @@ def _involved_object(event: Json) -> Json:
 def _source(event: Json, now: float) -> str:
     source: Any = event.get("source") or event.get("deprecatedSource") or {}
     reporter = event.get("reportingComponent") or event.get("reportingController")
-    component = text(source.get("component")) or text(reporter)
-    instance = text(source.get("host")) or text(event.get("reportingInstance"))
+    component = string_or_empty(source.get("component")) or string_or_empty(reporter)
+    instance = string_or_empty(source.get("host")) or string_or_empty(event.get("reportingInstance"))
     return f"{component}, {instance}" if instance else component
 
 
@@ -200,12 +205,12 @@ def _count(event: Json, now: float) -> int:
 
 EVENT = (
     Column("Last Seen", _last_seen),
-    Column("Type", lambda event, now: text(event.get("type"))),
-    Column("Reason", lambda event, now: text(event.get("reason"))),
+    Column("Type", lambda event, now: string_or_empty(event.get("type"))),
+    Column("Reason", lambda event, now: string_or_empty(event.get("reason"))),
     Column("Object", _object_reference),
-    Column("Subobject", lambda event, now: text(_involved_object(event).get("fieldPath")), priority=1),
+    Column("Subobject", lambda event, now: string_or_empty(_involved_object(event).get("fieldPath")), priority=1),
     Column("Source", _source, priority=1),
-    Column("Message", lambda event, now: text(event.get("message") or event.get("note")).strip()),
+    Column("Message", lambda event, now: string_or_empty(event.get("message") or event.get("note")).strip()),
     Column("First Seen", _first_seen, priority=1),
     Column("Count", _count, priority=1),
     Column("Name", lambda event, now: event["metadata"]["name"], priority=1, format="name"),
@@ -225,11 +230,11 @@ def _established(crd: Json, now: float) -> bool:
 CREATED = Column("Created At", lambda obj, now: obj["metadata"].get("creationTimestamp"), type="date")
 DEFINITION = (
     NAME,
-    Column("Scope", lambda crd, now: text(_spec(crd).get("scope"))),
+    Column("Scope", lambda crd, now: string_or_empty(_spec(crd).get("scope"))),
     Column("Versions", _versions),
     CREATED,
-    Column("Group", lambda crd, now: text(_spec(crd).get("group")), priority=1),
-    Column("Kind", lambda crd, now: text((_spec(crd).get("names") or {}).get("kind")), priority=1),
+    Column("Group", lambda crd, now: string_or_empty(_spec(crd).get("group")), priority=1),
+    Column("Kind", lambda crd, now: string_or_empty((_spec(crd).get("names") or {}).get("kind")), priority=1),
     Column(
         "ShortNames", lambda crd, now: ",".join((_spec(crd).get("names") or {}).get("shortNames") or ()), priority=1
     ),

@@ -8,22 +8,22 @@ from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
 from trainyard.server import errors
 from trainyard.server.quantities import number
-from trainyard.server.same import same
-from trainyard.server.site import Site
-from trainyard.server.strategies.refusing import named, one_of, selector_problems
-from trainyard.server.strategies.shapes import fill, fill_empty
+from trainyard.server.same import json_equal
+from trainyard.server.site import RequestContext
+from trainyard.server.strategies.refusing import selector_problems, validate_enum, validate_name
+from trainyard.server.strategies.shapes import set_defaults, set_defaults_for_zero
 
 MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES = ("Block", "Filesystem")
 CLAIM = "PersistentVolumeClaim"
-OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
+BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
 _READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 _DATA_SOURCE_KINDS = (("snapshot.storage.k8s.io", "VolumeSnapshot"), ("", CLAIM))
 
 
-def prepare_claim(new: Json, old: Json | None, site: Site) -> None:
-    fill(new, spec={})
-    fill(new["spec"], volumeMode="Filesystem")
+def prepare_claim(new: Json, old: Json | None, site: RequestContext) -> None:
+    set_defaults(new, spec={})
+    set_defaults(new["spec"], volumeMode="Filesystem")
     _normalize_data_sources(new["spec"], old["spec"] if old is not None else {})
     if old is None:
         new["status"] = {"phase": "Pending"}
@@ -43,7 +43,7 @@ def _normalize_data_sources(spec: Json, old_spec: Json) -> None:
         spec.pop("dataSource", None)
     source = spec.get("dataSource") or spec.get("dataSourceRef")
     if source is not None:
-        fill(spec, dataSource=dict(source), dataSourceRef=dict(source))
+        set_defaults(spec, dataSource=dict(source), dataSourceRef=dict(source))
 
 
 def _is_valid_source_kind(source: Json | None) -> bool:
@@ -51,8 +51,8 @@ def _is_valid_source_kind(source: Json | None) -> bool:
 
 
 def check_claim(new: Json, old: Json | None) -> list[Problem]:
-    """Problems of a claim. Raises Refused 403 if there are none and the request of a bound claim grows: no StorageClass
-    here supports resizing."""
+    """Problems of a claim. Raises StatusError 403 if there are none and the request of a bound claim grows: no
+    StorageClass here supports resizing."""
     problems = list(claim_problems(new, old))
     grows = (
         old is not None
@@ -70,8 +70,8 @@ def _is_bound(claim: Json) -> bool:
 
 
 def prepare_status(new: Json, old: Json, sent: Json) -> None:
-    fill(new, status={})
-    fill_empty(new["status"], phase="Pending")
+    set_defaults(new, status={})
+    set_defaults_for_zero(new["status"], phase="Pending")
 
 
 def status_problems(new: Json, old: Json) -> Iterator[Problem]:
@@ -84,8 +84,9 @@ def status_problems(new: Json, old: Json) -> Iterator[Problem]:
 
 def claim_warnings(new: Json) -> Iterator[str]:
     """The warnings about a valid claim, in kube-apiserver's order."""
-    if OLD_CLASS in (new["metadata"].get("annotations") or {}):
-        yield f'metadata.annotations[{OLD_CLASS}]: deprecated since v1.8; use "storageClassName" attribute instead'
+    if BETA_STORAGE_CLASS in (new["metadata"].get("annotations") or {}):
+        text = 'deprecated since v1.8; use "storageClassName" attribute instead'
+        yield f"metadata.annotations[{BETA_STORAGE_CLASS}]: {text}"
     for kind in ("requests", "limits"):
         amount = ((new["spec"].get("resources") or {}).get(kind) or {}).get("storage")
         if amount is not None and number(amount).denominator != 1:
@@ -104,8 +105,8 @@ def claim_problems(new: Json, old: Json | None) -> Iterator[Problem]:
         yield Problem("spec.resources[storage]", f"Invalid value: {json_text(size)}: must be greater than zero")
     for field in ("storageClassName", "volumeAttributesClassName"):
         if name := spec.get(field):
-            yield from named(name, f"spec.{field}", "subdomain")
-    yield from one_of(spec["volumeMode"], VOLUME_MODES, "spec.volumeMode")
+            yield from validate_name(name, f"spec.{field}", "subdomain")
+    yield from validate_enum(spec["volumeMode"], VOLUME_MODES, "spec.volumeMode")
     yield from _source_problems(spec)
     if old is not None:
         yield from _update_problems(new, old)
@@ -115,7 +116,7 @@ def _mode_problems(modes: list[str]) -> Iterator[Problem]:
     if not modes:
         yield Problem("spec.accessModes", "Required value: at least 1 access mode is required")
     for mode in modes:
-        yield from one_of(mode, MODES, "spec.accessModes")
+        yield from validate_enum(mode, MODES, "spec.accessModes")
     known_modes = {mode for mode in modes if mode in MODES}
     if _READ_WRITE_ONCE_POD in known_modes and len(known_modes) > 1:
         yield Problem("spec.accessModes", f"Forbidden: may not use {_READ_WRITE_ONCE_POD} with other access modes")
@@ -135,7 +136,7 @@ def _data_source_problems(source: Json, path: str) -> Iterator[Problem]:
         if not source[field]:
             yield Problem(f"{path}.{field}", "Required value")
     if group := source["apiGroup"]:
-        yield from named(group, f"{path}.apiGroup", "subdomain")
+        yield from validate_name(group, f"{path}.apiGroup", "subdomain")
     elif source["kind"] != CLAIM:
         text = f"must be '{CLAIM}' when referencing the default apiGroup"
         yield Problem(path, f"Invalid value: {json_text(source['kind'])}: {text}")
@@ -145,7 +146,7 @@ def _update_problems(new: Json, old: Json) -> Iterator[Problem]:
     """Problems of an update. The spec is immutable, but a missing volumeName or storageClassName can be set."""
     bound = _is_bound(old)
     spec, old_spec = new["spec"], old["spec"]
-    if not same(_immutable_fields(spec, old_spec, bound), _immutable_fields(old_spec, old_spec, bound)):
+    if not json_equal(_immutable_fields(spec, old_spec, bound), _immutable_fields(old_spec, old_spec, bound)):
         text = "is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
         yield Problem("spec", f"Forbidden: spec {text}")
     size, old_size = number(_requested_storage(spec) or "0"), number(_requested_storage(old_spec) or "0")
@@ -157,7 +158,7 @@ def _update_problems(new: Json, old: Json) -> Iterator[Problem]:
         name or spec.get("storageClassName") != old_name
     ):
         yield Problem(
-            f"metadata.annotations.{OLD_CLASS}", f"Invalid value: {json_text(name or '')}: field is immutable"
+            f"metadata.annotations.{BETA_STORAGE_CLASS}", f"Invalid value: {json_text(name or '')}: field is immutable"
         )
     if spec["volumeMode"] != old_spec.get("volumeMode"):
         yield Problem("volumeMode", f"Invalid value: {json_text(spec['volumeMode'])}: field is immutable")
@@ -175,7 +176,7 @@ def _immutable_fields(spec: Json, old_spec: Json, bound: bool) -> Json:
 
 
 def _beta_storage_class(claim: Json) -> str | None:
-    name: str | None = (claim["metadata"].get("annotations") or {}).get(OLD_CLASS)
+    name: str | None = (claim["metadata"].get("annotations") or {}).get(BETA_STORAGE_CLASS)
     return name
 
 

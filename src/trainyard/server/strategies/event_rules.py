@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
-from trainyard.server.same import same
-from trainyard.server.strategies.refusing import keyed
+from trainyard.server.same import json_equal
+from trainyard.server.strategies.refusing import validate_qualified_name
 
 TYPES = ("Normal", "Warning")
 _MAX_WORD_BYTES, _MAX_MESSAGE_BYTES = 128, 1024
@@ -31,7 +31,7 @@ def event_problems(new: Json, old: Json | None, controller: str = _REPORTING_COM
     reporter = new[_REPORTING_COMPONENT]
     if not reporter:
         yield Problem(controller, "Required value")
-    yield from keyed(reporter, controller)
+    yield from validate_qualified_name(reporter, controller)
     for name in ("reportingInstance", "action", "reason"):
         if not new.get(name):
             yield Problem(name, "Required value")
@@ -57,7 +57,7 @@ def _too_long(new: Json, name: str, max_bytes: int) -> Iterator[Problem]:
         yield Problem(name, f'Invalid value: "": can have at most {max_bytes} characters')
 
 
-def new_event_problems(new: Json, old: Json | None) -> Iterator[Problem]:
+def events_v1_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     """Problems of an event that is written through events.k8s.io/v1."""
     yield from event_problems(new, old, "reportingController")
     if old is not None:
@@ -75,7 +75,7 @@ def new_event_problems(new: Json, old: Json | None) -> Iterator[Problem]:
 
 def _update_problems(new: Json, old: Json) -> Iterator[Problem]:
     """Problems of an update through events.k8s.io/v1: only the series is mutable."""
-    if not same(new.get("series"), old.get("series")):
+    if not json_equal(new.get("series"), old.get("series")):
         yield from _series_problems(new)
     for name in _IMMUTABLE:
         if (new.get(name) or None) != (old.get(name) or None):

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
-from trainyard.server.decoding import settled
+from trainyard.server.decoding import normalize
 from trainyard.server.resources import Resource
-from trainyard.server.site import Site
+from trainyard.server.site import RequestContext
 from trainyard.server.strategies import cells
-from trainyard.server.strategies.event_rules import event_problems, new_event_problems
-from trainyard.server.strategies.shapes import FREE, INTEGER, STRING, fill, obj, text
+from trainyard.server.strategies.event_rules import event_problems, events_v1_problems
+from trainyard.server.strategies.shapes import FREE, INTEGER, STRING, obj, set_defaults, string_or_empty
 from trainyard.server.types import built_in
 
 # core/v1 name -> events.k8s.io/v1 name
@@ -40,12 +40,12 @@ def read(event: Json) -> Json:
 
 def write(event: Json) -> Json:
     renamed = {_CORE_V1_NAMES.get(name, name): value for name, value in event.items()}
-    return dict(settled({**renamed, "apiVersion": "v1"}, built_in("api.core.v1.Event")))
+    return dict(normalize({**renamed, "apiVersion": "v1"}, built_in("api.core.v1.Event")))
 
 
-def prepare(new: Json, old: Json | None, site: Site) -> None:
+def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
     """Sets the fields that kube-apiserver returns even if they are empty, and removes those that it omits."""
-    fill(new, involvedObject={}, source={}, reportingComponent="", reportingInstance="")
+    set_defaults(new, involvedObject={}, source={}, reportingComponent="", reportingInstance="")
     for name in _TIMES:
         new.setdefault(name, None)
     if new.get("series") is not None:
@@ -62,17 +62,19 @@ def _check_core_v1(new: Json, old: Json | None) -> list[Problem]:
 
 
 def _check_events_v1(new: Json, old: Json | None) -> list[Problem]:
-    return list(new_event_problems(new, old))
+    return list(events_v1_problems(new, old))
 
 
 def fields(event: Json) -> Mapping[str, str]:
     reference = event.get("involvedObject") or {}
-    selectable = {f"involvedObject.{name}": text(reference.get(name)) for name in _REFERENCE_FIELDS}
-    selectable.update({f"regarding.{name}": text(reference.get(name)) for name in _REFERENCE_FIELDS})
-    selectable["reason"], selectable["type"] = text(event.get("reason")), text(event.get("type"))
-    selectable["reportingController"] = selectable["reportingComponent"] = text(event.get("reportingComponent"))
-    selectable["created"] = text(event["metadata"].get("creationTimestamp"))
-    selectable["source"] = text((event.get("source") or {}).get("component"))
+    selectable = {f"involvedObject.{name}": string_or_empty(reference.get(name)) for name in _REFERENCE_FIELDS}
+    selectable.update({f"regarding.{name}": string_or_empty(reference.get(name)) for name in _REFERENCE_FIELDS})
+    selectable["reason"], selectable["type"] = string_or_empty(event.get("reason")), string_or_empty(event.get("type"))
+    selectable["reportingController"] = selectable["reportingComponent"] = string_or_empty(
+        event.get("reportingComponent")
+    )
+    selectable["created"] = string_or_empty(event["metadata"].get("creationTimestamp"))
+    selectable["source"] = string_or_empty((event.get("source") or {}).get("component"))
     return selectable
 
 
@@ -95,7 +97,7 @@ RESOURCES = tuple(
         kind="Event",
         plural="events",
         short=("ev",),
-        store="events",
+        storage_name="events",
         schema=_SCHEMA,
         name_rule="subdomain" if group else "path",
         prepare=prepare,
@@ -103,8 +105,8 @@ RESOURCES = tuple(
         fields=fields,
         field_names=_FIELD_NAMES,
         columns=cells.EVENT,
-        read=read if group else None,
-        write=write if group else None,
+        from_storage=read if group else None,
+        to_storage=write if group else None,
     )
     for group in ("", "events.k8s.io")
 )

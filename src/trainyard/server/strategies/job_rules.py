@@ -12,24 +12,24 @@ from itertools import pairwise
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
 from trainyard.server.metadata import key_texts, name_problem
-from trainyard.server.strategies.refusing import NOT_NEGATIVE, one_of, too_many
+from trainyard.server.strategies.refusing import NOT_NEGATIVE, too_many, validate_enum
 from trainyard.server.strategies.templates import containers_of
 
 ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
 OPERATORS = ("In", "NotIn")
 STATUSES = ("False", "True", "Unknown")
 REPLACEMENTS = ("Failed", "TerminatingOrFailed")
-NUMBERS = (
+NON_NEGATIVE_FIELDS = (
     *("parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"),
     *("backoffLimitPerIndex", "maxFailedIndexes"),
 )
-COUNTS = ("active", "succeeded", "failed", "ready", "terminating")
-MOST_RULES, MOST_CODES, MOST_INDEXED, LONGEST_MANAGER = 20, 255, 100_000, 63
+STATUS_COUNTERS = ("active", "succeeded", "failed", "ready", "terminating")
+MAX_RULES, MOST_CODES, MOST_INDEXED, LONGEST_MANAGER = 20, 255, 100_000, 63
 _PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 
 
 def number_problems(spec: Json) -> Iterator[Problem]:
-    for name in NUMBERS:
+    for name in NON_NEGATIVE_FIELDS:
         if (number := spec.get(name)) is not None and number < 0:
             yield Problem(f"spec.{name}", f"Invalid value: {number}: {NOT_NEGATIVE}")
     for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
@@ -82,9 +82,9 @@ def success_problems(spec: Json) -> Iterator[Problem]:
     if not rules:
         text = "at least one rules must be specified when the successPolicy is specified"
         yield Problem(f"{path}.rules", f"Required value: {text}")
-    if len(rules) > MOST_RULES:
-        yield too_many(rules, MOST_RULES, f"{path}.rules")
-    for index, rule in enumerate(rules[:MOST_RULES]):
+    if len(rules) > MAX_RULES:
+        yield too_many(rules, MAX_RULES, f"{path}.rules")
+    for index, rule in enumerate(rules[:MAX_RULES]):
         yield from _success_rule(rule, spec.get("completions") or 0, f"{path}.rules[{index}]")
 
 
@@ -135,12 +135,12 @@ def policy_problems(spec: Json) -> Iterator[Problem]:
     """Problems of `podFailurePolicy` and `podReplacementPolicy`."""
     policy, replacement = spec.get("podFailurePolicy"), spec["podReplacementPolicy"]
     supported = REPLACEMENTS if policy is None else REPLACEMENTS[:1]
-    yield from one_of(replacement, supported, "spec.podReplacementPolicy")
+    yield from validate_enum(replacement, supported, "spec.podReplacementPolicy")
     rules = (policy or {}).get("rules") or ()
     path = "spec.podFailurePolicy.rules"
-    if len(rules) > MOST_RULES:
-        yield too_many(rules, MOST_RULES, path)
-    for index, rule in enumerate(rules[:MOST_RULES]):
+    if len(rules) > MAX_RULES:
+        yield too_many(rules, MAX_RULES, path)
+    for index, rule in enumerate(rules[:MAX_RULES]):
         yield from _failure_rule(rule, spec, f"{path}[{index}]")
 
 
@@ -148,7 +148,7 @@ def _failure_rule(rule: Json, spec: Json, path: str) -> Iterator[Problem]:
     action, codes, conditions = rule.get("action"), rule.get("onExitCodes"), rule.get("onPodConditions") or ()
     if not action:
         yield _required(ACTIONS, f"{path}.action")
-    yield from one_of(action or ACTIONS[0], ACTIONS, f"{path}.action")
+    yield from validate_enum(action or ACTIONS[0], ACTIONS, f"{path}.action")
     if action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
         text = f"Invalid value: {json_text(action)}: requires the backoffLimitPerIndex to be set"
         yield Problem(f"{path}.action", text)
@@ -160,7 +160,7 @@ def _failure_rule(rule: Json, spec: Json, path: str) -> Iterator[Problem]:
             Problem(f"{condition_path}.type", f"Invalid value: {json_text(condition_type)}: {text}")
             for text in key_texts(condition_type)
         )
-        yield from one_of(condition.get("status") or "", STATUSES, f"{condition_path}.status")
+        yield from validate_enum(condition.get("status") or "", STATUSES, f"{condition_path}.status")
     if (codes is not None) is bool(conditions):
         mistake = "specifying both OnExitCodes and OnPodConditions is not supported"
         mistake = mistake if conditions else "specifying one of OnExitCodes and OnPodConditions is required"
@@ -171,7 +171,7 @@ def _exit_codes(codes: Json, spec: Json, path: str) -> Iterator[Problem]:
     operator, values, container_name = codes.get("operator"), codes.get("values") or [], codes.get("containerName")
     if not operator:
         yield _required(OPERATORS, f"{path}.operator")
-    yield from one_of(operator or OPERATORS[0], OPERATORS, f"{path}.operator")
+    yield from validate_enum(operator or OPERATORS[0], OPERATORS, f"{path}.operator")
     pod = spec["template"]["spec"]
     names = [
         container.get("name") for group in ("initContainers", "containers") for container in containers_of(pod, group)
@@ -200,7 +200,7 @@ def _exit_codes(codes: Json, spec: Json, path: str) -> Iterator[Problem]:
 def status_problems(new: Json, old: Json) -> Iterator[Problem]:
     """Problems of a Job's status: counters of finished pods cannot decrease."""
     status, old_status = new.get("status") or {}, old.get("status") or {}
-    for name in COUNTS:
+    for name in STATUS_COUNTERS:
         if (status.get(name) or 0) < 0:
             yield Problem(f"status.{name}", f"Invalid value: {status[name]}: {NOT_NEGATIVE}")
     for name in ("succeeded", "failed"):

@@ -8,9 +8,9 @@ from trainyard.objects import Json, Problem, encode, is_condition_true, parse_ti
 from trainyard.schema.checks import json_text
 from trainyard.server.metadata import label_problems
 from trainyard.server.resources import Column, Resource
-from trainyard.server.same import same
+from trainyard.server.same import json_equal
 from trainyard.server.scale import selector_of
-from trainyard.server.site import Site
+from trainyard.server.site import RequestContext
 from trainyard.server.strategies.job_rules import (
     manager_problems,
     name_problems,
@@ -21,9 +21,9 @@ from trainyard.server.strategies.job_rules import (
 )
 from trainyard.server.strategies.pod_rules import template_problems
 from trainyard.server.strategies.pod_warnings import name_warnings, pod_warnings
-from trainyard.server.strategies.shapes import fill, fill_empty
+from trainyard.server.strategies.shapes import set_defaults, set_defaults_for_zero
 from trainyard.server.strategies.templates import containers_of, default_pod_spec
-from trainyard.server.tables import AGE, NAME, human
+from trainyard.server.tables import AGE, NAME, short_duration
 
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 JOB_NAME = "batch.kubernetes.io/job-name"
@@ -35,25 +35,25 @@ _IMMUTABLE = ("selector", "completionMode", "podFailurePolicy", "backoffLimitPer
 _MUTABLE_WHILE_SUSPENDED = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
 
 
-def prepare(new: Json, old: Json | None, site: Site) -> None:
+def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
     spec = new["spec"] = new.get("spec") or {}
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
-    fill(spec, backoffLimit=6 if spec.get("backoffLimitPerIndex") is None else 2**31 - 1)
-    fill(spec, parallelism=1, completionMode="NonIndexed", suspend=False, manualSelector=False)
-    fill(spec, podReplacementPolicy="TerminatingOrFailed" if spec.get("podFailurePolicy") is None else "Failed")
+    set_defaults(spec, backoffLimit=6 if spec.get("backoffLimitPerIndex") is None else 2**31 - 1)
+    set_defaults(spec, parallelism=1, completionMode="NonIndexed", suspend=False, manualSelector=False)
+    set_defaults(spec, podReplacementPolicy="TerminatingOrFailed" if spec.get("podFailurePolicy") is None else "Failed")
     if spec.get("podFailurePolicy") is not None:
-        fill(spec["podFailurePolicy"], rules=None)
+        set_defaults(spec["podFailurePolicy"], rules=None)
     for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
         for pattern in rule.get("onPodConditions") or ():
-            fill_empty(pattern, status="True")
-    fill(spec, template={})
+            set_defaults_for_zero(pattern, status="True")
+    set_defaults(spec, template={})
     template = spec["template"]
-    fill(template, metadata={}, spec={})
-    default_pod_spec(template["spec"], at_home=False)
+    set_defaults(template, metadata={}, spec={})
+    default_pod_spec(template["spec"], is_pod=False)
     if old is None:
         site.warnings.extend(name_warnings(new, "Pod names and hostnames"))
-    if old is None or not same(template, old["spec"]["template"]):
+    if old is None or not json_equal(template, old["spec"]["template"]):
         site.warnings.extend(pod_warnings(template["spec"], "spec.template.spec"))
     labels, meta = template["metadata"].get("labels") or {}, new["metadata"]
     had_labels = bool(meta.get("labels"))
@@ -76,7 +76,7 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
         _default_labels(meta, template["metadata"]["labels"])
 
 
-def generated(job: Json) -> list[tuple[str, ...]]:
+def generated_fields(job: Json) -> list[tuple[str, ...]]:
     """The generated selector and labels as field paths (fieldsV1), which server-side apply gives no manager."""
     if job["spec"].get("manualSelector"):
         return []
@@ -101,7 +101,7 @@ def prepare_status(new: Json, old: Json, sent: Json) -> None:
     status = new.get("status") or {}
     new["status"] = {name: value for name, value in status.items() if value != 0 or name in ("ready", "terminating")}
     for condition in status.get("conditions") or ():
-        fill(condition, lastProbeTime=None, lastTransitionTime=None)
+        set_defaults(condition, lastProbeTime=None, lastTransitionTime=None)
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:
@@ -158,7 +158,7 @@ def _update_problems(new: Json, old: Json) -> Iterator[Problem]:
     not started."""
     spec, old_spec = new["spec"], old["spec"]
     for name in _IMMUTABLE:
-        if not same(spec.get(name), old_spec.get(name)):
+        if not json_equal(spec.get(name), old_spec.get(name)):
             yield Problem(f"spec.{name}", f"Invalid value: {json_text(spec.get(name))}: field is immutable")
     completions_changed = spec.get("completions") != old_spec.get("completions")
     completions_changed = completions_changed and (
@@ -171,11 +171,11 @@ def _update_problems(new: Json, old: Json) -> Iterator[Problem]:
         yield Problem("spec.completions", text)
     status = old.get("status") or {}
     is_unstarted = old_spec.get("suspend") is True and not status.get("startTime") and not status.get("active")
-    if is_unstarted and not same(
+    if is_unstarted and not json_equal(
         _immutable_pod_spec(spec["template"]["spec"]), _immutable_pod_spec(old_spec["template"]["spec"])
     ):
         yield Problem("spec.template.spec", f"Invalid value: {json_text(spec['template']['spec'])}: field is immutable")
-    elif not is_unstarted and not same(spec["template"], old_spec["template"]):
+    elif not is_unstarted and not json_equal(spec["template"], old_spec["template"]):
         yield Problem("spec.template", f"Invalid value: {json_text(spec['template'])}: field is immutable")
 
 
@@ -186,11 +186,11 @@ def _immutable_pod_spec(spec: Json) -> Json:
     return fields
 
 
-def fields(job: Json) -> Mapping[str, str]:
+def field_labels(job: Json) -> Mapping[str, str]:
     return {"status.successful": str((job.get("status") or {}).get("succeeded") or 0)}
 
 
-def shown_status(job: Json, now: float) -> str:
+def status_text(job: Json, now: float) -> str:
     conditions = (job.get("status") or {}).get("conditions")
     for condition_type in ("Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet"):
         if is_condition_true(conditions, condition_type):
@@ -209,7 +209,7 @@ def completions(job: Json, now: float) -> str:
 def duration(job: Json, now: float) -> str:
     status = job.get("status") or {}
     started, ended = parse_time(status.get("startTime")), parse_time(status.get("completionTime"))
-    return "" if started is None else human((now if ended is None else ended) - started)
+    return "" if started is None else short_duration((now if ended is None else ended) - started)
 
 
 def containers(obj: Json, now: float) -> str:
@@ -238,12 +238,12 @@ RESOURCES = (
         prepare_status=prepare_status,
         check=check,
         check_status=status_problems,
-        unowned=generated,
-        fields=fields,
+        unowned=generated_fields,
+        fields=field_labels,
         field_names=("status.successful",),
         columns=(
             NAME,
-            Column("Status", shown_status),
+            Column("Status", status_text),
             Column("Completions", completions),
             Column("Duration", duration),
             AGE,

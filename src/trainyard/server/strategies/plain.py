@@ -12,7 +12,7 @@ from trainyard.schema import Schema
 from trainyard.schema.checks import json_text
 from trainyard.server import errors, metadata
 from trainyard.server.resources import Column, Resource
-from trainyard.server.site import Site
+from trainyard.server.site import RequestContext
 from trainyard.server.strategies import cells
 from trainyard.server.strategies.claim_rules import (
     check_claim,
@@ -21,7 +21,7 @@ from trainyard.server.strategies.claim_rules import (
     status_problems,
 )
 from trainyard.server.strategies.lease_rules import lease_problems
-from trainyard.server.strategies.refusing import config_key
+from trainyard.server.strategies.refusing import validate_config_key
 from trainyard.server.strategies.secret_rules import secret_problems, secret_warnings
 from trainyard.server.strategies.shapes import (
     BOOLEAN,
@@ -29,22 +29,22 @@ from trainyard.server.strategies.shapes import (
     INTEGER,
     PAIRS,
     STRING,
-    fill,
-    fill_empty,
-    many,
+    list_of,
     obj,
-    text,
-    whole,
+    resource_schema,
+    set_defaults,
+    set_defaults_for_zero,
+    string_or_empty,
 )
 from trainyard.server.tables import AGE, NAME
 
-MOST_BYTES = 1024 * 1024  # of all values of a ConfigMap or a Secret together
+MAX_BYTES = 1024 * 1024  # of all values of a ConfigMap or a Secret together
 _MOUNTABLE_SECRETS = "kubernetes.io/enforce-mountable-secrets"
 _COORDINATED_FIELDS = ("strategy", "preferredHolder")
 _PLAIN_TEXT_FIELD = {"data": "stringData", "binaryData": "data"}
 
 
-def prepare_namespace(new: Json, old: Json | None, site: Site) -> None:
+def prepare_namespace(new: Json, old: Json | None, site: RequestContext) -> None:
     if old is None:
         finalizers = (new.get("spec") or {}).get("finalizers") or []
         new["spec"] = {"finalizers": finalizers if "kubernetes" in finalizers else [*finalizers, "kubernetes"]}
@@ -61,15 +61,15 @@ def _check_namespace(new: Json, old: Json | None) -> list[Problem]:
 
 
 def phase_field(obj: Json) -> Mapping[str, str]:
-    return {"status.phase": text((obj.get("status") or {}).get("phase"))}
+    return {"status.phase": string_or_empty((obj.get("status") or {}).get("phase"))}
 
 
 def _node_fields(node: Json) -> Mapping[str, str]:
     return {"spec.unschedulable": "true" if (node.get("spec") or {}).get("unschedulable") else "false"}
 
 
-def _prepare_node(new: Json, old: Json | None, site: Site) -> None:
-    fill(new, spec={}, status={})
+def _prepare_node(new: Json, old: Json | None, site: RequestContext) -> None:
+    set_defaults(new, spec={}, status={})
 
 
 def _frozen(new: Json, old: Json | None) -> list[Problem]:
@@ -84,7 +84,7 @@ def _frozen(new: Json, old: Json | None) -> list[Problem]:
         problems.append(Problem(f"data[{key[:80]}]", text))
     for name in ("data", "binaryData"):
         for key in new.get(name) or ():
-            problems += config_key(key, f"{name}[{key[:300]}]")
+            problems += validate_config_key(key, f"{name}[{key[:300]}]")
     return problems
 
 
@@ -99,11 +99,11 @@ def _check_secret(new: Json, old: Json | None) -> list[Problem]:
 
 
 def _too_large(size: int, path: str) -> list[Problem]:
-    return [Problem(path, f"Too long: may not be more than {MOST_BYTES} bytes")] if size > MOST_BYTES else []
+    return [Problem(path, f"Too long: may not be more than {MAX_BYTES} bytes")] if size > MAX_BYTES else []
 
 
 def _decoded_size(new: Json, field: str) -> int:
-    """The number of bytes of all decoded values of a field. Raises Refused 400 if a value is not base64."""
+    """The number of bytes of all decoded values of a field. Raises StatusError 400 if a value is not base64."""
     size = 0
     for key, value in (new.get(field) or {}).items():
         try:
@@ -117,14 +117,14 @@ def _decoded_size(new: Json, field: str) -> int:
     return size
 
 
-def _prepare_secret(new: Json, old: Json | None, site: Site) -> None:
+def _prepare_secret(new: Json, old: Json | None, site: RequestContext) -> None:
     string_data = new.pop("stringData", None)
     if string_data:
         encoded = {
             key: base64.b64encode(value.encode("utf-8", "replace")).decode() for key, value in string_data.items()
         }
         new["data"] = {**(new.get("data") or {}), **encoded}
-    fill_empty(new, type="Opaque")
+    set_defaults_for_zero(new, type="Opaque")
     site.warnings.extend(secret_warnings(new))
 
 
@@ -137,7 +137,7 @@ def _annotation(obj: Json | None, name: str) -> str | None:
     return value
 
 
-def _prepare_account(new: Json, old: Json | None, site: Site) -> None:
+def _prepare_account(new: Json, old: Json | None, site: RequestContext) -> None:
     """Reduces the references of a ServiceAccount to their names, and warns of a deprecated annotation."""
     for field in ("secrets", "imagePullSecrets"):
         if new.get(field):
@@ -148,7 +148,7 @@ def _prepare_account(new: Json, old: Json | None, site: Site) -> None:
         site.warnings.append(f"metadata.annotations[{_MOUNTABLE_SECRETS}]: {text}")
 
 
-def _prepare_lease(new: Json, old: Json | None, site: Site) -> None:
+def _prepare_lease(new: Json, old: Json | None, site: RequestContext) -> None:
     """Removes the fields of the feature gate CoordinatedLeaderElection, which is off."""
     spec = {name: value for name, value in (new.get("spec") or {}).items() if name not in _COORDINATED_FIELDS}
     new["spec"] = spec
@@ -171,7 +171,7 @@ CORE = (
         status=True,
         name_rule="label",
         subresources=("finalize",),
-        schema=whole(FREE, required=False),
+        schema=resource_schema(FREE, required=False),
         prepare=prepare_namespace,
         check=_check_namespace,
         fields=phase_field,
@@ -184,8 +184,8 @@ CORE = (
         short=("no",),
         namespaced=False,
         status=True,
-        born_with_status=True,
-        schema=whole(FREE, required=False),
+        status_on_create=True,
+        schema=resource_schema(FREE, required=False),
         prepare=_prepare_node,
         fields=_node_fields,
         field_names=("spec.unschedulable",),
@@ -205,29 +205,29 @@ CORE = (
         schema=Schema.trusted(obj(data=PAIRS, stringData=PAIRS, type=STRING, immutable=BOOLEAN)),
         prepare=_prepare_secret,
         check=_check_secret,
-        fields=lambda secret: {"type": text(secret.get("type"))},
+        fields=lambda secret: {"type": string_or_empty(secret.get("type"))},
         field_names=("type",),
         columns=(NAME, Column("Type", lambda obj, now: obj.get("type")), _data_column("data"), AGE),
     ),
     Resource(
         kind="ServiceAccount",
-        returned=True,
+        returns_deleted=True,
         plural="serviceaccounts",
         short=("sa",),
         subresources=("token",),
         schema=Schema.trusted(
-            obj(secrets=many(FREE), imagePullSecrets=many(FREE), automountServiceAccountToken=BOOLEAN)
+            obj(secrets=list_of(FREE), imagePullSecrets=list_of(FREE), automountServiceAccountToken=BOOLEAN)
         ),
         prepare=_prepare_account,
         columns=(NAME, AGE),
     ),
     Resource(
         kind="PersistentVolumeClaim",
-        returned=True,
+        returns_deleted=True,
         plural="persistentvolumeclaims",
         short=("pvc",),
         status=True,
-        schema=whole(FREE, required=False),
+        schema=resource_schema(FREE, required=False),
         prepare=prepare_claim,
         prepare_status=prepare_status,
         check_status=status_problems,
@@ -238,7 +238,7 @@ CORE = (
         kind="Endpoints",
         plural="endpoints",
         short=("ep",),
-        schema=Schema.trusted(obj(subsets=many(FREE))),
+        schema=Schema.trusted(obj(subsets=list_of(FREE))),
         columns=cells.ENDPOINTS,
     ),
 )
@@ -251,7 +251,11 @@ OTHERS = (
         schema=Schema.trusted(obj(spec=_LEASE)),
         prepare=_prepare_lease,
         check=lease_problems,
-        names_version=True,
-        columns=(NAME, Column("Holder", lambda obj, now: text((obj.get("spec") or {}).get("holderIdentity"))), AGE),
+        requires_version=True,
+        columns=(
+            NAME,
+            Column("Holder", lambda obj, now: string_or_empty((obj.get("spec") or {}).get("holderIdentity"))),
+            AGE,
+        ),
     ),
 )

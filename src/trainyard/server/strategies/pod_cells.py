@@ -10,9 +10,9 @@ from typing import Any
 
 from trainyard.objects import Json, is_condition_true, parse_time
 from trainyard.server.resources import Column
-from trainyard.server.strategies.shapes import text
+from trainyard.server.strategies.shapes import string_or_empty
 from trainyard.server.strategies.templates import containers_of
-from trainyard.server.tables import AGE, NAME, human
+from trainyard.server.tables import AGE, NAME, short_duration
 
 ENDED = ("Succeeded", "Failed")
 _ENDS = {"Succeeded": "The pod has completed successfully.", "Failed": "The pod failed."}
@@ -36,10 +36,10 @@ def _state_reason(state: Any) -> str:
     """The reason of a waiting or terminated container state, "" for a running one."""
     state = state if isinstance(state, dict) else {}
     if waiting := state.get("waiting"):
-        return text(waiting.get("reason"))
+        return string_or_empty(waiting.get("reason"))
     if terminated := state.get("terminated"):
         if terminated.get("reason"):
-            return text(terminated["reason"])
+            return string_or_empty(terminated["reason"])
         return (
             f"Signal:{terminated['signal']}"
             if terminated.get("signal")
@@ -97,13 +97,13 @@ def restarts(pod: Json, now: float) -> str:
     finish_times = [
         finished_at for state in terminated_states if (finished_at := parse_time(state.get("finishedAt"))) is not None
     ]
-    return f"{count} ({human(now - max(finish_times))} ago)" if count and finish_times else str(count)
+    return f"{count} ({short_duration(now - max(finish_times))} ago)" if count and finish_times else str(count)
 
 
-def shown_status(pod: Json, now: float) -> str:
+def status_text(pod: Json, now: float) -> str:
     status = _status(pod)
     conditions = status.get("conditions")
-    shown = text(status.get("reason")) or text(status.get("phase"))
+    shown = string_or_empty(status.get("reason")) or string_or_empty(status.get("phase"))
     scheduled = [
         condition
         for condition in conditions or ()
@@ -130,19 +130,19 @@ def shown_status(pod: Json, now: float) -> str:
 
 def _pod_ip(pod: Json, now: float) -> str:
     pod_ip: Any = (_status(pod).get("podIPs") or [{}])[0]
-    return text(pod_ip.get("ip")) or text(_status(pod).get("podIP")) or "<none>"
+    return string_or_empty(pod_ip.get("ip")) or string_or_empty(_status(pod).get("podIP")) or "<none>"
 
 
 def _readiness_gates(pod: Json, now: float) -> str:
     gates = (pod.get("spec") or {}).get("readinessGates") or ()
     conditions = _status(pod).get("conditions")
-    met = sum(is_condition_true(conditions, text(gate.get("conditionType"))) for gate in gates)
+    met = sum(is_condition_true(conditions, string_or_empty(gate.get("conditionType"))) for gate in gates)
     return f"{met}/{len(gates)}" if gates else "<none>"
 
 
 def conditions(pod: Json) -> list[Json]:
     """The row conditions (TableRowCondition) of a pod: `Completed` if it has ended."""
-    phase = text(_status(pod).get("phase"))
+    phase = string_or_empty(_status(pod).get("phase"))
     if phase not in _ENDS:
         return []
     return [{"type": "Completed", "status": "True", "reason": phase, "message": _ENDS[phase]}]
@@ -151,11 +151,15 @@ def conditions(pod: Json) -> list[Json]:
 COLUMNS = (
     NAME,
     Column("Ready", ready),
-    Column("Status", shown_status),
+    Column("Status", status_text),
     Column("Restarts", restarts),
     AGE,
     Column("IP", _pod_ip, priority=1),
-    Column("Node", lambda pod, now: text((pod.get("spec") or {}).get("nodeName")) or "<none>", priority=1),
-    Column("Nominated Node", lambda pod, now: text(_status(pod).get("nominatedNodeName")) or "<none>", priority=1),
+    Column("Node", lambda pod, now: string_or_empty((pod.get("spec") or {}).get("nodeName")) or "<none>", priority=1),
+    Column(
+        "Nominated Node",
+        lambda pod, now: string_or_empty(_status(pod).get("nominatedNodeName")) or "<none>",
+        priority=1,
+    ),
     Column("Readiness Gates", _readiness_gates, priority=1),
 )

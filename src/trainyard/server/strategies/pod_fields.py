@@ -8,13 +8,20 @@ from collections.abc import Iterator
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
 from trainyard.server.metadata import name_problem
-from trainyard.server.strategies.refusing import config_key, keyed, named, one_of
+from trainyard.server.strategies.refusing import (
+    validate_config_key,
+    validate_enum,
+    validate_name,
+    validate_qualified_name,
+)
 
 FIELDS = (
     *("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName"),
     *("status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"),
 )
-AMOUNTS = tuple(f"{word}.{name}" for word in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory"))
+CONTAINER_RESOURCES = tuple(
+    f"{word}.{name}" for word in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory")
+)
 SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef")
 _HUGEPAGES = ("limits.hugepages-", "requests.hugepages-")
 _CPU_DIVISORS = ("1m", "1")
@@ -55,7 +62,7 @@ def _value_from(source: Json, has_value: bool, here: str) -> Iterator[Problem]:
             if problem := name_problem(source[kind].get("name") or "", "subdomain", f"{here}.{kind}.name"):
                 yield problem
             if key := source[kind].get("key"):
-                yield from config_key(key, f"{here}.{kind}.key")
+                yield from validate_config_key(key, f"{here}.{kind}.key")
             else:
                 yield Problem(f"{here}.{kind}.key", "Required value")
     if not kinds and source.get("fileKeyRef") is None:
@@ -74,15 +81,15 @@ def _env_from(group: Json, where: str, index: int) -> Iterator[Problem]:
         text = "a valid environment variable name must consist only of printable ASCII characters other than '='"
         yield Problem(f"{here}.prefix", f"Invalid value: {json_text(prefix)}: {text}")
     for kind in kinds:
-        yield from named(group[kind].get("name") or "", f"{here}.{kind}.name", "subdomain")
+        yield from validate_name(group[kind].get("name") or "", f"{here}.{kind}.name", "subdomain")
     if len(kinds) != 1:
         text = "may not have more than one field specified at a time"
         text = text if kinds else "must specify one of: `configMapRef` or `secretRef`"
         yield Problem(where, f'Invalid value: "": {text}')
 
 
-def field_problems(reference: Json, known: tuple[str, ...], here: str) -> Iterator[Problem]:
-    """Problems of a `fieldRef`: a field of the pod, or one of its labels or annotations. `known`: the supported
+def field_problems(reference: Json, supported: tuple[str, ...], here: str) -> Iterator[Problem]:
+    """Problems of a `fieldRef`: a field of the pod, or one of its labels or annotations. `supported`: the supported
     fields."""
     path, version = reference.get("fieldPath") or "", reference.get("apiVersion")
     subscript = _SUBSCRIPT.fullmatch(path)
@@ -94,28 +101,28 @@ def field_problems(reference: Json, known: tuple[str, ...], here: str) -> Iterat
     elif subscript and subscript["field"] not in _SUBSCRIPTABLE:
         text = f"field label does not support subscript: {path}"
     elif subscript:
-        yield from keyed(
+        yield from validate_qualified_name(
             subscript["key"].lower() if subscript["field"] == "metadata.annotations" else subscript["key"], here
         )
     elif path not in (*FIELDS, *_SUBSCRIPTABLE, *_FIELD_LABELS):
         text = f"field label not supported: {path}"
     else:
-        yield from one_of(path, known, f"{here}.fieldPath")
+        yield from validate_enum(path, supported, f"{here}.fieldPath")
     if text:
         yield Problem(f"{here}.fieldPath", f"Invalid value: {json_text(path)}: error converting fieldPath: {text}")
 
 
-def resource_field_problems(reference: Json, here: str, *, of_a_file: bool = False) -> Iterator[Problem]:
+def resource_field_problems(reference: Json, here: str, *, in_file: bool = False) -> Iterator[Problem]:
     """Problems of a `resourceFieldRef`: a limit or request of a container, in units of the divisor."""
     resource, divisor = reference.get("resource") or "", str(reference.get("divisor") or "0")
-    if of_a_file and not reference.get("containerName"):
+    if in_file and not reference.get("containerName"):
         yield Problem(f"{here}.containerName", "Required value")
     elif not resource:
         yield Problem(f"{here}.resource", "Required value")
     elif not resource.startswith(_HUGEPAGES):
-        yield from one_of(resource, AMOUNTS, f"{here}.resource")
+        yield from validate_enum(resource, CONTAINER_RESOURCES, f"{here}.resource")
     units = _CPU_DIVISORS if resource.endswith(".cpu") else _BYTE_DIVISORS
-    if divisor not in ("0", *units) and (resource in AMOUNTS or resource.startswith(_HUGEPAGES)):
+    if divisor not in ("0", *units) and (resource in CONTAINER_RESOURCES or resource.startswith(_HUGEPAGES)):
         name = resource.partition(".")[2].partition("-")[0]
         text = f"only divisor's values {', '.join(units[:-1])} and {units[-1]} are supported with the {name} resource"
         yield Problem(f"{here}.divisor", f"Invalid value: {json_text(resource)}: {text}")

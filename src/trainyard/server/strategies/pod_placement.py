@@ -11,13 +11,18 @@ from typing import Any
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
 from trainyard.server.metadata import WORD_TEXT, label_problems, name_problem
-from trainyard.server.strategies.refusing import keyed, one_of, requirement, selector_problems
+from trainyard.server.strategies.refusing import (
+    selector_problems,
+    validate_enum,
+    validate_qualified_name,
+    validate_selector_requirement,
+)
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-WHERE_FROM = ("podAffinity", "podAntiAffinity")
-UNSATISFIED = ("DoNotSchedule", "ScheduleAnyway")
-HEEDED = ("Honor", "Ignore")
+POD_AFFINITY_FIELDS = ("podAffinity", "podAntiAffinity")
+UNSATISFIABLE_ACTIONS = ("DoNotSchedule", "ScheduleAnyway")
+NODE_INCLUSION_POLICIES = ("Honor", "Ignore")
 OPERATORS = ("Equal", "Exists")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _MAX_WEIGHT = 100
@@ -30,14 +35,16 @@ def placement_problems(spec: Json, path: str) -> Iterator[Problem]:
         yield from _toleration(toleration, f"{path}.tolerations[{index}]")
     if affinity := spec.get("affinity"):
         yield from _node_affinity(affinity.get("nodeAffinity") or {}, f"{path}.affinity.nodeAffinity")
-        for kind in WHERE_FROM:
+        for kind in POD_AFFINITY_FIELDS:
             yield from _pod_affinity(affinity.get(kind) or {}, f"{path}.affinity.{kind}")
     if constraints := spec.get("topologySpreadConstraints"):
         yield from _topology_spread(constraints, f"{path}.topologySpreadConstraints")
     if gates := spec.get("schedulingGates"):
         yield from _scheduling_gates(gates, f"{path}.schedulingGates")
     for index, gate in enumerate(spec.get("readinessGates") or ()):
-        yield from keyed(gate.get("conditionType") or "", f"{path}.readinessGates[{index}].conditionType")
+        yield from validate_qualified_name(
+            gate.get("conditionType") or "", f"{path}.readinessGates[{index}].conditionType"
+        )
 
 
 def placement_warnings(spec: Json, path: str) -> Iterator[str]:
@@ -46,7 +53,7 @@ def placement_warnings(spec: Json, path: str) -> Iterator[str]:
         (f"{path}.topologySpreadConstraints[{index}]", constraint)
         for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ())
     ]
-    for kind in WHERE_FROM if spec.get("affinity") else ():
+    for kind in POD_AFFINITY_FIELDS if spec.get("affinity") else ():
         affinity, where = spec["affinity"].get(kind) or {}, f"{path}.affinity.{kind}"
         terms += [(f"{where}.{REQUIRED}[{index}]", term) for index, term in enumerate(affinity.get(REQUIRED) or ())]
         terms += [
@@ -72,7 +79,7 @@ def _node_affinity(affinity: Json, path: str) -> Iterator[Problem]:
 
 def _node_selector_term(term: Json, path: str) -> Iterator[Problem]:
     for index, expression in enumerate(term.get("matchExpressions") or ()):
-        yield from requirement(expression, f"{path}.matchExpressions[{index}]", ("Gt", "Lt"))
+        yield from validate_selector_requirement(expression, f"{path}.matchExpressions[{index}]", ("Gt", "Lt"))
     for index, expression in enumerate(term.get("matchFields") or ()):
         yield from _node_field_requirement(expression, f"{path}.matchFields[{index}]")
 
@@ -117,7 +124,7 @@ def _pod_affinity_term(term: Json, path: str) -> Iterator[Problem]:
     key = term.get("topologyKey") or ""
     if not key:
         yield Problem(f"{path}.topologyKey", "Required value: can not be empty")
-    yield from keyed(key, f"{path}.topologyKey")
+    yield from validate_qualified_name(key, f"{path}.topologyKey")
 
 
 def _weight(term: Json, path: str) -> Iterator[Problem]:
@@ -136,8 +143,10 @@ def _topology_spread(constraints: Any, path: str) -> Iterator[Problem]:
             yield Problem(f"{where}.maxSkew", f"Invalid value: {max_skew}: must be greater than zero")
         if not key:
             yield Problem(f"{where}.topologyKey", "Required value: can not be empty")
-        yield from one_of(
-            when_unsatisfiable := constraint.get("whenUnsatisfiable") or "", UNSATISFIED, f"{where}.whenUnsatisfiable"
+        yield from validate_enum(
+            when_unsatisfiable := constraint.get("whenUnsatisfiable") or "",
+            UNSATISFIABLE_ACTIONS,
+            f"{where}.whenUnsatisfiable",
         )
         if any(
             (key, when_unsatisfiable) == (other.get("topologyKey"), other.get("whenUnsatisfiable"))
@@ -147,7 +156,7 @@ def _topology_spread(constraints: Any, path: str) -> Iterator[Problem]:
             yield Problem(f"{where}.{{topologyKey, whenUnsatisfiable}}", text)
         yield from _min_domains(constraint.get("minDomains"), when_unsatisfiable, f"{where}.minDomains")
         for word in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-            yield from one_of(constraint.get(word), HEEDED, f"{where}.{word}")
+            yield from validate_enum(constraint.get(word), NODE_INCLUSION_POLICIES, f"{where}.{word}")
         yield from selector_problems(constraint.get("labelSelector") or {}, f"{where}.labelSelector")
         yield from _match_label_keys(constraint, ("matchLabelKeys",), where)
 
@@ -155,8 +164,8 @@ def _topology_spread(constraints: Any, path: str) -> Iterator[Problem]:
 def _min_domains(min_domains: int | None, when_unsatisfiable: str, where: str) -> Iterator[Problem]:
     if min_domains is not None and min_domains < 1:
         yield Problem(where, f"Invalid value: {min_domains}: must be greater than zero")
-    if min_domains is not None and when_unsatisfiable != UNSATISFIED[0]:
-        text = f"can only use minDomains if whenUnsatisfiable={UNSATISFIED[0]}, not {when_unsatisfiable}"
+    if min_domains is not None and when_unsatisfiable != UNSATISFIABLE_ACTIONS[0]:
+        text = f"can only use minDomains if whenUnsatisfiable={UNSATISFIABLE_ACTIONS[0]}, not {when_unsatisfiable}"
         yield Problem(where, f"Invalid value: {min_domains}: {text}")
 
 
@@ -167,7 +176,7 @@ def _match_label_keys(term: Json, fields: tuple[str, ...], path: str) -> Iterato
             yield Problem(f"{path}.{field}", "Forbidden: must not be specified when labelSelector is not set")
             continue
         for index, key in enumerate(term.get(field) or ()):
-            yield from keyed(key, f"{path}.{field}[{index}]")
+            yield from validate_qualified_name(key, f"{path}.{field}[{index}]")
             if any(key in (term.get(other) or ()) for other in fields[1:] if field == fields[0]):
                 text = f"exists in both {fields[0]} and {fields[1]}"
                 yield Problem(f"{path}.{field}[{index}]", f"Invalid value: {json_text(key)}: {text}")
@@ -188,7 +197,7 @@ def _scheduling_gates(gates: Any, path: str) -> Iterator[Problem]:
 def _toleration(toleration: Json, where: str) -> Iterator[Problem]:
     key, operator, value, effect = (toleration.get(name) or "" for name in ("key", "operator", "value", "effect"))
     if key:
-        yield from keyed(key, f"{where}.key")
+        yield from validate_qualified_name(key, f"{where}.key")
     elif operator != "Exists":
         text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
         yield Problem(f"{where}.operator", f"Invalid value: {json_text(operator)}: {text}")
@@ -200,5 +209,5 @@ def _toleration(toleration: Json, where: str) -> Iterator[Problem]:
         yield Problem(f"{where}.operator", f"Invalid value: {json_text(value)}: {text}")
     elif operator in ("", "Equal"):
         yield from label_problems({"key": value}, f"{where}.operator")
-    yield from one_of(operator or None, OPERATORS, f"{where}.operator")
-    yield from one_of(effect or None, EFFECTS, f"{where}.effect")
+    yield from validate_enum(operator or None, OPERATORS, f"{where}.operator")
+    yield from validate_enum(effect or None, EFFECTS, f"{where}.effect")

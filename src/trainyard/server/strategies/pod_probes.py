@@ -8,7 +8,7 @@ from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
-from trainyard.server.strategies.refusing import NOT_NEGATIVE, one_of
+from trainyard.server.strategies.refusing import NOT_NEGATIVE, validate_enum
 
 SCHEMES = ("HTTP", "HTTPS")
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
@@ -17,14 +17,14 @@ _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 _HTTP_HEADER = re.compile(r"[-A-Za-z0-9]+")
 
 
-def probe_problems(container: Json, where: str, grace: int) -> Iterator[Problem]:
-    """Problems of a container's probes and hooks. `grace`: the pod's terminationGracePeriodSeconds."""
+def probe_problems(container: Json, where: str, grace_period_seconds: int) -> Iterator[Problem]:
+    """Problems of a container's probes and hooks. `grace_period_seconds`: the pod's terminationGracePeriodSeconds."""
     for name in PROBES:
         if isinstance(probe := container.get(name), dict):
             yield from _probe(probe, name, f"{where}.{name}")
     for name, hook in (container.get("lifecycle") or {}).items():
         if isinstance(hook, dict):
-            yield from _handler(hook, f"{where}.lifecycle.{name}", grace)
+            yield from _handler(hook, f"{where}.lifecycle.{name}", grace_period_seconds)
 
 
 def forbidden_problems(container: Json, where: str) -> Iterator[Problem]:
@@ -52,8 +52,8 @@ def _probe(probe: Json, name: str, where: str) -> Iterator[Problem]:
 
 
 def _handler(handler: Json, where: str, grace: int | None = None) -> Iterator[Problem]:
-    """Problems of the handler of a probe or hook, which must have exactly one type. `grace`, for hooks: the longest
-    sleep in seconds."""
+    """Problems of the handler of a probe or hook, which must have exactly one type. `grace_period_seconds`, for hooks:
+    the longest sleep in seconds."""
     kinds = [kind for kind in _HANDLERS if isinstance(handler.get(kind), dict)]
     for extra in kinds[1:]:
         yield Problem(f"{where}.{extra}", "Forbidden: may not specify more than 1 handler type")
@@ -73,7 +73,7 @@ def _handler(handler: Json, where: str, grace: int | None = None) -> Iterator[Pr
     if kinds[0] == "httpGet":
         if not settings.get("path"):
             yield Problem(f"{here}.path", "Required value")
-        yield from one_of(settings.get("scheme"), SCHEMES, f"{here}.scheme")
+        yield from validate_enum(settings.get("scheme"), SCHEMES, f"{here}.scheme")
         for header in settings.get("httpHeaders") or ():
             if not _HTTP_HEADER.fullmatch(name := header.get("name") or ""):
                 text = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name')"

@@ -9,10 +9,10 @@ from trainyard.schema.checks import json_text
 from trainyard.server.metadata import key_texts
 from trainyard.server.quantities import number
 
-OF_CONTAINERS = ("cpu", "memory", "ephemeral-storage")
+STANDARD_CONTAINER_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _HUGEPAGES = "hugepages-"
 _QUOTA_RESOURCES = (
-    *(f"{kind}.{name}" for kind in ("requests", "limits") for name in OF_CONTAINERS),
+    *(f"{kind}.{name}" for kind in ("requests", "limits") for name in STANDARD_CONTAINER_RESOURCES),
     *("pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "configmaps"),
     *("persistentvolumeclaims", "storage", "requests.storage", "services.nodeports", "services.loadbalancers"),
 )
@@ -40,7 +40,7 @@ def resource_problems(resources: Json, path: str) -> Iterator[Problem]:
 
 
 def _quantity_problems(name: str, quantity: str, path: str) -> Iterator[Problem]:
-    for text in () if name in OF_CONTAINERS else _name_texts(name):
+    for text in () if name in STANDARD_CONTAINER_RESOURCES else _name_texts(name):
         yield Problem(path, f"Invalid value: {json_text(name)}: {text}")
     value = number(quantity)
     if value.numerator < 0:
@@ -50,7 +50,7 @@ def _quantity_problems(name: str, quantity: str, path: str) -> Iterator[Problem]
 
 
 def _name_texts(name: str) -> Iterator[str]:
-    """Problem texts of a resource name that is not one of `OF_CONTAINERS`."""
+    """Problem texts of a resource name that is not one of `STANDARD_CONTAINER_RESOURCES`."""
     texts = key_texts(name)
     yield from texts
     if "/" not in name and not name.startswith(_HUGEPAGES):

@@ -23,14 +23,21 @@ from trainyard.server.strategies.pod_probes import (
 from trainyard.server.strategies.pod_resources import resource_problems
 from trainyard.server.strategies.pod_security import container_context_problems, pod_context_problems
 from trainyard.server.strategies.pod_volumes import mount_problems, volume_problems
-from trainyard.server.strategies.refusing import MOST, PROTOCOLS, address, more_than, named, one_of
+from trainyard.server.strategies.refusing import (
+    MAX_INT32,
+    PROTOCOLS,
+    validate_enum,
+    validate_ip,
+    validate_max_items,
+    validate_name,
+)
 
 POLICIES = ("Always", "IfNotPresent", "Never")
 RESTARTS = ("Always", "OnFailure", "Never")
-MESSAGES = ("FallbackToLogsOnError", "File")
-DNS = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
-SYSTEMS = ("linux", "windows")
-LONGEST_NAME = 64  # bytes of a host name on Linux
+TERMINATION_MESSAGE_POLICIES = ("FallbackToLogsOnError", "File")
+DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+OS_NAMES = ("linux", "windows")
+MAX_HOSTNAME_BYTES = 64  # bytes of a host name on Linux
 MOST_NAMESERVERS, MOST_SEARCHES, LONGEST_SEARCHES = 3, 32, 2048
 _SEARCH = re.compile(r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*")
 _SEARCH_TEXT = (
@@ -95,16 +102,18 @@ def _host_ports(container: Json, where: str, used: set[str], host_network: bool)
 
 
 def _container(container: Json, where: str, volumes: dict[str, Json]) -> Iterator[Problem]:
-    yield from named(container.get("name") or "", f"{where}.name")
+    yield from validate_name(container.get("name") or "", f"{where}.name")
     if not (image := container.get("image")):
         yield Problem(f"{where}.image", "Required value: name the image to run")
     elif image != image.strip():
         yield Problem(
             f"{where}.image", f"Invalid value: {json_text(image)}: must not have leading or trailing whitespace"
         )
-    yield from one_of(container.get("imagePullPolicy"), POLICIES, f"{where}.imagePullPolicy")
-    yield from one_of(container.get("restartPolicy"), RESTARTS, f"{where}.restartPolicy")
-    yield from one_of(container.get("terminationMessagePolicy"), MESSAGES, f"{where}.terminationMessagePolicy")
+    yield from validate_enum(container.get("imagePullPolicy"), POLICIES, f"{where}.imagePullPolicy")
+    yield from validate_enum(container.get("restartPolicy"), RESTARTS, f"{where}.restartPolicy")
+    yield from validate_enum(
+        container.get("terminationMessagePolicy"), TERMINATION_MESSAGE_POLICIES, f"{where}.terminationMessagePolicy"
+    )
     yield from _ports(container, where)
     yield from mount_problems(container, where, volumes)
     yield from variable_problems(container, where)
@@ -126,19 +135,19 @@ def _ports(container: Json, where: str) -> Iterator[Problem]:
             yield Problem(f"{where}.ports[{index}].containerPort", "Required value")
         if number := port.get("hostPort"):
             yield from port_problems(number, f"{where}.ports[{index}].hostPort")
-        yield from one_of(port.get("protocol"), PROTOCOLS, f"{where}.ports[{index}].protocol")
+        yield from validate_enum(port.get("protocol"), PROTOCOLS, f"{where}.ports[{index}].protocol")
 
 
 def _spec_fields(spec: Json, path: str) -> Iterator[Problem]:
-    yield from one_of(spec.get("restartPolicy"), RESTARTS, f"{path}.restartPolicy")
+    yield from validate_enum(spec.get("restartPolicy"), RESTARTS, f"{path}.restartPolicy")
     deadline = spec.get("activeDeadlineSeconds")
-    if deadline is not None and not 0 < deadline <= MOST:
-        text = f"Invalid value: {deadline}: must be between 1 and {MOST}, inclusive"
+    if deadline is not None and not 0 < deadline <= MAX_INT32:
+        text = f"Invalid value: {deadline}: must be between 1 and {MAX_INT32}, inclusive"
         yield Problem(f"{path}.activeDeadlineSeconds", text)
     yield from pod_context_problems(spec, path)
     for field in ("hostname", "subdomain"):
         if spec.get(field):
-            yield from named(spec[field], f"{path}.{field}")
+            yield from validate_name(spec[field], f"{path}.{field}")
     for field in ("nodeName", "serviceAccountName", "priorityClassName", "schedulerName", "hostnameOverride"):
         if spec.get(field) and (problem := name_problem(spec[field], "subdomain", f"{path}.{field}")):
             yield problem
@@ -146,7 +155,7 @@ def _spec_fields(spec: Json, path: str) -> Iterator[Problem]:
         if not pod_os.get("name"):
             yield Problem(f"{path}.os.name", "Required value")
         else:
-            yield from one_of(pod_os["name"], SYSTEMS, f"{path}.os")
+            yield from validate_enum(pod_os["name"], OS_NAMES, f"{path}.os")
     if spec.get("hostUsers") is False:
         for field, spelling in _HOST_NAMESPACES.items():
             if spec.get(field):
@@ -160,17 +169,17 @@ def _hostnames_and_dns(spec: Json, path: str) -> Iterator[Problem]:
         for field in ("hostNetwork", "setHostnameAsFQDN"):
             if spec.get(field):
                 yield Problem(f"{path}.hostnameOverride", f"Forbidden: may not be specified when {field} is true")
-        if len(hostname_override) > LONGEST_NAME:
-            text = f"Too long: may not be more than {LONGEST_NAME} bytes"
+        if len(hostname_override) > MAX_HOSTNAME_BYTES:
+            text = f"Too long: may not be more than {MAX_HOSTNAME_BYTES} bytes"
             yield Problem(f"{path}.hostnameOverride", text)
     for index, alias in enumerate(spec.get("hostAliases") or ()):
         where = f"{path}.hostAliases[{index}]"
-        yield from address(alias.get("ip") or "", f"{where}.ip")
+        yield from validate_ip(alias.get("ip") or "", f"{where}.ip")
         for name_index, name in enumerate(alias.get("hostnames") or ()):
             if problem := name_problem(name, "subdomain", f"{where}.hostnames[{name_index}]"):
                 yield problem
     policy, config, where = spec.get("dnsPolicy"), spec.get("dnsConfig"), f"{path}.dnsConfig"
-    yield from one_of(policy, DNS, f"{path}.dnsPolicy")
+    yield from validate_enum(policy, DNS_POLICIES, f"{path}.dnsPolicy")
     if policy == "None" and config is None:
         yield Problem(where, "Required value: must provide `dnsConfig` when `dnsPolicy` is None")
     if config is not None:
@@ -182,10 +191,10 @@ def _dns(config: Json, policy: str | None, where: str) -> Iterator[Problem]:
     if policy == "None" and not servers:
         text = "must provide at least one DNS nameserver when `dnsPolicy` is None"
         yield Problem(f"{where}.nameservers", f"Required value: {text}")
-    yield from more_than(servers, MOST_NAMESERVERS, "nameservers", f"{where}.nameservers")
+    yield from validate_max_items(servers, MOST_NAMESERVERS, "nameservers", f"{where}.nameservers")
     for index, server in enumerate(servers):
-        yield from address(server, f"{where}.nameservers[{index}]")
-    yield from more_than(searches, MOST_SEARCHES, "search paths", f"{where}.searches")
+        yield from validate_ip(server, f"{where}.nameservers[{index}]")
+    yield from validate_max_items(searches, MOST_SEARCHES, "search paths", f"{where}.searches")
     if len(" ".join(searches)) > LONGEST_SEARCHES:
         text = f"must not have more than {LONGEST_SEARCHES} characters (including spaces) in the search list"
         yield Problem(f"{where}.searches", f"Invalid value: {json_text(searches)}: {text}")

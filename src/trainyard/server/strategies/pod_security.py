@@ -12,16 +12,16 @@ from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
-from trainyard.server.strategies.refusing import MOST, one_of
+from trainyard.server.strategies.refusing import MAX_INT32, validate_enum
 
 PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
-MOUNTS = ("Default", "Unmasked")
+PROC_MOUNT_TYPES = ("Default", "Unmasked")
 POLICIES = {
     "fsGroupChangePolicy": ("Always", "OnRootMismatch"),
     "supplementalGroupsPolicy": ("Merge", "Strict"),
     "seLinuxChangePolicy": ("MountOption", "Recursive"),
 }
-ALL_OF_THE_KERNEL = "CAP_SYS_ADMIN"
+CAP_SYS_ADMIN = "CAP_SYS_ADMIN"
 _SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
 _IPC_SYSCTLS = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")
 
@@ -37,7 +37,7 @@ def pod_context_problems(spec: Json, path: str) -> Iterator[Problem]:
     for index, group in enumerate(context.get("supplementalGroups") or ()):
         yield from _id(group, f"{here}.supplementalGroups[{index}]")
     for name, supported in POLICIES.items():
-        yield from one_of(context.get(name), supported, f"{here}.{name}")
+        yield from validate_enum(context.get(name), supported, f"{here}.{name}")
     yield from _sysctls(spec, context.get("sysctls") or (), f"{here}.sysctls")
     yield from _profiles(context, here)
 
@@ -46,7 +46,7 @@ def container_context_problems(context: Json, spec: Json, path: str) -> Iterator
     """Problems of a container's security context. `spec`: the pod's spec; `path`: the path of the context."""
     for name in ("runAsUser", "runAsGroup"):
         yield from _id(context.get(name), f"{path}.{name}")
-    yield from one_of(mount := context.get("procMount"), MOUNTS, f"{path}.procMount")
+    yield from validate_enum(mount := context.get("procMount"), PROC_MOUNT_TYPES, f"{path}.procMount")
     if mount == "Unmasked" and spec.get("hostUsers") is not False:
         text = 'Invalid value: "Unmasked": `hostUsers` must be false to use `Unmasked`'
         yield Problem(f"{path}.procMount", text)
@@ -54,14 +54,14 @@ def container_context_problems(context: Json, spec: Json, path: str) -> Iterator
         prefix = f"Invalid value: {json_text(context)}: cannot set `allowPrivilegeEscalation` to false and"
         if context.get("privileged"):
             yield Problem(path, f"{prefix} `privileged` to true")
-        if ALL_OF_THE_KERNEL in ((context.get("capabilities") or {}).get("add") or ()):
-            yield Problem(path, f"{prefix} `capabilities.Add` {ALL_OF_THE_KERNEL}")
+        if CAP_SYS_ADMIN in ((context.get("capabilities") or {}).get("add") or ()):
+            yield Problem(path, f"{prefix} `capabilities.Add` {CAP_SYS_ADMIN}")
     yield from _profiles(context, path)
 
 
 def _id(number: int | None, path: str) -> Iterator[Problem]:
-    if number is not None and not 0 <= number <= MOST:
-        yield Problem(path, f"Invalid value: {number}: must be between 0 and {MOST}, inclusive")
+    if number is not None and not 0 <= number <= MAX_INT32:
+        yield Problem(path, f"Invalid value: {number}: must be between 0 and {MAX_INT32}, inclusive")
 
 
 def _profiles(context: Json, path: str) -> Iterator[Problem]:
@@ -75,7 +75,7 @@ def _profile(profile: Json, kind: str, path: str) -> Iterator[Problem]:
     if not profile_type:
         yield Problem(f"{path}.type", f"Required value: type is required when {path.rpartition('.')[2]} is set")
     else:
-        yield from one_of(profile_type, PROFILES, f"{path}.type")
+        yield from validate_enum(profile_type, PROFILES, f"{path}.type")
     if profile_type == "Localhost":
         if file is None or (kind == "AppArmor" and not file.strip()):
             yield Problem(here, f"Required value: must be set when {kind} type is Localhost")

@@ -14,12 +14,18 @@ from trainyard.objects import Json, Problem, encode
 from trainyard.schema.checks import json_text
 from trainyard.server.quantities import number
 from trainyard.server.strategies.pod_fields import field_problems, resource_field_problems
-from trainyard.server.strategies.refusing import inside, mode, named, no_way_up, one_of
+from trainyard.server.strategies.refusing import (
+    validate_enum,
+    validate_file_mode,
+    validate_local_path,
+    validate_name,
+    validate_no_backsteps,
+)
 
 HOST_PATHS = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
 PROPAGATIONS = ("Bidirectional", "HostToContainer", "None")
 READ_ONLY = ("Disabled", "Enabled", "IfPossible")
-TOLD_TO_FILES = tuple(f"metadata.{name}" for name in ("annotations", "labels", "name", "namespace", "uid"))
+VOLUME_FIELD_PATHS = tuple(f"metadata.{name}" for name in ("annotations", "labels", "name", "namespace", "uid"))
 _BLOCK_SOURCES = ("persistentVolumeClaim", "ephemeral")
 _MIN_TOKEN_SECONDS, _MAX_TOKEN_SECONDS = 600, 2**32
 _CONFLICTING_PATHS = "conflicting duplicate paths"
@@ -31,7 +37,7 @@ def volume_problems(spec: Json, path: str) -> tuple[list[Problem], dict[str, Jso
     valid: dict[str, Json] = {}
     for index, volume in enumerate(spec.get("volumes") or ()):
         here, name = f"{path}.volumes[{index}]", volume.get("name") or ""
-        volume_errors = [*named(name, f"{here}.name"), *_volume_source(volume, here)]
+        volume_errors = [*validate_name(name, f"{here}.name"), *_volume_source(volume, here)]
         if name in valid:
             volume_errors.append(Problem(f"{here}.name", f"Duplicate value: {json_text(name)}"))
         if not volume_errors:
@@ -57,8 +63,8 @@ def _host_path(source: Json, here: str) -> Iterator[Problem]:
     if not (file := source.get("path")):
         yield Problem(f"{here}.path", "Required value")
         return
-    yield from no_way_up(file, f"{here}.path")
-    yield from one_of(source.get("type"), HOST_PATHS, f"{here}.type")
+    yield from validate_no_backsteps(file, f"{here}.path")
+    yield from validate_enum(source.get("type"), HOST_PATHS, f"{here}.type")
 
 
 def _nfs(source: Json, here: str) -> Iterator[Problem]:
@@ -92,13 +98,13 @@ def _config_map(source: Json, here: str) -> Iterator[Problem]:
 def _keys_as_files(source: Json, here: str, name: str) -> Iterator[Problem]:
     """Problems of a volume with keys of a ConfigMap or a Secret as files. `name`: the field with the object's name."""
     yield from _object_name(source.get(name) or "", f"{here}.{name}")
-    yield from mode(source.get("defaultMode"), f"{here}.defaultMode")
+    yield from validate_file_mode(source.get("defaultMode"), f"{here}.defaultMode")
     for index, item in enumerate(source.get("items") or ()):
         where = f"{here}.items[{index}]"
         if not item.get("key"):
             yield Problem(f"{where}.key", "Required value")
         yield from _file_path(item.get("path"), where)
-        yield from mode(item.get("mode"), f"{where}.mode")
+        yield from validate_file_mode(item.get("mode"), f"{where}.mode")
 
 
 def _file_path(file: str | None, where: str) -> Iterator[Problem]:
@@ -106,13 +112,13 @@ def _file_path(file: str | None, where: str) -> Iterator[Problem]:
     if not file:
         yield Problem(f"{where}.path", "Required value")
         return
-    yield from inside(file, f"{where}.path")
+    yield from validate_local_path(file, f"{where}.path")
     if file.startswith("..") and not file.startswith("../"):
         yield Problem(f"{where}.path", f"Invalid value: {json_text(file)}: must not start with '..'")
 
 
 def _downward_api(source: Json, here: str) -> Iterator[Problem]:
-    yield from mode(source.get("defaultMode"), f"{here}.defaultMode")
+    yield from validate_file_mode(source.get("defaultMode"), f"{here}.defaultMode")
     for item in source.get("items") or ():
         yield from _downward_api_file(item, here)
 
@@ -121,19 +127,19 @@ def _downward_api_file(item: Json, here: str) -> Iterator[Problem]:
     yield from _file_path(item.get("path"), here)
     field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
     if field is not None:
-        yield from field_problems(field, TOLD_TO_FILES, f"{here}.fieldRef")
+        yield from field_problems(field, VOLUME_FIELD_PATHS, f"{here}.fieldRef")
         if resource is not None:
             text = "fieldRef and resourceFieldRef can not be specified simultaneously"
             yield Problem(here, f'Invalid value: "resource": {text}')
     elif resource is not None:
-        yield from resource_field_problems(resource, f"{here}.resourceFieldRef", of_a_file=True)
+        yield from resource_field_problems(resource, f"{here}.resourceFieldRef", in_file=True)
     else:
         yield Problem(here, "Required value: one of fieldRef and resourceFieldRef is required")
-    yield from mode(item.get("mode"), f"{here}.mode")
+    yield from validate_file_mode(item.get("mode"), f"{here}.mode")
 
 
 def _projected(source: Json, here: str) -> Iterator[Problem]:
-    yield from mode(source.get("defaultMode"), f"{here}.defaultMode")
+    yield from validate_file_mode(source.get("defaultMode"), f"{here}.defaultMode")
     files: set[str] = set()
     for index, projection in enumerate(source.get("sources") or ()):
         where = f"{here}.sources[{index}]"
@@ -215,12 +221,12 @@ def _mounts(container: Json, mounts: Any, where: str, volumes: dict[str, Json]) 
         if path in paths:
             yield Problem(f"{here}.mountPath", f"Invalid value: {json_text(path)}: must be unique")
         paths.add(path or "")
-        yield from inside(mount.get("subPath") or "", f"{where}.subPath")
+        yield from validate_local_path(mount.get("subPath") or "", f"{where}.subPath")
         if expression := mount.get("subPathExpr"):
             if mount.get("subPath"):
                 text = "subPathExpr and subPath are mutually exclusive"
                 yield Problem(f"{here}.subPathExpr", f"Invalid value: {json_text(expression)}: {text}")
-            yield from inside(expression, f"{where}.subPathExpr")
+            yield from validate_local_path(expression, f"{where}.subPathExpr")
         yield from _mount_propagation(mount, container, where)
 
 
@@ -235,11 +241,11 @@ def _volume_reference(mount: Json, here: str, volumes: dict[str, Json]) -> Itera
 def _mount_propagation(mount: Json, container: Json, where: str) -> Iterator[Problem]:
     """Problems of `mountPropagation` and `recursiveReadOnly`."""
     propagation, read_only = mount.get("mountPropagation"), mount.get("recursiveReadOnly")
-    yield from one_of(propagation, PROPAGATIONS, f"{where}.mountPropagation")
+    yield from validate_enum(propagation, PROPAGATIONS, f"{where}.mountPropagation")
     if propagation == "Bidirectional" and not (container.get("securityContext") or {}).get("privileged"):
         text = "Bidirectional mount propagation is available only to privileged containers"
         yield Problem(f"{where}.mountPropagation", f"Forbidden: {text}")
-    yield from one_of(read_only, READ_ONLY, f"{where}.recursiveReadOnly")
+    yield from validate_enum(read_only, READ_ONLY, f"{where}.recursiveReadOnly")
     if read_only in READ_ONLY[1:]:
         if not mount.get("readOnly"):
             yield Problem(f"{where}.recursiveReadOnly", "Forbidden: may only be specified when readOnly is true")

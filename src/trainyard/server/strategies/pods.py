@@ -11,24 +11,24 @@ from trainyard.server.accounts import admit_pod
 from trainyard.server.metadata import key_texts
 from trainyard.server.quantities import number
 from trainyard.server.resources import Resource
-from trainyard.server.site import Site
+from trainyard.server.site import RequestContext
 from trainyard.server.strategies import pod_cells
 from trainyard.server.strategies.pod_rules import pod_spec_problems
 from trainyard.server.strategies.pod_warnings import name_warnings, pod_warnings
-from trainyard.server.strategies.refusing import MOST
-from trainyard.server.strategies.shapes import fill, text
+from trainyard.server.strategies.refusing import MAX_INT32
+from trainyard.server.strategies.shapes import set_defaults, string_or_empty
 from trainyard.server.strategies.templates import containers_of, default_pod_spec
 
 ENDED = ("Succeeded", "Failed")
-LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+NODE_FAILURE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _MUTABLE = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
 
 
-def prepare(new: Json, old: Json | None, site: Site) -> None:
+def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
     spec = new["spec"] = new.get("spec") or {}
     default_pod_spec(spec)
-    fill(spec, enableServiceLinks=True, preemptionPolicy="PreemptLowerPriority", priority=0)
+    set_defaults(spec, enableServiceLinks=True, preemptionPolicy="PreemptLowerPriority", priority=0)
     account = spec.get("serviceAccountName") or "default"
     spec["serviceAccountName"] = spec["serviceAccount"] = account
     spec["tolerations"] = _tolerations(spec.get("tolerations") or [])
@@ -37,7 +37,7 @@ def prepare(new: Json, old: Json | None, site: Site) -> None:
         if spec["terminationGracePeriodSeconds"] < 0:
             spec["terminationGracePeriodSeconds"] = 1
         site.warnings.extend(pod_warnings(spec, "spec"))
-        spec["priority"] = PRIORITIES.get(text(spec.get("priorityClassName")), spec["priority"])
+        spec["priority"] = SYSTEM_PRIORITIES.get(string_or_empty(spec.get("priorityClassName")), spec["priority"])
         new["status"] = {"phase": "Pending", "qosClass": _quality(spec), **_scheduling_gated_status(spec, site)}
 
 
@@ -45,7 +45,7 @@ def _tolerations(tolerations: list[Json]) -> list[Json]:
     """Adds kube-apiserver's default tolerations (DefaultTolerationSeconds): a pod tolerates a node that is not ready or
     unreachable for 300 s, unless it has a toleration for that taint."""
     with_defaults = list(tolerations)
-    for key in LOST:
+    for key in NODE_FAILURE_TAINTS:
         if not any(
             toleration.get("key") in (key, None, "") and toleration.get("effect") in ("NoExecute", None, "")
             for toleration in tolerations
@@ -68,12 +68,12 @@ def _quality(spec: Json) -> str:
     return ("Guaranteed" if is_guaranteed else "Burstable") if has_resources else "BestEffort"
 
 
-def _scheduling_gated_status(spec: Json, site: Site) -> Json:
+def _scheduling_gated_status(spec: Json, site: RequestContext) -> Json:
     if not spec.get("schedulingGates"):
         return {}
     message = "Scheduling is blocked due to non-empty scheduling gates"
     condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": message}
-    return {"conditions": [{**condition, "lastProbeTime": None, "lastTransitionTime": site.stamp}]}
+    return {"conditions": [{**condition, "lastProbeTime": None, "lastTransitionTime": site.timestamp}]}
 
 
 def prepare_status(new: Json, old: Json, sent: Json) -> None:
@@ -116,9 +116,9 @@ def _default_container_status(container_status: Json) -> None:
     for name in ("state", "lastState"):
         state = container_status.setdefault(name, {})
         if isinstance(running := state.get("running"), dict):
-            fill(running, startedAt=None)
+            set_defaults(running, startedAt=None)
         if isinstance(terminated := state.get("terminated"), dict):
-            fill(terminated, exitCode=0, startedAt=None, finishedAt=None)
+            set_defaults(terminated, exitCode=0, startedAt=None, finishedAt=None)
 
 
 def check_status(new: Json, old: Json) -> Iterator[Problem]:
@@ -148,8 +148,8 @@ def _update_problems(new: Json, old: Json) -> list[Problem]:
             return [Problem(f"spec.{group}", "Forbidden: pod updates may not add or remove containers")]
     old_deadline, deadline = old.get("activeDeadlineSeconds"), new.get("activeDeadlineSeconds")
     path, problems = "spec.activeDeadlineSeconds", []
-    if deadline is not None and not 0 <= deadline <= MOST:
-        return [Problem(path, f"Invalid value: {deadline}: must be between 0 and {MOST}, inclusive")]
+    if deadline is not None and not 0 <= deadline <= MAX_INT32:
+        return [Problem(path, f"Invalid value: {deadline}: must be between 0 and {MAX_INT32}, inclusive")]
     if old_deadline is not None and deadline is not None and old_deadline < deadline:
         return [Problem(path, f"Invalid value: {deadline}: must be less than or equal to previous value")]
     if old_deadline is not None and deadline is None:
@@ -206,20 +206,20 @@ def _fixed(spec: Json, had_gates: bool) -> Json:
     return fixed
 
 
-def admitted(pod: Json) -> list[tuple[str, str]]:
+def admission_fields(pod: Json) -> list[tuple[str, str]]:
     """The fields that admission sets, as field paths (fieldsV1): the client that creates the pod does not own them."""
     names = ("priority", "preemptionPolicy", "serviceAccount", "serviceAccountName", "tolerations")
     return [("f:spec", f"f:{name}") for name in names]
 
 
-def grace(pod: Json, asked: int | None) -> int:
-    """The grace period of a DELETE in seconds: 0 for a pod that is not bound or has ended, else `asked` or the pod's
-    terminationGracePeriodSeconds."""
+def grace_period_seconds(pod: Json, requested: int | None) -> int:
+    """The grace period of a DELETE in seconds: 0 for a pod that is not bound or has ended, else `requested` or the
+    pod's terminationGracePeriodSeconds."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     if not spec.get("nodeName") or status.get("phase") in ENDED:
         return 0
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     seconds = spec.get("terminationGracePeriodSeconds")
     return seconds if isinstance(seconds, int) else 30
 
@@ -227,12 +227,12 @@ def grace(pod: Json, asked: int | None) -> int:
 def fields(pod: Json) -> Mapping[str, str]:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     return {
-        "spec.nodeName": text(spec.get("nodeName")),
-        "spec.restartPolicy": text(spec.get("restartPolicy")),
-        "spec.schedulerName": text(spec.get("schedulerName")),
-        "spec.serviceAccountName": text(spec.get("serviceAccountName")),
-        "status.phase": text(status.get("phase")),
-        "status.podIP": text(status.get("podIP")),
+        "spec.nodeName": string_or_empty(spec.get("nodeName")),
+        "spec.restartPolicy": string_or_empty(spec.get("restartPolicy")),
+        "spec.schedulerName": string_or_empty(spec.get("schedulerName")),
+        "spec.serviceAccountName": string_or_empty(spec.get("serviceAccountName")),
+        "status.phase": string_or_empty(status.get("phase")),
+        "status.podIP": string_or_empty(status.get("podIP")),
     }
 
 
@@ -250,8 +250,8 @@ RESOURCES = (
         admit=admit_pod,
         check=check,
         check_status=check_status,
-        grace=grace,
-        unowned=admitted,
+        grace_period=grace_period_seconds,
+        unowned=admission_fields,
         fields=fields,
         field_names=(
             "spec.nodeName",

@@ -10,28 +10,37 @@ from trainyard.schema.checks import json_text
 from trainyard.server import access, errors
 from trainyard.server.access import GROUP
 from trainyard.server.metadata import path_texts
-from trainyard.server.rbac import Asked
+from trainyard.server.rbac import Attributes
 from trainyard.server.resources import Column, Resource
-from trainyard.server.same import same
-from trainyard.server.site import Site
+from trainyard.server.same import json_equal
+from trainyard.server.site import RequestContext
 from trainyard.server.strategies import cells
-from trainyard.server.strategies.refusing import named, one_of, selector_problems
-from trainyard.server.strategies.shapes import FREE, STRING, STRINGS, fill, fill_empty, many, obj, text
+from trainyard.server.strategies.refusing import selector_problems, validate_enum, validate_name
+from trainyard.server.strategies.shapes import (
+    FREE,
+    STRING,
+    STRINGS,
+    list_of,
+    obj,
+    set_defaults,
+    set_defaults_for_zero,
+    string_or_empty,
+)
 from trainyard.server.tables import AGE, NAME
 
 _RULE = obj(verbs=STRINGS, apiGroups=STRINGS, resources=STRINGS, resourceNames=STRINGS, nonResourceURLs=STRINGS)
-_ROLE = Schema.trusted(obj(rules=many(_RULE), aggregationRule=FREE))
+_ROLE = Schema.trusted(obj(rules=list_of(_RULE), aggregationRule=FREE))
 _SUBJECT = obj(kind=STRING, name=STRING, namespace=STRING, apiGroup=STRING)
 _REFERENCE = obj(kind=STRING, name=STRING, apiGroup=STRING)
-_BINDING = Schema.trusted(obj(subjects=many(_SUBJECT), roleRef=_REFERENCE))
+_BINDING = Schema.trusted(obj(subjects=list_of(_SUBJECT), roleRef=_REFERENCE))
 _ROLE_KINDS = {"Role": "roles", "ClusterRole": "clusterroles"}
 
 
-def prepare_role(new: Json, old: Json | None, site: Site) -> None:
+def prepare_role(new: Json, old: Json | None, site: RequestContext) -> None:
     """Empty rules are stored as null."""
     new["rules"] = new.get("rules") or None
     for rule in new["rules"] or ():
-        fill(rule, verbs=[])
+        set_defaults(rule, verbs=[])
 
 
 def check_role(new: Json, old: Json | None) -> list[Problem]:
@@ -74,38 +83,38 @@ def _aggregation_problems(selectors: list[Json]) -> Iterator[Problem]:
             yield Problem(f"{path}[{index}]", "Invalid value: null: invalid label selector.")
 
 
-def admit_role(new: Json, old: Json | None, site: Site) -> None:
-    if old is not None and same(new.get("rules"), old.get("rules")):
+def admit_role(new: Json, old: Json | None, site: RequestContext) -> None:
+    if old is not None and json_equal(new.get("rules"), old.get("rules")):
         return
     metadata, plural = new["metadata"], _ROLE_KINDS[new["kind"]]
-    attributes = Asked("escalate", GROUP, plural, "", metadata.get("namespace", ""), metadata.get("name", ""))
-    access.must_not_escalate(site.log, site.user, new.get("rules") or [], new, attributes)
+    attributes = Attributes("escalate", GROUP, plural, "", metadata.get("namespace", ""), metadata.get("name", ""))
+    access.require_no_escalation(site.log, site.user, new.get("rules") or [], new, attributes)
 
 
-def prepare_binding(new: Json, old: Json | None, site: Site) -> None:
-    fill(new, roleRef={})
-    fill(new["roleRef"], kind="", name="")
-    fill_empty(new["roleRef"], apiGroup=GROUP)
+def prepare_binding(new: Json, old: Json | None, site: RequestContext) -> None:
+    set_defaults(new, roleRef={})
+    set_defaults(new["roleRef"], kind="", name="")
+    set_defaults_for_zero(new["roleRef"], apiGroup=GROUP)
     for subject in new.get("subjects") or ():
-        fill(subject, kind="", name="")
+        set_defaults(subject, kind="", name="")
         for name in ("namespace", "apiGroup"):
             if not subject.get(name):
                 subject.pop(name, None)
         if subject["kind"] in ("User", "Group"):
-            fill_empty(subject, apiGroup=GROUP)
+            set_defaults_for_zero(subject, apiGroup=GROUP)
 
 
-def admit_binding(new: Json, old: Json | None, site: Site) -> None:
+def admit_binding(new: Json, old: Json | None, site: RequestContext) -> None:
     fields = ("roleRef", "subjects")
-    if old is not None and all(same(new.get(name), old.get(name)) for name in fields):
+    if old is not None and all(json_equal(new.get(name), old.get(name)) for name in fields):
         return
     role = new["roleRef"]
     plural = _ROLE_KINDS.get(role["kind"], "")
-    attributes = Asked("bind", GROUP, plural, "", new["metadata"].get("namespace", ""), role["name"])
+    attributes = Attributes("bind", GROUP, plural, "", new["metadata"].get("namespace", ""), role["name"])
     role_rules = access.role_rules(site.log, new)
-    if role_rules is None and not access.may(site.log, site.user, attributes):
+    if role_rules is None and not access.is_allowed(site.log, site.user, attributes):
         raise errors.not_found(plural, GROUP, role["name"])
-    access.must_not_escalate(site.log, site.user, role_rules or [], new, attributes)
+    access.require_no_escalation(site.log, site.user, role_rules or [], new, attributes)
 
 
 def check_binding(new: Json, old: Json | None) -> list[Problem]:
@@ -113,10 +122,10 @@ def check_binding(new: Json, old: Json | None) -> list[Problem]:
     role = new["roleRef"]
     namespaced = new["kind"] == "RoleBinding"
     kinds = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
-    problems += one_of(role["apiGroup"], (GROUP,), "roleRef.apiGroup")
-    problems += one_of(role["kind"], kinds, "roleRef.kind")
+    problems += validate_enum(role["apiGroup"], (GROUP,), "roleRef.apiGroup")
+    problems += validate_enum(role["kind"], kinds, "roleRef.kind")
     problems += _role_name_problems(role["name"])
-    if old is not None and not same(role, old["roleRef"]):
+    if old is not None and not json_equal(role, old["roleRef"]):
         problems.append(Problem("roleRef", f"Invalid value: {json_text(role)}: cannot change roleRef"))
     for index, subject in enumerate(new.get("subjects") or ()):
         problems += _subject_problems(subject, f"subjects[{index}]", namespaced)
@@ -133,17 +142,17 @@ def _role_name_problems(name: str) -> Iterator[Problem]:
 def _subject_problems(subject: Json, path: str, namespaced: bool) -> Iterator[Problem]:
     """Problems of a subject. In a RoleBinding, a ServiceAccount without namespace is one of the binding's namespace."""
     kind, name = subject["kind"], subject["name"]
-    yield from one_of(kind, ("Group", "ServiceAccount", "User"), f"{path}.kind")
+    yield from validate_enum(kind, ("Group", "ServiceAccount", "User"), f"{path}.kind")
     if not name:
         yield Problem(f"{path}.name", "Required value")
     if kind in ("User", "Group"):
-        yield from one_of(subject["apiGroup"], (GROUP,), f"{path}.apiGroup")
+        yield from validate_enum(subject["apiGroup"], (GROUP,), f"{path}.apiGroup")
     if kind == "ServiceAccount":
         if name:
-            yield from named(name, f"{path}.name", "subdomain")
+            yield from validate_name(name, f"{path}.name", "subdomain")
         if not namespaced and not subject.get("namespace"):
             yield Problem(f"{path}.namespace", "Required value")
-        yield from one_of(subject.get("apiGroup"), ("",), f"{path}.apiGroup")
+        yield from validate_enum(subject.get("apiGroup"), ("",), f"{path}.apiGroup")
 
 
 def _subjects(kind: str) -> Column:
@@ -151,7 +160,7 @@ def _subjects(kind: str) -> Column:
         subjects = [subject for subject in binding.get("subjects") or () if subject.get("kind") == kind]
         namespaced = kind == "ServiceAccount"
         return ", ".join(
-            f"{text(subject.get('namespace'))}/{subject['name']}" if namespaced else subject["name"]
+            f"{string_or_empty(subject.get('namespace'))}/{subject['name']}" if namespaced else subject["name"]
             for subject in subjects
         )
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
 from trainyard.server import access, errors
-from trainyard.server.rbac import Asked
+from trainyard.server.rbac import Attributes
 from trainyard.server.resources import Resource
-from trainyard.server.site import Site
-from trainyard.server.strategies.shapes import STRING, STRINGS, needed, obj
+from trainyard.server.site import RequestContext
+from trainyard.server.strategies.shapes import STRING, STRINGS, not_nullable, obj
 from trainyard.server.users import User
 
 _ATTRIBUTES = obj(
@@ -17,12 +17,12 @@ _ATTRIBUTES = obj(
 )
 _PATH = obj(path=STRING, verb=STRING)
 _REVIEW_SPEC = obj(resourceAttributes=_ATTRIBUTES, nonResourceAttributes=_PATH, user=STRING, groups=STRINGS)
-_ACCESS = Schema.trusted(obj(("spec",), spec=needed(_REVIEW_SPEC)))
-_RULES = Schema.trusted(obj(("spec",), spec=needed(obj(namespace=STRING))))
+_ACCESS = Schema.trusted(obj(("spec",), spec=not_nullable(_REVIEW_SPEC)))
+_RULES = Schema.trusted(obj(("spec",), spec=not_nullable(obj(namespace=STRING))))
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 
 
-def who(review: Json, site: Site) -> Json:
+def self_subject_review(review: Json, site: RequestContext) -> Json:
     return {**review, "status": {"userInfo": _user_info(site.user)}}
 
 
@@ -35,7 +35,7 @@ def _user_info(user: User) -> Json:
     return user_info
 
 
-def may(review: Json, site: Site) -> Json:
+def self_subject_access_review(review: Json, site: RequestContext) -> Json:
     spec = review["spec"]
     resource, non_resource = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if (resource is None) is (non_resource is None):
@@ -44,11 +44,11 @@ def may(review: Json, site: Site) -> Json:
         raise errors.invalid(review["kind"], AUTHORIZATION, "", [problem])
     return {
         **review,
-        "status": {"allowed": access.may(site.log, site.user, _request_attributes(resource, non_resource))},
+        "status": {"allowed": access.is_allowed(site.log, site.user, _request_attributes(resource, non_resource))},
     }
 
 
-def may_they(review: Json, site: Site) -> Json:
+def subject_access_review(review: Json, site: RequestContext) -> Json:
     """Completes a SubjectAccessReview: whether the user or group of its spec may do it."""
     spec = review["spec"]
     resource, non_resource = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
@@ -60,27 +60,30 @@ def may_they(review: Json, site: Site) -> Json:
         text = "Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be specified"
         raise errors.invalid(review["kind"], AUTHORIZATION, "", [Problem("spec.resourceAttributes", text)])
     user = User(spec.get("user") or "", groups=groups)
-    return {**review, "status": {"allowed": access.may(site.log, user, _request_attributes(resource, non_resource))}}
+    return {
+        **review,
+        "status": {"allowed": access.is_allowed(site.log, user, _request_attributes(resource, non_resource))},
+    }
 
 
-def whose(review: Json, site: Site) -> Json:
+def token_review(review: Json, site: RequestContext) -> Json:
     """Completes a TokenReview. The administrator's token is a secret of this machine: a review does not authenticate
     it."""
-    user = site.whose(review["spec"].get("token") or "")
+    user = site.user_of_token(review["spec"].get("token") or "")
     if user is None:
         return {**review, "status": {"user": {}, "error": "the token is nobody's here, or has expired"}}
     return {**review, "status": {"authenticated": True, "user": _user_info(user)}}
 
 
-def _request_attributes(resource: Json | None, non_resource: Json | None) -> Asked:
+def _request_attributes(resource: Json | None, non_resource: Json | None) -> Attributes:
     if resource is not None:
         fields = ("verb", "group", "resource", "subresource", "namespace", "name")
-        return Asked(*(resource.get(field) or "" for field in fields))
+        return Attributes(*(resource.get(field) or "" for field in fields))
     non_resource = non_resource or {}
-    return Asked(non_resource.get("verb") or "", path=non_resource.get("path") or "/")
+    return Attributes(non_resource.get("verb") or "", path=non_resource.get("path") or "/")
 
 
-def rules(review: Json, site: Site) -> Json:
+def self_subject_rules_review(review: Json, site: RequestContext) -> Json:
     """Completes a SelfSubjectRulesReview: the user's rules in a namespace, for `kubectl auth can-i --list`."""
     user_rules = access.rules_of(site.log, site.user, review["spec"].get("namespace") or "default")
     resource_rules = [rule for rule in user_rules if rule.get("resources")]
@@ -93,18 +96,18 @@ def rules(review: Json, site: Site) -> Json:
 
 def _resource(group: str, kind: str, schema: Schema) -> Resource:
     respond = {
-        "SelfSubjectReview": who,
-        "TokenReview": whose,
-        "SelfSubjectAccessReview": may,
-        "SubjectAccessReview": may_they,
-        "SelfSubjectRulesReview": rules,
+        "SelfSubjectReview": self_subject_review,
+        "TokenReview": token_review,
+        "SelfSubjectAccessReview": self_subject_access_review,
+        "SubjectAccessReview": subject_access_review,
+        "SelfSubjectRulesReview": self_subject_rules_review,
     }[kind]
-    return Resource(group=group, kind=kind, plural=f"{kind.lower()}s", namespaced=False, schema=schema, respond=respond)
+    return Resource(group=group, kind=kind, plural=f"{kind.lower()}s", namespaced=False, schema=schema, review=respond)
 
 
 RESOURCES = (
     _resource(AUTHENTICATION, "SelfSubjectReview", Schema.trusted(obj())),
-    _resource(AUTHENTICATION, "TokenReview", Schema.trusted(obj(("spec",), spec=needed(obj(token=STRING))))),
+    _resource(AUTHENTICATION, "TokenReview", Schema.trusted(obj(("spec",), spec=not_nullable(obj(token=STRING))))),
     _resource(AUTHORIZATION, "SelfSubjectAccessReview", _ACCESS),
     _resource(AUTHORIZATION, "SubjectAccessReview", _ACCESS),
     _resource(AUTHORIZATION, "SelfSubjectRulesReview", _RULES),

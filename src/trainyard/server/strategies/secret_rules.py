@@ -12,7 +12,7 @@ from trainyard.objects import Json, Problem, decode
 from trainyard.schema.checks import json_text
 
 TLS, LOGIN = "kubernetes.io/tls", "kubernetes.io/basic-auth"
-NEEDED = {
+REQUIRED_KEYS = {
     TLS: ("tls.crt", "tls.key"),
     "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
     "kubernetes.io/dockercfg": (".dockercfg",),
@@ -29,7 +29,7 @@ def secret_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     kind, data = new["type"], new.get("data") or {}
     if old is not None and old.get("type") != kind:
         yield Problem("type", f"Invalid value: {json_text(kind)}: field is immutable")
-    for key in NEEDED.get(kind, ()):
+    for key in REQUIRED_KEYS.get(kind, ()):
         if key not in data or (key in _REQUIRED_NON_EMPTY and not data[key]):
             yield Problem(f"data[{key}]", "Required value")
         elif key.startswith(".docker") and not _is_json(data[key]):
@@ -53,7 +53,7 @@ def secret_warnings(new: Json) -> Iterator[str]:
     if new["type"] != TLS or new.get("data") is None:
         return
     try:
-        certificates, keys = (_block_types(base64.b64decode(new["data"].get(key) or "")) for key in NEEDED[TLS])
+        certificates, keys = (_block_types(base64.b64decode(new["data"].get(key) or "")) for key in REQUIRED_KEYS[TLS])
     except (ValueError, binascii.Error):
         return  # the validation refuses it
     text = ""

@@ -8,23 +8,23 @@ from trainyard.objects import Json, Problem, encode
 from trainyard.schema.checks import json_text
 from trainyard.server.metadata import label_problems, name_problem
 from trainyard.server.strategies.addresses import (
-    known,
-    range_problems,
-    range_warnings,
-    reachable,
-    settled,
-    writing_warnings,
+    cidr_problems,
+    cidr_warnings,
+    ip_problems,
+    ip_warnings,
+    non_special_ip_problems,
+    parse_ip,
 )
 from trainyard.server.strategies.pod_probes import port_problems
-from trainyard.server.strategies.refusing import PROTOCOLS, keyed, one_of
-from trainyard.server.strategies.service_places import EXTERNAL, NAME_OF_ANOTHER, type_problems
-from trainyard.server.strategies.shapes import fill
+from trainyard.server.strategies.refusing import PROTOCOLS, validate_enum, validate_qualified_name
+from trainyard.server.strategies.service_places import EXTERNAL_NAME, EXTERNAL_TYPES, type_problems
+from trainyard.server.strategies.shapes import set_defaults
 
-TYPES = ("ClusterIP", NAME_OF_ANOTHER, *EXTERNAL)
+TYPES = ("ClusterIP", EXTERNAL_NAME, *EXTERNAL_TYPES)
 POLICIES = ("Cluster", "Local")
 DISTRIBUTIONS = ("PreferClose", "PreferSameNode", "PreferSameZone")
 MODES = ("Proxy", "VIP")
-LONGEST_STICKY = 86400
+MAX_CLIENT_IP_TIMEOUT = 86400
 _SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
 _HINTS, _TOPOLOGY = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"
 _ONLY_LOAD_BALANCER = "may only be used when `type` is 'LoadBalancer'"
@@ -32,7 +32,7 @@ _ONLY_LOAD_BALANCER = "may only be used when `type` is 'LoadBalancer'"
 
 def service_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     spec, old_spec = new["spec"], (old or {}).get("spec") or {}
-    yield from one_of(spec["type"], TYPES, "spec.type")
+    yield from validate_enum(spec["type"], TYPES, "spec.type")
     yield from type_problems(spec, old_spec)
     yield from _cluster_ip_update(spec, old_spec)
     yield from label_problems(spec.get("selector") or {}, "spec.selector")
@@ -41,7 +41,7 @@ def service_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     yield from _external_access(spec)
     yield from _load_balancer(new, old_spec)
     yield from _traffic_policies(spec)
-    if spec["type"] == NAME_OF_ANOTHER:
+    if spec["type"] == EXTERNAL_NAME:
         name = (spec.get("externalName") or "").removesuffix(".")
         if not name:
             yield Problem("spec.externalName", "Required value")
@@ -60,7 +60,7 @@ def _cluster_ip_update(spec: Json, old_spec: Json) -> Iterator[Problem]:
     old_address = old_spec.get("clusterIP")
     if (
         old_address
-        and NAME_OF_ANOTHER not in (spec["type"], old_spec.get("type"))
+        and EXTERNAL_NAME not in (spec["type"], old_spec.get("type"))
         and spec.get("clusterIP") != old_address
     ):
         shown_addresses = encode(spec.get("clusterIPs") or []).decode()
@@ -69,7 +69,7 @@ def _cluster_ip_update(spec: Json, old_spec: Json) -> Iterator[Problem]:
 
 def _ports(spec: Json) -> Iterator[Problem]:
     ports = spec.get("ports") or ()
-    if not ports and spec.get("clusterIP") != "None" and spec["type"] != NAME_OF_ANOTHER:
+    if not ports and spec.get("clusterIP") != "None" and spec["type"] != EXTERNAL_NAME:
         yield Problem("spec.ports", "Required value: write at least one port")
     names: set[str] = set()
     seen: set[tuple[str, int]] = set()
@@ -84,9 +84,9 @@ def _ports(spec: Json) -> Iterator[Problem]:
         names.update((name,) if name else ())
         yield from port_problems(number, f"{here}.port")
         yield from port_problems(port["targetPort"], f"{here}.targetPort")
-        yield from one_of(port["protocol"], PROTOCOLS, f"{here}.protocol")
+        yield from validate_enum(port["protocol"], PROTOCOLS, f"{here}.protocol")
         if (protocol := port.get("appProtocol")) is not None:
-            yield from keyed(protocol, f"{here}.appProtocol")
+            yield from validate_qualified_name(protocol, f"{here}.appProtocol")
         if port.get("nodePort") and spec["type"] == "ClusterIP":
             yield Problem(f"{here}.nodePort", "Forbidden: may not be used when `type` is 'ClusterIP'")
         if (port["protocol"], number) in seen:
@@ -96,11 +96,11 @@ def _ports(spec: Json) -> Iterator[Problem]:
 
 def _session_affinity(spec: Json) -> Iterator[Problem]:
     """Problems of `sessionAffinity`."""
-    yield from one_of(spec["sessionAffinity"], ("ClientIP", "None"), "spec.sessionAffinity")
+    yield from validate_enum(spec["sessionAffinity"], ("ClientIP", "None"), "spec.sessionAffinity")
     if spec["sessionAffinity"] == "ClientIP":
         seconds = spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"]
-        if not 0 < seconds <= LONGEST_STICKY:
-            text = f"Invalid value: {seconds}: must be greater than 0 and less than {LONGEST_STICKY}"
+        if not 0 < seconds <= MAX_CLIENT_IP_TIMEOUT:
+            text = f"Invalid value: {seconds}: must be greater than 0 and less than {MAX_CLIENT_IP_TIMEOUT}"
             yield Problem("spec.sessionAffinityConfig.clientIP.timeoutSeconds", text)
 
 
@@ -108,10 +108,10 @@ def _external_access(spec: Json) -> Iterator[Problem]:
     """Problems of external IPs, externalTrafficPolicy and healthCheckNodePort."""
     for index, address in enumerate(spec.get("externalIPs") or ()):
         path = f"spec.externalIPs[{index}]"
-        yield from list(settled(address, path)) or reachable(address, path)
+        yield from list(ip_problems(address, path)) or non_special_ip_problems(address, path)
     service_type, policy = spec["type"], spec.get("externalTrafficPolicy")
-    if service_type in EXTERNAL or (service_type == "ClusterIP" and spec.get("externalIPs")):
-        yield from one_of(policy, POLICIES, "spec.externalTrafficPolicy")
+    if service_type in EXTERNAL_TYPES or (service_type == "ClusterIP" and spec.get("externalIPs")):
+        yield from validate_enum(policy, POLICIES, "spec.externalTrafficPolicy")
     elif policy:
         text = f"Invalid value: {json_text(policy)}: may only be set for externally-accessible services"
         yield Problem("spec.externalTrafficPolicy", text)
@@ -133,13 +133,13 @@ def _load_balancer(new: Json, old_spec: Json) -> Iterator[Problem]:
         if not is_load_balancer:
             yield Problem(path, f"Forbidden: {_ONLY_LOAD_BALANCER}")
         for index, cidr in enumerate(ranges):
-            yield from range_problems(cidr.strip(), f"{path}[{index}]")
+            yield from cidr_problems(cidr.strip(), f"{path}[{index}]")
     elif _SOURCE_RANGES in annotations:
         path = f"metadata.annotations[{_SOURCE_RANGES}]"
         if not is_load_balancer:
             yield Problem(path, f"Forbidden: {_ONLY_LOAD_BALANCER}")
         for cidr in annotations[_SOURCE_RANGES].split(",") if annotations[_SOURCE_RANGES].strip() else ():
-            yield from range_problems(cidr.strip(), path)
+            yield from cidr_problems(cidr.strip(), path)
     yield from _load_balancer_class(spec, old_spec)
 
 
@@ -152,13 +152,13 @@ def _load_balancer_class(spec: Json, old_spec: Json) -> Iterator[Problem]:
     if name is not None and not is_load_balancer:
         yield Problem(path, f"Forbidden: {_ONLY_LOAD_BALANCER}")
     elif name is not None:
-        yield from keyed(name, path)
+        yield from validate_qualified_name(name, path)
 
 
 def _traffic_policies(spec: Json) -> Iterator[Problem]:
     """Problems of `internalTrafficPolicy` and `trafficDistribution`."""
     for field, supported in (("internalTrafficPolicy", POLICIES), ("trafficDistribution", DISTRIBUTIONS)):
-        yield from one_of(spec.get(field), supported, f"spec.{field}")
+        yield from validate_enum(spec.get(field), supported, f"spec.{field}")
 
 
 def service_warnings(new: Json) -> Iterator[str]:
@@ -173,16 +173,16 @@ def service_warnings(new: Json) -> Iterator[str]:
             yield "spec.SessionAffinity is ignored for headless services"
     for field in ("clusterIPs", "externalIPs"):
         for index, address in enumerate(spec.get(field) or ()):
-            yield from writing_warnings(address, f"spec.{field}[{index}]")
-    if spec.get("externalIPs") and service_type == NAME_OF_ANOTHER:
+            yield from ip_warnings(address, f"spec.{field}[{index}]")
+    if spec.get("externalIPs") and service_type == EXTERNAL_NAME:
         yield 'spec.externalIPs is ignored when spec.type is "ExternalName"'
     elif spec.get("externalIPs") and not headless:
         yield "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
     if address := spec.get("loadBalancerIP"):
-        yield from writing_warnings(address, "spec.loadBalancerIP")
+        yield from ip_warnings(address, "spec.loadBalancerIP")
     for index, cidr in enumerate(spec.get("loadBalancerSourceRanges") or ()):
-        yield from range_warnings(cidr, f"spec.loadBalancerSourceRanges[{index}]")
-    if spec.get("externalName") and service_type != NAME_OF_ANOTHER:
+        yield from cidr_warnings(cidr, f"spec.loadBalancerSourceRanges[{index}]")
+    if spec.get("externalName") and service_type != EXTERNAL_NAME:
         yield 'spec.externalName is ignored when spec.type is not "ExternalName"'
     if spec.get("trafficDistribution") == "PreferClose":
         yield 'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"'
@@ -190,13 +190,13 @@ def service_warnings(new: Json) -> Iterator[str]:
 
 def prepare_status(new: Json, old: Json, sent: Json) -> None:
     status = new["status"] = new.get("status") or {}
-    fill(status, loadBalancer={})
+    set_defaults(status, loadBalancer={})
     for point in status["loadBalancer"].get("ingress") or ():
         if point.get("ip"):
-            fill(point, ipMode="VIP")
+            set_defaults(point, ipMode="VIP")
     for condition in status.get("conditions") or ():
         condition.setdefault("lastTransitionTime", None)
-        fill(condition, message="", reason="", status="")
+        set_defaults(condition, message="", reason="", status="")
 
 
 def status_problems(new: Json, old: Json) -> Iterator[Problem]:
@@ -208,11 +208,11 @@ def status_problems(new: Json, old: Json) -> Iterator[Problem]:
     for index, point in enumerate(points):
         here, mode, name = f"{path}[{index}]", point.get("ipMode"), point.get("hostname")
         if point.get("ip"):
-            yield from settled(point["ip"], f"{here}.ip")
-            yield from one_of(mode, MODES, f"{here}.ipMode")
+            yield from ip_problems(point["ip"], f"{here}.ip")
+            yield from validate_enum(mode, MODES, f"{here}.ipMode")
         elif mode is not None:
             yield Problem(f"{here}.ipMode", "Forbidden: may not be specified when `ip` is not set")
-        if name and known(name) is not None:
+        if name and parse_ip(name) is not None:
             yield Problem(
                 f"{here}.hostname", f"Invalid value: {json_text(name)}: must be a DNS name, not an IP address"
             )

@@ -8,16 +8,16 @@ from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
 from trainyard.server import errors
 from trainyard.server.resources import Column, Resource
-from trainyard.server.site import Site
+from trainyard.server.site import RequestContext
 from trainyard.server.strategies import cells
 from trainyard.server.strategies.service_places import (
-    EXTERNAL,
+    EXTERNAL_NAME,
+    EXTERNAL_TYPES,
     FAMILIES,
-    NAME_OF_ANOTHER,
-    anywhere,
-    foreign,
-    none_free,
-    place_problems,
+    address_problems,
+    is_headless_without_selector,
+    no_free_address_problem,
+    outside_service_cidr,
 )
 from trainyard.server.strategies.service_rules import (
     prepare_status,
@@ -25,32 +25,42 @@ from trainyard.server.strategies.service_rules import (
     service_warnings,
     status_problems,
 )
-from trainyard.server.strategies.shapes import FREE, PAIRS, STRING, fill, fill_empty, many, obj, text, whole
+from trainyard.server.strategies.shapes import (
+    FREE,
+    PAIRS,
+    STRING,
+    list_of,
+    obj,
+    resource_schema,
+    set_defaults,
+    set_defaults_for_zero,
+    string_or_empty,
+)
 from trainyard.server.tables import AGE, NAME
 
-STICKY_SECONDS = 10800
-_SPEC = obj(selector=PAIRS, type=STRING, clusterIP=STRING, ports=many(FREE))
+DEFAULT_CLIENT_IP_TIMEOUT = 10800
+_SPEC = obj(selector=PAIRS, type=STRING, clusterIP=STRING, ports=list_of(FREE))
 _OMITTED_WHEN_EMPTY = ("clusterIP", "externalName", "loadBalancerIP", "externalTrafficPolicy", "healthCheckNodePort")
 _ADDRESS_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 
 
-def prepare(new: Json, old: Json | None, site: Site) -> None:
-    fill(new, spec={})
+def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
+    set_defaults(new, spec={})
     spec, old_spec = new["spec"], (old or {}).get("spec") or {}
     _drop_empty(spec)
-    fill_empty(spec, type="ClusterIP", sessionAffinity="None")
+    set_defaults_for_zero(spec, type="ClusterIP", sessionAffinity="None")
     _fill_ports(spec)
     _fill_policies(spec)
     if old is None:
         new["status"] = {"loadBalancer": {}}
-    elif spec["type"] == NAME_OF_ANOTHER and old_spec["type"] != NAME_OF_ANOTHER:
+    elif spec["type"] == EXTERNAL_NAME and old_spec["type"] != EXTERNAL_NAME:
         _drop_unchanged(spec, old_spec, *_ADDRESS_FIELDS)
-    elif old_spec["type"] != NAME_OF_ANOTHER:
+    elif old_spec["type"] != EXTERNAL_NAME:
         _patch_allocated_values(spec, old_spec)
     _drop_type_dependent_fields(spec, old_spec)
     if old_spec.get("type") == "LoadBalancer" != spec["type"]:
         new["status"] = {**(new.get("status") or {}), "loadBalancer": {}}
-    if spec["type"] == NAME_OF_ANOTHER and spec.get("internalTrafficPolicy") in ("Cluster", "Local"):
+    if spec["type"] == EXTERNAL_NAME and spec.get("internalTrafficPolicy") in ("Cluster", "Local"):
         del spec["internalTrafficPolicy"]
     _allocate(new, old_spec, site)
     site.warnings.extend(service_warnings(new))
@@ -71,8 +81,8 @@ def _drop_empty(spec: Json) -> None:
 
 def _fill_ports(spec: Json) -> None:
     for port in spec.get("ports") or ():
-        fill(port, port=0)
-        fill_empty(port, protocol="TCP", targetPort=port["port"])
+        set_defaults(port, port=0)
+        set_defaults_for_zero(port, protocol="TCP", targetPort=port["port"])
 
 
 def _fill_policies(spec: Json) -> None:
@@ -81,29 +91,29 @@ def _fill_policies(spec: Json) -> None:
     elif spec["sessionAffinity"] == "ClientIP":
         sticky = (spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}
         if sticky.get("timeoutSeconds") is None:
-            spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": STICKY_SECONDS}}
-    if spec["type"] in ("ClusterIP", *EXTERNAL):
-        fill(spec, internalTrafficPolicy="Cluster")
-    if spec["type"] in EXTERNAL or (spec["type"] == "ClusterIP" and spec.get("externalIPs")):
-        fill(spec, externalTrafficPolicy="Cluster")
+            spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": DEFAULT_CLIENT_IP_TIMEOUT}}
+    if spec["type"] in ("ClusterIP", *EXTERNAL_TYPES):
+        set_defaults(spec, internalTrafficPolicy="Cluster")
+    if spec["type"] in EXTERNAL_TYPES or (spec["type"] == "ClusterIP" and spec.get("externalIPs")):
+        set_defaults(spec, externalTrafficPolicy="Cluster")
     if spec["type"] == "LoadBalancer":
-        fill(spec, allocateLoadBalancerNodePorts=True)
+        set_defaults(spec, allocateLoadBalancerNodePorts=True)
 
 
 def _patch_allocated_values(spec: Json, old_spec: Json) -> None:
     """Copies allocated values of the stored Service that the update omits."""
-    fill(spec, clusterIP=old_spec.get("clusterIP"))
+    set_defaults(spec, clusterIP=old_spec.get("clusterIP"))
     if spec["clusterIP"] == old_spec.get("clusterIP"):
-        fill_empty(spec, clusterIPs=old_spec.get("clusterIPs"))
-    fill_empty(spec, ipFamilies=old_spec.get("ipFamilies"))
+        set_defaults_for_zero(spec, clusterIPs=old_spec.get("clusterIPs"))
+    set_defaults_for_zero(spec, ipFamilies=old_spec.get("ipFamilies"))
     if spec.get("ipFamilyPolicy") == "SingleStack" and spec["ipFamilies"] == old_spec.get("ipFamilies"):
         spec["ipFamilies"] = spec["ipFamilies"][:1]
-    fill(spec, ipFamilyPolicy=old_spec.get("ipFamilyPolicy"))
-    if spec["type"] in EXTERNAL and old_spec["type"] in EXTERNAL:
+    set_defaults(spec, ipFamilyPolicy=old_spec.get("ipFamilyPolicy"))
+    if spec["type"] in EXTERNAL_TYPES and old_spec["type"] in EXTERNAL_TYPES:
         node_ports = _node_ports(old_spec)
         for port in spec.get("ports") or ():
             if number := node_ports.get((port["protocol"], port["port"])):
-                fill(port, nodePort=number)
+                set_defaults(port, nodePort=number)
 
 
 def _node_ports(spec: Json) -> dict[tuple[str, int], int | None]:
@@ -120,42 +130,46 @@ def _drop_unchanged(spec: Json, old_spec: Json, *fields: str) -> None:
 
 def _drop_type_dependent_fields(spec: Json, old_spec: Json) -> None:
     service_type, old_type = spec["type"], old_spec.get("type")
-    if old_type in EXTERNAL and service_type not in EXTERNAL:
+    if old_type in EXTERNAL_TYPES and service_type not in EXTERNAL_TYPES:
         node_ports = _node_ports(old_spec)
         for port in spec.get("ports") or ():
             if port.get("nodePort") == node_ports.get((port["protocol"], port["port"])):
                 port.pop("nodePort", None)
     if old_type == "LoadBalancer" and service_type != "LoadBalancer":
         _drop_unchanged(spec, old_spec, "allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort")
-    if old_spec and service_type not in EXTERNAL and not (service_type == "ClusterIP" and spec.get("externalIPs")):
+    if (
+        old_spec
+        and service_type not in EXTERNAL_TYPES
+        and not (service_type == "ClusterIP" and spec.get("externalIPs"))
+    ):
         _drop_unchanged(spec, old_spec, "externalTrafficPolicy")
 
 
-def _allocate(new: Json, old_spec: Json, site: Site) -> None:
-    """Sets cluster IP and IP families. Raises Refused 422 for their problems, before all other validation."""
+def _allocate(new: Json, old_spec: Json, site: RequestContext) -> None:
+    """Sets cluster IP and IP families. Raises StatusError 422 for their problems, before all other validation."""
     spec = new["spec"]
     if spec.get("clusterIP"):
-        fill_empty(spec, clusterIPs=[spec["clusterIP"]])
-    _reject(new, list(place_problems(spec, old_spec)))
-    if spec["type"] == NAME_OF_ANOTHER:
+        set_defaults_for_zero(spec, clusterIPs=[spec["clusterIP"]])
+    _reject(new, list(address_problems(spec, old_spec)))
+    if spec["type"] == EXTERNAL_NAME:
         return
     families = spec.get("ipFamilies") or []
-    if anywhere(spec) and not old_spec.get("clusterIP"):
-        fill(spec, ipFamilyPolicy="RequireDualStack")
+    if is_headless_without_selector(spec) and not old_spec.get("clusterIP"):
+        set_defaults(spec, ipFamilyPolicy="RequireDualStack")
         if spec["ipFamilyPolicy"] != "SingleStack":
             families = [*families, *[family for family in FAMILIES if family not in families]]
-    fill(spec, ipFamilyPolicy="SingleStack")
+    set_defaults(spec, ipFamilyPolicy="SingleStack")
     spec["ipFamilies"] = families or ["IPv4"]
     address = spec.get("clusterIP")
     if not address:
-        address = spec["clusterIP"] = site.addresses.next()
+        address = spec["clusterIP"] = site.addresses.allocate()
         spec["clusterIPs"] = [address]
         if not address:
-            _reject(new, [none_free()])
+            _reject(new, [no_free_address_problem()])
     elif address != "None" and not old_spec.get("clusterIP"):
-        if (problem := foreign(address)) is not None:
+        if (problem := outside_service_cidr(address)) is not None:
             _reject(new, [problem])
-        if site.addresses.taken(address):
+        if site.addresses.is_allocated(address):
             text = "failed to allocate: provided IP is already allocated"
             _reject(new, [Problem("spec.clusterIPs", f"Invalid value: {json_text([address])}: {text}")])
 
@@ -167,7 +181,7 @@ def _reject(new: Json, problems: list[Problem]) -> None:
 
 def fields(service: Json) -> Mapping[str, str]:
     spec = service.get("spec") or {}
-    return {"spec.clusterIP": text(spec.get("clusterIP")), "spec.type": text(spec.get("type"))}
+    return {"spec.clusterIP": string_or_empty(spec.get("clusterIP")), "spec.type": string_or_empty(spec.get("type"))}
 
 
 def selector_text(service: Json, now: float) -> str:
@@ -183,9 +197,9 @@ RESOURCES = (
         categories=("all",),
         status=True,
         subresources=("proxy",),
-        returned=True,
+        returns_deleted=True,
         name_rule="label",
-        schema=whole(_SPEC, required=False),
+        schema=resource_schema(_SPEC, required=False),
         prepare=prepare,
         check=lambda new, old: list(service_problems(new, old)),
         prepare_status=prepare_status,
@@ -196,7 +210,7 @@ RESOURCES = (
             NAME,
             Column("Type", lambda obj, now: obj["spec"].get("type")),
             Column("Cluster-IP", lambda obj, now: obj["spec"].get("clusterIP") or "<none>"),
-            Column("External-IP", cells.outer_address),
+            Column("External-IP", cells.external_ip),
             Column("Port(s)", cells.service_ports),
             AGE,
             Column("Selector", selector_text, priority=1),

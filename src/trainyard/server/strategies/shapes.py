@@ -23,18 +23,18 @@ def obj(required: tuple[str, ...] = (), **fields: Json) -> Json:
     return {**FREE, "properties": fields, **({"required": list(required)} if required else {})}
 
 
-def needed(schema: Json) -> Json:
+def not_nullable(schema: Json) -> Json:
     """The schema without `nullable`: null is invalid."""
     return {name: part for name, part in schema.items() if name != "nullable"}
 
 
-def many(items: Json, key: str = "", least: int = 0) -> Json:
-    """The schema of a list with at least `least` items. With `key`, it is a map list with that key field."""
-    schema: Json = {"type": "array", "items": needed(items), "nullable": not least}
+def list_of(items: Json, key: str = "", min_items: int = 0) -> Json:
+    """The schema of a list with at least `min_items` items. With `key`, it is a map list with that key field."""
+    schema: Json = {"type": "array", "items": not_nullable(items), "nullable": not min_items}
     if key:
         schema.update({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]})
-    if least:
-        schema["minItems"] = least
+    if min_items:
+        schema["minItems"] = min_items
     return schema
 
 
@@ -42,25 +42,25 @@ def one_of(*values: str) -> Json:
     return {"type": "string", "enum": list(values)}
 
 
-def whole(spec: Json, required: bool = True, **fields: Json) -> Schema:
+def resource_schema(spec: Json, required: bool = True, **fields: Json) -> Schema:
     """The schema of a resource with this spec; `required`: the spec must be set."""
     names = ("spec",) if required else ()
-    return Schema.trusted(obj(names, spec=needed(spec) if required else spec, status=FREE, **fields))
+    return Schema.trusted(obj(names, spec=not_nullable(spec) if required else spec, status=FREE, **fields))
 
 
-def fill(target: Json, **defaults: Any) -> None:
+def set_defaults(target: Json, **defaults: Any) -> None:
     """Sets the fields that are missing or null."""
     for name, value in defaults.items():
         if target.get(name) is None:
             target[name] = value
 
 
-def fill_empty(target: Json, **defaults: Any) -> None:
+def set_defaults_for_zero(target: Json, **defaults: Any) -> None:
     """Sets the fields that are missing, null, "" or 0, as kube-apiserver does for Go fields without a pointer."""
     for name, value in defaults.items():
         if not target.get(name):
             target[name] = value
 
 
-def text(value: Any) -> str:
+def string_or_empty(value: Any) -> str:
     return value if isinstance(value, str) else ""

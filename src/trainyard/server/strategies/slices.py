@@ -10,28 +10,28 @@ from trainyard.schema import Schema
 from trainyard.schema.checks import json_text
 from trainyard.server.metadata import label_problems, name_problem
 from trainyard.server.resources import Resource
-from trainyard.server.same import same
-from trainyard.server.site import Site
+from trainyard.server.same import json_equal
+from trainyard.server.site import RequestContext
 from trainyard.server.strategies import cells
-from trainyard.server.strategies.addresses import known, reachable, settled
-from trainyard.server.strategies.refusing import PROTOCOLS, keyed, one_of, too_many
-from trainyard.server.strategies.shapes import FREE, STRING, fill, many, obj
+from trainyard.server.strategies.addresses import ip_problems, non_special_ip_problems, parse_ip
+from trainyard.server.strategies.refusing import PROTOCOLS, too_many, validate_enum, validate_qualified_name
+from trainyard.server.strategies.shapes import FREE, STRING, list_of, obj, set_defaults
 
 ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
-MOST_ENDPOINTS, MOST_ADDRESSES, MOST_HINTS = 1000, 100, 8
+MAX_ENDPOINTS, MOST_ADDRESSES, MOST_HINTS = 1000, 100, 8
 _DEPRECATED = "spec.addressType: FQDN endpoints are deprecated"
 
 
-def prepare(new: Json, old: Json | None, site: Site) -> None:
+def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
     for field in ("endpoints", "ports"):
         new[field] = new.get(field) or None  # an empty list is stored as null
     for endpoint in new["endpoints"] or ():
-        fill(endpoint, conditions={})
+        set_defaults(endpoint, conditions={})
     for port in new["ports"] or ():
-        fill(port, name="", protocol="TCP")
+        set_defaults(port, name="", protocol="TCP")
     old_generation = 0 if old is None else old["metadata"].get("generation") or 0
     new["metadata"]["generation"] = old_generation + (
-        old is None or not same(_generation_fields(new), _generation_fields(old))
+        old is None or not json_equal(_generation_fields(new), _generation_fields(old))
     )
     for endpoint in new["endpoints"] or ():
         endpoint.pop("deprecatedTopology", None)
@@ -50,14 +50,14 @@ def slice_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     if not address_type:
         yield Problem("addressType", "Required value")
     else:
-        yield from one_of(address_type, ADDRESS_TYPES, "addressType")
+        yield from validate_enum(address_type, ADDRESS_TYPES, "addressType")
     if old is not None and old.get("addressType") != address_type:
         yield Problem("addressType", f"Invalid value: {json_text(address_type)}: field is immutable")
     endpoints = new.get("endpoints") or ()
     # Addresses that the stored slice already has were validated when they were written.
     old_addresses = [endpoint.get("addresses") for endpoint in (old or {}).get("endpoints") or ()]
-    if len(endpoints) > MOST_ENDPOINTS:
-        yield too_many(endpoints, MOST_ENDPOINTS, "endpoints")
+    if len(endpoints) > MAX_ENDPOINTS:
+        yield too_many(endpoints, MAX_ENDPOINTS, "endpoints")
     else:
         for index, endpoint in enumerate(endpoints):
             yield from _endpoint(endpoint, address_type, f"endpoints[{index}]", old_addresses)
@@ -84,14 +84,14 @@ def _endpoint(endpoint: Json, address_type: str, here: str, old_addresses: list[
 
 
 def _address(address: str, address_type: str, where: str, index: int) -> Iterator[Problem]:
-    problems = list(settled(address, f"{where}[{index}]", canonical=address_type == "IPv6"))
+    problems = list(ip_problems(address, f"{where}[{index}]", canonical=address_type == "IPv6"))
     yield from problems
     if problems:
         return
-    parsed = known(address)
+    parsed = parse_ip(address)
     if parsed is not None and f"IPv{parsed.version}" != address_type:
         yield Problem(where, f"Invalid value: {json_text(address)}: must be an {address_type} address")
-    yield from reachable(address, f"{where}[{index}]")
+    yield from non_special_ip_problems(address, f"{where}[{index}]")
 
 
 def _fqdn_problems(name: str, path: str) -> Iterator[Problem]:
@@ -136,9 +136,9 @@ def _ports(ports: Sequence[Json]) -> Iterator[Problem]:
         if name and (problem := name_problem(name, "label", f"{here}.name")):
             yield problem
         names.add(name)
-        yield from one_of(port.get("protocol"), PROTOCOLS, f"{here}.protocol")
+        yield from validate_enum(port.get("protocol"), PROTOCOLS, f"{here}.protocol")
         if (protocol := port.get("appProtocol")) is not None:
-            yield from keyed(protocol, f"{here}.appProtocol")
+            yield from validate_qualified_name(protocol, f"{here}.appProtocol")
 
 
 RESOURCES = (
@@ -146,7 +146,7 @@ RESOURCES = (
         group="discovery.k8s.io",
         kind="EndpointSlice",
         plural="endpointslices",
-        schema=Schema.trusted(obj(endpoints=many(FREE), ports=many(FREE), addressType=STRING)),
+        schema=Schema.trusted(obj(endpoints=list_of(FREE), ports=list_of(FREE), addressType=STRING)),
         prepare=prepare,
         check=lambda new, old: list(slice_problems(new, old)),
         columns=cells.SLICE,

@@ -6,17 +6,17 @@ import re
 from typing import Any
 
 from trainyard.objects import Json
-from trainyard.server.strategies.shapes import fill, fill_empty
+from trainyard.server.strategies.shapes import set_defaults, set_defaults_for_zero
 
 
-def default_pod_spec(spec: Json, at_home: bool = True) -> None:
-    """Sets kube-apiserver's defaults of a pod spec. `at_home`: the spec is a pod's, not a template's; then host ports
+def default_pod_spec(spec: Json, is_pod: bool = True) -> None:
+    """Sets kube-apiserver's defaults of a pod spec. `is_pod`: the spec is a pod's, not a template's; then host ports
     default to container ports (with hostNetwork), and requests to limits."""
-    fill(spec, securityContext={}, terminationGracePeriodSeconds=30)
-    fill_empty(spec, restartPolicy="Always", dnsPolicy="ClusterFirst", schedulerName="default-scheduler")
+    set_defaults(spec, securityContext={}, terminationGracePeriodSeconds=30)
+    set_defaults_for_zero(spec, restartPolicy="Always", dnsPolicy="ClusterFirst", schedulerName="default-scheduler")
     _drop_zero_values(spec, _ZERO_SPEC)
     if account := spec.get("serviceAccountName"):
-        fill(spec, serviceAccount=account)
+        set_defaults(spec, serviceAccount=account)
     for toleration in spec.get("tolerations") or ():
         _drop_zero_values(toleration, _ZERO_TOLERATION)
     for volume in spec.get("volumes") or ():
@@ -24,10 +24,10 @@ def default_pod_spec(spec: Json, at_home: bool = True) -> None:
     for group in ("initContainers", "containers"):
         for container in spec.get(group) or ():
             _default_container(container)
-            if at_home:
+            if is_pod:
                 _default_requests(container["resources"])
-            for port in container.get("ports") or () if at_home and spec.get("hostNetwork") is True else ():
-                fill_empty(port, hostPort=port.get("containerPort"))
+            for port in container.get("ports") or () if is_pod and spec.get("hostNetwork") is True else ():
+                set_defaults_for_zero(port, hostPort=port.get("containerPort"))
 
 
 # Zero values of Go fields with omitempty, which are not stored.
@@ -59,16 +59,16 @@ def _default_volume(volume: Json) -> None:
         volume["emptyDir"] = {}
     for kind in ("secret", "configMap", "downwardAPI", "projected"):
         if isinstance(volume.get(kind), dict):
-            fill(volume[kind], defaultMode=420)
+            set_defaults(volume[kind], defaultMode=420)
     if isinstance(volume.get("hostPath"), dict):
-        fill(volume["hostPath"], type="")
+        set_defaults(volume["hostPath"], type="")
     sources = [volume]
     if isinstance(projected := volume.get("projected"), dict):
-        fill(projected, sources=None)
+        set_defaults(projected, sources=None)
         sources += projected["sources"] or []
     for source in sources:
         if isinstance(token := source.get("serviceAccountToken"), dict):
-            fill(token, expirationSeconds=3600)
+            set_defaults(token, expirationSeconds=3600)
         for item in (source.get("downwardAPI") or {}).get("items") or ():
             _default_reference(item)
 
@@ -76,28 +76,28 @@ def _default_volume(volume: Json) -> None:
 def _default_reference(source: Json) -> None:
     """Sets the defaults of a downward API reference of a variable or a file."""
     if isinstance(field := source.get("fieldRef"), dict):
-        fill_empty(field, apiVersion="v1")
+        set_defaults_for_zero(field, apiVersion="v1")
     if isinstance(resource := source.get("resourceFieldRef"), dict):
-        fill(resource, divisor="0")
+        set_defaults(resource, divisor="0")
 
 
 def _default_probes(container: Json) -> None:
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         if isinstance(probe := container.get(name), dict):
             _drop_zero_values(probe, _ZERO_PROBE)
-            fill_empty(probe, timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
+            set_defaults_for_zero(probe, timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
             _default_http(probe)
     lifecycle = container.get("lifecycle")
     for hook in lifecycle.values() if isinstance(lifecycle, dict) else ():
         _default_http(hook)
         if isinstance(hook, dict) and isinstance(hook.get("sleep"), dict):
-            fill(hook["sleep"], seconds=0)
+            set_defaults(hook["sleep"], seconds=0)
 
 
 def _default_http(action: Any) -> None:
     if isinstance(action, dict) and isinstance(request := action.get("httpGet"), dict):
         _drop_zero_values(request, {"host": ""})
-        fill_empty(request, path="/", scheme="HTTP")
+        set_defaults_for_zero(request, path="/", scheme="HTTP")
 
 
 def _default_requests(resources: Json) -> None:
@@ -108,8 +108,8 @@ def _default_requests(resources: Json) -> None:
 
 def _default_container(container: Json) -> None:
     _default_probes(container)
-    fill(container, resources={})
-    fill_empty(
+    set_defaults(container, resources={})
+    set_defaults_for_zero(
         container,
         terminationMessagePath="/dev/termination-log",
         terminationMessagePolicy="File",
@@ -118,7 +118,7 @@ def _default_container(container: Json) -> None:
     _drop_zero_values(container, _ZERO_CONTAINER)
     for port in container.get("ports") or ():
         _drop_zero_values(port, _ZERO_PORT)
-        fill_empty(port, protocol="TCP")
+        set_defaults_for_zero(port, protocol="TCP")
     for mount in container.get("volumeMounts") or ():
         _drop_zero_values(mount, _ZERO_MOUNT)
     for variable in container.get("env") or ():

@@ -27,12 +27,12 @@ async def survives(check: Check) -> bool:
         if "pods" in check.needs:
             await yard.furnished()
         yard.broken = check.breaks
-        examining.remembered.cache_clear()  # what the whole server has found out about a schema
+        examining.schema_problems.cache_clear()  # what the whole server has found out about a schema
         with check.breaks.in_place():  # raises what is wrong with the mutation itself
             try:
                 await check.body(yard)
             except (Exception, ExceptionGroup):
                 return False
             finally:
-                examining.remembered.cache_clear()
+                examining.schema_problems.cache_clear()
     return True

@@ -29,7 +29,7 @@ from yarl import URL
 
 from trainyard.client import Api
 from trainyard.objects import Json, decode, encode
-from trainyard.server import Authority, Server
+from trainyard.server import CertificateAuthority, Server
 from trainyard.testing.check_server.breaks import Break
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.workloads import ControllerManager
@@ -387,7 +387,7 @@ async def embedded(*, controllers: bool = False, server: Server | None = None) -
 
         async def door() -> str:
             with TemporaryDirectory() as folder:
-                await running.start_tls(Authority.new(time.time()).context(Path(folder)))
+                await running.start_tls(CertificateAuthority.new(time.time()).server_context(Path(folder)))
             return running.tls_url
 
         yard._compact, yard._door = compact, door

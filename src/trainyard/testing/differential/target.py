@@ -20,7 +20,7 @@ import aiohttp
 
 from trainyard.objects import Json, decode, encode
 from trainyard.server import Server
-from trainyard.server.certificates import Authority
+from trainyard.server.certificates import CertificateAuthority
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.differential.bodies import DEFINITIONS
 from trainyard.testing.differential.normal import HEADERS, normal
@@ -129,7 +129,7 @@ async def embedded(server: Server | None = None) -> AsyncIterator[Target]:
     server = server or Server()
     await server.start()
     with tempfile.TemporaryDirectory() as folder:
-        await server.start_tls(Authority.new(time.time()).context(Path(folder)))
+        await server.start_tls(CertificateAuthority.new(time.time()).server_context(Path(folder)))
     try:
         async with _session() as session:
             target = Target(session, server.url)

@@ -11,9 +11,9 @@ from trainyard.testing.check_server.breaks import Break, answers, ignores, repla
 AREA = "server-side apply"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
-_KEEPS = replaced("apply:removed", lambda value, *more: value, "takes no field away")
+_KEEPS = replaced("apply:remove_paths", lambda value, *more: value, "takes no field away")
 _NO_CONFLICTS = replaced("apply:_settled", lambda others, *more: others, "sees no conflict")
-_NO_TRACKING: Break = replaced("apply:tracked", lambda *all: None, "does not follow updates")
+_NO_TRACKING: Break = replaced("apply:track_update", lambda *all: None, "does not follow updates")
 SCHEMA: Json = {
     "type": "object",
     "properties": {
@@ -77,7 +77,7 @@ async def made(yard: Subject) -> None:
 @check(
     "The same apply again changes nothing, not even the version.",
     area=AREA,
-    breaks=replaced("writes:same", lambda a, b: False, "writes what changes nothing"),
+    breaks=replaced("writes:json_equal", lambda a, b: False, "writes what changes nothing"),
 )
 async def again(yard: Subject) -> None:
     path = yard.at("configmaps", "one")

@@ -163,7 +163,7 @@ async def ignored(yard: Subject) -> None:
 @check(
     "An unknown field of a built-in object is not stored, however deep.",
     area=AREA,
-    breaks=replaced("strictness:known", lambda resource, obj: obj, "stores what it does not know"),
+    breaks=replaced("strictness:without_unknown_fields", lambda resource, obj: obj, "stores what it does not know"),
     needs=("pods",),
 )
 async def unknown_fields(yard: Subject) -> None:

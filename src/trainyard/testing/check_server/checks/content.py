@@ -203,7 +203,7 @@ async def no_cache(yard: Subject) -> None:
 @check(
     "Who may not do something is refused with 403, and told who he is and what he may not.",
     area=AREA,
-    breaks=replaced("access:must_allow", lambda *_: None, "lets everybody do everything"),
+    breaks=replaced("access:require_allowed", lambda *_: None, "lets everybody do everything"),
 )
 async def forbidden(yard: Subject) -> None:
     await yard.map("one")
@@ -217,7 +217,7 @@ async def forbidden(yard: Subject) -> None:
 @check(
     "What somebody may not see is not told apart from what is not there.",
     area=AREA,
-    breaks=replaced("access:must_allow", lambda *_: None, "lets everybody do everything"),
+    breaks=replaced("access:require_allowed", lambda *_: None, "lets everybody do everything"),
 )
 async def no_difference(yard: Subject) -> None:
     for path in (yard.at("configmaps", "none"), yard.at("configmaps", "none", namespace="nowhere")):

@@ -237,7 +237,7 @@ _SCALE = {
 @check(
     "/scale shows the numbers at the definition's paths, and a change of it is a change of the spec.",
     area=AREA,
-    breaks=replaced("scale:applied", lambda scaled, obj, number: dict(obj)),
+    breaks=replaced("scale:with_replicas", lambda scaled, obj, number: dict(obj)),
 )
 async def scale(yard: Subject) -> None:
     kind = await yard.crd(schema=NUMBERED, version={"subresources": {"status": {}, "scale": _SCALE}})

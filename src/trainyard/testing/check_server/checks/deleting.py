@@ -52,7 +52,7 @@ async def held(yard: Subject) -> None:
 @check(
     "A second delete of a held object changes nothing.",
     area=AREA,
-    breaks=replaced("writes:same", lambda new, old: False, "writes what is the same"),
+    breaks=replaced("writes:json_equal", lambda new, old: False, "writes what is the same"),
 )
 async def twice(yard: Subject) -> None:
     await yard.map("one", finalizers=HELD)
@@ -77,7 +77,7 @@ async def no_way_back(yard: Subject) -> None:
 @check(
     "Nobody sets a deletionTimestamp on what is not deleted: 422, and on a create it is passed over.",
     area=AREA,
-    breaks=replaced("metadata:changed", lambda sent, old: [], "lets it pass"),
+    breaks=replaced("metadata:immutable_problems", lambda sent, old: [], "lets it pass"),
 )
 async def no_shortcut(yard: Subject) -> None:
     made = await yard.map("one", deletionTimestamp="2001-01-01T00:00:00Z")
@@ -140,7 +140,7 @@ async def unbound(yard: Subject) -> None:
     (await yard.ask("GET", yard.at("pods", "one"))).refused(404, "NotFound")
 
 
-_START = original("deletion:start")
+_START = original("deletion:begin_deletion")
 
 
 @check(
@@ -191,7 +191,7 @@ async def forced(yard: Subject) -> None:
     "A pod that has ended goes at once.",
     area=AREA,
     breaks=replaced(
-        "deletion:start",
+        "deletion:begin_deletion",
         lambda w, r, old, o, s: _START(w, r, {**old, "status": {}}, o, s),
         "does not look at the phase",
     ),

@@ -107,7 +107,7 @@ async def whole_page(yard: Subject) -> None:
 @check(
     "A limit of 0 or less is none.",
     area=AREA,
-    breaks=replaced("listing:number", lambda request, name: 1 if name == "limit" else 0),
+    breaks=replaced("listing:int_parameter", lambda request, name: 1 if name == "limit" else 0),
 )
 async def no_limit(yard: Subject) -> None:
     await secrets(yard, "abc")

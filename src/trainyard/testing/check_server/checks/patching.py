@@ -13,7 +13,7 @@ JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 _REPLACES = replaced("strategic:_merged_list", lambda old, patch, shape, level: patch, "replaces every list")
-_WRITES = replaced("writes:same", lambda a, b: False, "writes what changes nothing")
+_WRITES = replaced("writes:json_equal", lambda a, b: False, "writes what changes nothing")
 _PLAIN = replaced("strategic:merge", lambda original, patch, shape: {**original, **patch}, "merges nothing below")
 
 
@@ -208,7 +208,7 @@ async def malformed(yard: Subject) -> None:
 @check(
     "A merge patch merges objects, replaces lists, and null takes away.",
     area=AREA,
-    breaks=replaced("patches:merge", lambda target, patch, level=0: {**target, **patch}, "merges nothing below"),
+    breaks=replaced("patches:merge_patch", lambda target, patch, level=0: {**target, **patch}, "merges nothing below"),
 )
 async def merged(yard: Subject) -> None:
     await yard.map("one", data={"a": "1", "b": "2"}, finalizers=["a.b/one", "a.b/two"])

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainyard.objects import Json, Problem, decode
 from trainyard.server.rule_process import RuleProcess
-from trainyard.server.rules import broken, compile_rules
+from trainyard.server.rules import compile_rules, evaluate
 from trainyard.testing.check_server import Subject, check
 from trainyard.testing.check_server.breaks import Break, replaced
 from trainyard.testing.check_server.checks.refusing import offered
@@ -25,7 +25,7 @@ _RULES = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validati
 def _asked_here(process: RuleProcess, schema: bytes, new: Json, old: Json | None) -> list[Problem]:
     """Without a process of its own, which no mutation reaches."""
     tree = compile_rules(decode(schema))
-    return list(broken(tree, new, old)) if tree else []
+    return list(evaluate(tree, new, old)) if tree else []
 
 
 def mutated(where: str, what: Any) -> Break:
@@ -232,7 +232,7 @@ async def null_is_absent(yard: Subject) -> None:
 @check(
     "Odd names are escaped: a-b is a__dash__b, in is __in__, x.y is x__dot__y.",
     area=AREA,
-    breaks=mutated("rules:escaped", lambda name: name),
+    breaks=mutated("rules:escaped_name", lambda name: name),
 )
 async def escaped(yard: Subject) -> None:
     schema = {"type": "object", "properties": {"a-b": WHOLE, "in": WHOLE, "x.y": WHOLE}}

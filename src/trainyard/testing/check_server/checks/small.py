@@ -252,7 +252,7 @@ async def fixed_claims(yard: Subject) -> None:
 @check(
     "A namespace is born Active, with its name as a label and Kubernetes' finalizer.",
     area=AREA,
-    breaks=replaced("strategies.plain:fill", lambda *_: None) | sets("status", {}),
+    breaks=replaced("strategies.plain:set_defaults", lambda *_: None) | sets("status", {}),
 )
 async def namespaces(yard: Subject) -> None:
     seen = (await yard.ask("GET", yard.at("namespaces", yard.namespace))).must(200)

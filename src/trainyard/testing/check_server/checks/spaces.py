@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainyard.server.deletion import KEPT_NAMESPACES
+from trainyard.server.deletion import PROTECTED_NAMESPACES
 from trainyard.testing.check_server import Subject, check
 from trainyard.testing.check_server.breaks import answers, drops, replaced, sets, without
 from trainyard.testing.check_server.checks.crud import config_map
@@ -117,10 +117,10 @@ async def emptied(yard: Subject) -> None:
 @check(
     "The namespaces default, kube-system and kube-public cannot be deleted: 403.",
     area=AREA,
-    breaks=replaced("deletion:KEPT_NAMESPACES", (), "keeps no namespace"),
+    breaks=replaced("deletion:PROTECTED_NAMESPACES", (), "keeps no namespace"),
 )
 async def kept(yard: Subject) -> None:
-    for name in KEPT_NAMESPACES:
+    for name in PROTECTED_NAMESPACES:
         (await yard.ask("DELETE", yard.at("namespaces", name), dryRun="All")).refused(
             403, "Forbidden", f'namespaces "{name}" is forbidden: this namespace may not be deleted'
         )

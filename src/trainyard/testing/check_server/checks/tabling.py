@@ -53,7 +53,7 @@ async def _table(yard: Subject, path: str, includeObject: str = "", limit: str =
 
 def _bare(watch: Watch, revision: int, initial_end: bool = False) -> bytes:
     """A bookmark that does not know of Tables."""
-    return bookmark(replace(watch, show=None), revision, initial_end)
+    return bookmark(replace(watch, encode=None), revision, initial_end)
 
 
 def _columns(table: Json) -> list[tuple[str, int]]:

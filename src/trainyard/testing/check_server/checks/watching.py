@@ -74,7 +74,7 @@ async def last_words(yard: Subject) -> None:
 @check(
     "Without a version, and from 0, a watch first says ADDED for what is there.",
     area=AREA,
-    breaks=replaced("listing:initial", lambda request: (False, False)),
+    breaks=replaced("listing:initial_events", lambda request: (False, False)),
 )
 async def from_nothing(yard: Subject) -> None:
     await secrets(yard, "ab")
@@ -115,7 +115,11 @@ async def legacy_initial(yard: Subject) -> None:
             assert (await lines.next())["object"]["metadata"]["annotations"] == {END: "true"}
 
 
-@check("Who takes no bookmarks gets none.", area=AREA, breaks=replaced("listing:initial", lambda request: (True, True)))
+@check(
+    "Who takes no bookmarks gets none.",
+    area=AREA,
+    breaks=replaced("listing:initial_events", lambda request: (True, True)),
+)
 async def no_bookmark(yard: Subject) -> None:
     await secrets(yard, "a")
     assert told(await heard(yard, **INITIAL)) == [("ADDED", "a")]
@@ -231,7 +235,7 @@ async def one_name(yard: Subject) -> None:
 @check(
     "A watch of a namespace hears nothing of another, one of all namespaces hears of each.",
     area=AREA,
-    breaks=replaced("watching:line_of", lambda watch, entry: b""),
+    breaks=replaced("watching:event_line", lambda watch, entry: b""),
 )
 async def namespaces(yard: Subject) -> None:
     label = {"labelSelector": f"l={yard.name('x')}"}
@@ -267,7 +271,7 @@ async def bad_selector(yard: Subject) -> None:
 @check(
     "Two watches of one collection hear the same lines.",
     area=AREA,
-    breaks=replaced("watching:line_of", lambda watch, entry: b"", "says nothing of a change"),
+    breaks=replaced("watching:event_line", lambda watch, entry: b"", "says nothing of a change"),
 )
 async def two(yard: Subject) -> None:
     start = version((await secrets(yard, "a"))[0])
@@ -301,7 +305,9 @@ async def partial(yard: Subject) -> None:
         assert "data" not in line["object"] and "type" not in line["object"]
 
 
-@check("A write that changes nothing is no line.", area=AREA, breaks=replaced("writes:same", lambda new, old: False))
+@check(
+    "A write that changes nothing is no line.", area=AREA, breaks=replaced("writes:json_equal", lambda new, old: False)
+)
 async def silence(yard: Subject) -> None:
     start = version((await secrets(yard, "a"))[0])
     async with yard.watch(yard.at("secrets"), resourceVersion=start) as lines:

@@ -140,7 +140,7 @@ async def fixed_selector(yard: Subject) -> None:
 @check(
     "Of a StatefulSet's spec only replicas, template and the like may change.",
     area=AREA,
-    breaks=replaced("strategies.app_rules:SET_FIXED", ())
+    breaks=replaced("strategies.app_rules:STATEFUL_SET_IMMUTABLE", ())
     | replaced("strategies.app_rules:_set_fixed", lambda spec: {}),
 )
 async def fixed_sets(yard: Subject) -> None:
@@ -155,7 +155,7 @@ async def fixed_sets(yard: Subject) -> None:
 @check(
     "/scale of the three is an autoscaling/v1 Scale; a change of it is a new generation.",
     area=AREA,
-    breaks=replaced("scale:applied", lambda scaled, obj, number: dict(obj)),
+    breaks=replaced("scale:with_replicas", lambda scaled, obj, number: dict(obj)),
 )
 async def scale(yard: Subject) -> None:
     for plural, kind in SETS:

@@ -1,0 +1,27 @@
+"""docs/layers.md and docs/reference.md depend on the source. `make docs` builds the whole site."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import architecture  # noqa: E402 - found in the folder above
+
+
+def test_the_architecture_page_is_what_the_tool_writes() -> None:
+    assert architecture.PAGE.read_text(encoding="utf-8") == architecture.page(), "run: python tools/architecture.py"
+
+
+REFERENCE = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "reference.md").read_text(encoding="utf-8"), re.M)
+
+
+@pytest.mark.parametrize("name", REFERENCE)
+def test_the_reference_documents_what_exists(name: str) -> None:
+    assert pkgutil.resolve_name(name).__doc__

@@ -4,6 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 BIN := $(VENV)/bin
+DOCS := $(VENV)/docs
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of programs: each would be compiled anew
 
 # The first interpreter that TensorFlow 2.21 serves: 3.11 to 3.13. Name another with PYTHON=...
@@ -12,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks test test-fast control-plane test-cluster lint lint-workflows format leftovers prove prove-soak bench bench-servers bench-failover bench-neighbours fuzz-server server-types worlds worlds-big pod-types manifests lock clean
+.PHONY: help demo frameworks test test-fast control-plane test-cluster lint lint-workflows format leftovers prove prove-soak bench bench-servers bench-failover bench-neighbours fuzz-server server-types worlds worlds-big pod-types manifests coverage docs audit sbom lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -32,6 +33,13 @@ $(VENV)/runtime: $(VENV)/python requirements/runtime.lock requirements/build.loc
 $(VENV)/dev: $(VENV)/runtime requirements/dev.lock
 	@echo "make: installing the development tools into $(VENV)" >&2
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@touch $@
+
+# An environment of its own inside $(VENV): the versions of the site's tools do not depend on ours.
+$(DOCS)/ready: $(VENV)/python requirements/docs.lock
+	@echo "make: installing the documentation tools into $(DOCS)" >&2
+	@$(BIN)/python -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/docs.lock
 	@touch $@
 
 demo: $(VENV)/runtime ## train a distributed TensorFlow job on this machine, from nothing
@@ -65,6 +73,12 @@ test: $(VENV)/dev frameworks ## every test, all frameworks trained for real incl
 
 test-fast: $(VENV)/dev ## what takes less than 90 seconds
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks and not slow and not network and not cluster"
+
+# Measuring takes time: a test of a time limit may fail here that passes in test-fast. The table is printed all the same.
+coverage: $(VENV)/dev ## the line coverage of test-fast, by package; programs that tests start as processes are not counted
+	@code=0; $(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks and not slow and not network and not cluster" \
+	  --cov=trainyard --cov-report= || code=$$?; \
+	$(BIN)/python -m coverage json -q -o build/coverage.json; $(BIN)/python tools/coverage_table.py build/coverage.json; exit $$code
 
 control-plane: $(VENV)/runtime ## build or find etcd, the API server and the rest: needs Go, six to ten minutes, once
 	@$(BIN)/python -m trainyard.testing.control_plane_build
@@ -112,6 +126,24 @@ pod-types: $(VENV)/dev control-plane ## write kinds/pod_types.py anew from the O
 manifests: $(VENV)/dev ## write the generated parts of deploy/, config/, charts/trainyard and docs/rbac.md anew
 	@$(BIN)/python -m trainyard.testing.packages
 
+# Without -q: mkdocs would not count the warnings that strict mode fails for.
+docs: $(DOCS)/ready ## the site of docs/, into site/; a dead link fails
+	@$(BIN)/python tools/architecture.py
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build
+	@echo "site/index.html"
+
+# pip-audit has one exit code for "vulnerable" and for "not asked". Its last line says which.
+audit: $(VENV)/runtime ## known vulnerabilities of what requirements/runtime.lock pins
+	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; \
+	if $(BIN)/uv tool run -q --python $(BIN)/python --from pip-audit==2.10.1 pip-audit $(AUDIT) -r requirements/runtime.lock \
+	  --disable-pip --require-hashes --strict --progress-spinner off >"$$said" 2>&1; then cat "$$said"; exit; fi; \
+	if grep -q "^Found .* known vulnerabilit" "$$said"; then cat "$$said" >&2; exit 1; fi; \
+	tail -1 "$$said" >&2; \
+	echo "make: the audit is incomplete: the vulnerability service is not reachable, or does not know a package (see above)" >&2; exit 1
+
+sbom: $(VENV)/runtime ## a bill of materials (CycloneDX) of what requirements/runtime.lock pins, into dist/
+	@$(BIN)/python tools/sbom.py dist/trainyard.cdx.json
+
 lint: $(VENV)/dev ## style, types, and who may import whom
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -128,6 +160,7 @@ lock: $(VENV)/dev ## write the lock files anew from pyproject.toml
 	@$(BIN)/uv pip compile $(COMPILE) pyproject.toml -o requirements/runtime.lock
 	@$(BIN)/uv pip compile $(COMPILE) pyproject.toml --group dev -o requirements/dev.lock
 	@$(BIN)/uv pip compile $(COMPILE) --group build -o requirements/build.lock
+	@$(BIN)/uv pip compile $(COMPILE) --group docs -o requirements/docs.lock
 
 clean: ## remove what make made here
-	@rm -rf $(VENV) bin .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	@rm -rf $(VENV) bin .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site

@@ -29,15 +29,15 @@ import aiohttp
 SERVER = """
 import asyncio, sys, time
 from pathlib import Path
-from trainyard.server import Authority, Server
-from trainyard.server.limits import raise_descriptors
+from trainyard.server import CertificateAuthority, Server
+from trainyard.server.limits import raise_descriptor_limit
 
 async def main():
-    raise_descriptors()
+    raise_descriptor_limit()
     server = Server(token="bench")
     await server.start()
-    authority = Authority.new(time.time())
-    await server.start_tls(authority.context(Path(sys.argv[1])))
+    authority = CertificateAuthority.new(time.time())
+    await server.start_tls(authority.server_context(Path(sys.argv[1])))
     (Path(sys.argv[1]) / "ca.pem").write_text(authority.pem)
     print(server.url, server.tls_url, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

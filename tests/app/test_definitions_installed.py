@@ -10,7 +10,7 @@ from trainyard.client.request import create
 from trainyard.core import Kind
 from trainyard.objects import Json, encode
 from trainyard.objects.resources import CRD
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.server import Server, trust_crd
 from trainyard.server.examining import check, schema_problems
 

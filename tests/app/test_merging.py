@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.app.kubeconfig import KubeconfigError, read_kubeconfig
+from trainyard.app.kubeconfig_merge import check_mergeable, merge, own_kubeconfig, remove
 from trainyard.app.local import kubeconfig
-from trainyard.app.merging import check_mergeable, merge, own_kubeconfig, remove
 
 NAME = "trainyard-default"
 PERSONS = """\
@@ -89,7 +89,7 @@ def test_a_namespace_that_a_person_has_chosen_for_our_context_stays(tmp_path: Pa
 def test_a_file_is_utf_8_whatever_the_locale_says(tmp_path: Path, source: Path) -> None:
     path = tmp_path / "config"
     path.write_text(PERSONS.replace("name: work", "name: wörk"), "utf-8")
-    words = "import sys; from pathlib import Path; from trainyard.app.merging import merge; "
+    words = "import sys; from pathlib import Path; from trainyard.app.kubeconfig_merge import merge; "
     words += "merge(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])"
     plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     subprocess.run([sys.executable, "-c", words, path, source, NAME], env=plain, check=True)
@@ -179,7 +179,7 @@ def test_a_write_of_another_program_is_waited_for(
     path = tmp_path / "config"
     path.write_text(PERSONS)
     (tmp_path / "config.lock").touch()
-    monkeypatch.setattr("trainyard.app.merging.LOCK_TIMEOUT", 0.1)
+    monkeypatch.setattr("trainyard.app.kubeconfig_merge.LOCK_TIMEOUT", 0.1)
     with pytest.raises(KubeconfigError, match=r"config\.lock is there"):
         merge(path, source, NAME)
     assert path.read_text() == PERSONS and (tmp_path / "config.lock").exists()

@@ -33,7 +33,7 @@ from trainyard.controller_runtime.lease import LeaseTimings
 from trainyard.core import Config
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.resources import CRD, EVENT, JOB, LEASE, NAMESPACE, SERVICE
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.testing.operators import operating
 
 QUICK = LeaseTimings(duration=2, deadline=1.5, retry=0.1, renew=0.5)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.cli.scripts.command_line import ProgramArguments
-from trainyard.cli.scripts.making import ProgramJob, make_job
+from trainyard.cli.scripts.job_maker import ProgramJob, make_job
 
 NOTHING: dict[str, Any] = {
     "workers": None,

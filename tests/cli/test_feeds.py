@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 
 import pytest
 
-from trainyard.cli.feeds import Watches, watch_target
+from trainyard.cli.watches import Watches, watch_target
 from trainyard.client import Api, Request, Unavailable
 from trainyard.kinds import TFJOB
 from trainyard.server import Server

@@ -11,9 +11,9 @@ from trainyard.app.history import Record, folder_name, pod_log_folder, read_reco
 from trainyard.app.job_record import JobRecord
 from trainyard.app.retention import Limits
 from trainyard.cli.diagnosis import Finding, why
-from trainyard.cli.diagnosis.facts import Facts
+from trainyard.cli.diagnosis.inputs import Facts
 from trainyard.cli.history import record_lines
-from trainyard.cli.kept import NOT_KEPT, events_of, facts_of, find_record, findings_of, gone_pods, kept_logs
+from trainyard.cli.recorded_objects import NOT_KEPT, events_of, facts_of, find_record, findings_of, gone_pods, kept_logs
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, name_of
 

@@ -8,12 +8,12 @@ import pytest
 from why_values import NOW, RUNNING, at, child, pod, tfjob
 
 from trainyard import kinds
+from trainyard.cli.cluster_jobs import count_by_kind_and_state, job_texts
 from trainyard.cli.describe import child_state, describe_lines
 from trainyard.cli.events import event_rows
 from trainyard.cli.get import ChangedRows
 from trainyard.cli.jobs import JobInfo, RelatedObjects
 from trainyard.cli.printing import align_columns, document
-from trainyard.cli.standing import count_by_kind_and_state, job_texts
 from trainyard.objects import Json
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.cli.speaking import on_loopback
+from trainyard.cli.cluster_command import on_loopback
 from trainyard.cli.submission import read
 from trainyard.cli.working_directory import manifest_folder, set_annotation
 from trainyard.objects import Json, name_of, namespace_of

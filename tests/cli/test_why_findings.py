@@ -25,7 +25,7 @@ from why_values import (
 )
 
 from trainyard.cli.diagnosis import BLOCK, END, FINE, LEVEL_NAMES, NOTE, WAIT, finding_lines
-from trainyard.cli.diagnosis.meeting import rendezvous_endpoint
+from trainyard.cli.diagnosis.rendezvous import rendezvous_endpoint
 from trainyard.objects import Json
 
 CASES = (*JOB_CASES, *REPLICA_CASES)

@@ -254,6 +254,6 @@ async def test_a_cluster_without_our_kinds_says_what_is_missing(tmp_path: Path) 
 
 
 def test_an_address_is_shown_without_what_follows() -> None:
-    from trainyard.cli.speaking import _scheme_and_host
+    from trainyard.cli.cluster_command import _scheme_and_host
 
     assert _scheme_and_host(ClusterAccess("http://127.0.0.1:5/secret").server) == "http://127.0.0.1:5"

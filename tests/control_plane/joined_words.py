@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from trainyard.app.joining import JoinedNode, JoinOptions
 from trainyard.app.kubeconfig import read_kubeconfig
+from trainyard.app.node_agent import JoinedNode, JoinOptions
 from trainyard.client import Api, NotFound
 from trainyard.objects import GVK, Json, decode, encode, find_condition
 from trainyard.objects.resources import NODE, POD

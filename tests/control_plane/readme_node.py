@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainyard.app.joining import JoinedNode, JoinOptions
 from trainyard.app.kubeconfig import read_kubeconfig
+from trainyard.app.node_agent import JoinedNode, JoinOptions
 from trainyard.testing.control_plane import ControlPlane
 
 IMAGES = Path(__file__).with_name("readme_images") / "images.yaml"

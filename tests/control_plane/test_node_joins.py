@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 from joined_words import POLITE, Joined, exists, joined, said
 
-from trainyard.app.joining import JoinedNode, JoinOptions
 from trainyard.app.kubeconfig import read_kubeconfig
+from trainyard.app.node_agent import JoinedNode, JoinOptions
 from trainyard.client import Forbidden
 from trainyard.node import NodeError
 from trainyard.objects import Json

@@ -26,7 +26,7 @@ from trainyard.controller_runtime.lease import (
     record_failure,
     record_write,
 )
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 TERMS = LeaseTimings(duration=15, deadline=10, retry=2)
 MINE = LeaseRecord("me", 15, 0, "1")

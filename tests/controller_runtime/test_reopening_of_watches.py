@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fake_clock import run
 
-from trainyard.cli.feeds import Watches
+from trainyard.cli.watches import Watches
 from trainyard.client import Api, Gone, Request
 from trainyard.controller_runtime import Reflector, TaskSupervisor, WatchBackoff, WatchTarget
 from trainyard.controller_runtime.object_adapter import dict_adapter

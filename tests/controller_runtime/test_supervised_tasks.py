@@ -253,7 +253,7 @@ SHORT_LIVED = {
     "app/local.py": "certificates, awaited by `start`",
     "app/operating.py": "waits beside the work of `run`",
     "cli/follow.py": "one log of one container",
-    "cli/interrupts.py": "waits beside a command",
+    "cli/signals.py": "waits beside a command",
     "cli/logs.py": "one log",
     "controller_runtime/tasks.py": "the supervisor itself",
     "controller_runtime/reflector.py": "one exchange, awaited by `run`",

@@ -14,7 +14,7 @@ from trainyard.core.blocked import Blocks
 from trainyard.core.failures import CountedFailures
 from trainyard.core.job import JobStatus
 from trainyard.core.policies.restart import Restarts
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.testing import scenes
 from trainyard.testing.obeying import Shell
 from trainyard.testing.scenes import ALWAYS, LIVING, VIEWS

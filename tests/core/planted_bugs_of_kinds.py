@@ -27,7 +27,7 @@ from trainyard.core import RETRYING_JOB_CARRIER, STATEFUL_SET_CARRIER, Plan, Rep
 from trainyard.core.failures import CountedFailures
 from trainyard.core.job import Job, JobStatus, Outcome
 from trainyard.core.policies.restart import Restarts
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.testing.casts import Cast, chainer, elastic, gang
 from trainyard.testing.moves import Bounds
 from trainyard.testing.obeying import Shell

@@ -16,7 +16,7 @@ from trainyard.core.decide import decide
 from trainyard.core.model import Config
 from trainyard.core.read import parse_job_with
 from trainyard.objects import Json, decode, encode
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.testing.life import NOW, begun
 from trainyard.testing.samples import pods, sample
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trainyard.core import names, parse_job, runtime_id_of
 from trainyard.core.model import Config
 from trainyard.kinds import TFJOB
-from trainyard.objects.words import is_always_text
+from trainyard.objects.yaml_scalars import is_always_text
 from trainyard.testing.builders import UID, tfjob
 
 

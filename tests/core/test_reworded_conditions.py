@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainyard.core import Kind
 from trainyard.kinds import TFJOB
 from trainyard.objects import find_condition
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.testing.builders import replicas, tfjob
 from trainyard.testing.life import begun
 

@@ -16,7 +16,7 @@ from trainyard.app import operating
 from trainyard.client import Api, Unavailable
 from trainyard.controller_runtime import leader_election, lease
 from trainyard.controller_runtime import reflector as watch
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.operator import operator
 from trainyard.operator import plan_executor as reconcile
 

@@ -99,7 +99,7 @@ def _shift_clocks(now: Callable[[], float]) -> None:
 
 def _serve() -> None:
     sys.path.insert(0, str(_HERE))
-    for module in ("mutants", "trainyard.app.operating", "trainyard.cli.interrupts", "trainyard.cli.operator"):
+    for module in ("mutants", "trainyard.app.operating", "trainyard.cli.signals", "trainyard.cli.operator"):
         importlib.import_module(module)
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children

@@ -12,7 +12,7 @@ import pytest
 from image_fixtures import make, refused, said
 
 from trainyard.node.images import Image, Images, catalogue, problems
-from trainyard.objects.strict import ManifestError
+from trainyard.objects.yaml_reader import ManifestError
 
 __all__ = ["make", "said"]
 

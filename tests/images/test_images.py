@@ -13,7 +13,7 @@ from image_fixtures import make, output, refused, said
 
 from trainyard.node.images import WORKING_DIRECTORY, Images, catalogue, interpreters
 from trainyard.node.images.catalogue import Way, python_in_range, version_satisfies
-from trainyard.objects.strict import ManifestError
+from trainyard.objects.yaml_reader import ManifestError
 
 __all__ = ["make", "said"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainyard.node.images.requirements import parse_pins
-from trainyard.objects.strict import ManifestError
+from trainyard.objects.yaml_reader import ManifestError
 
 HASH = "--hash=sha256:" + "0" * 64
 

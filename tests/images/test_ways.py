@@ -12,7 +12,7 @@ import pytest
 
 from trainyard.node.images import ImageProblem, Images, catalogue, interpreters
 from trainyard.node.images.catalogue import Way
-from trainyard.objects.strict import ManifestError
+from trainyard.objects.yaml_reader import ManifestError
 
 Make = Callable[..., Images]
 CIFAR = "/mxnet/example/image-classification/train_cifar10.py"

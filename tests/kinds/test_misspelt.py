@@ -11,7 +11,7 @@ import pytest
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.kinds.crds import schema
-from trainyard.kinds.misspelt import most_similar_name
+from trainyard.kinds.misspellings import most_similar_name
 from trainyard.kinds.pod_templates import fields_of_types
 from trainyard.objects import Json
 from trainyard.objects.manifest import read

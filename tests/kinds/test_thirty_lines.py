@@ -23,7 +23,7 @@ from trainyard.kinds.policies import Policies, policy_of
 from trainyard.kinds.templates import PRESERVE_UNKNOWN, PodTemplate, copy_template
 from trainyard.objects import GVK, Json, is_condition_true
 from trainyard.objects.resources import POD
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.schema import Schema, from_struct
 from trainyard.testing.casts import Cast
 from trainyard.testing.life import begun

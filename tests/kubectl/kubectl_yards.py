@@ -27,9 +27,9 @@ from typing import Any
 
 from trainyard import kinds
 from trainyard.app.config import shipped_files
-from trainyard.app.joining import JoinedNode, JoinOptions
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.local import LocalCluster, LocalClusterOptions
+from trainyard.app.node_agent import JoinedNode, JoinOptions
 from trainyard.core import Config
 from trainyard.operator import Operator
 from trainyard.testing.control_plane import ControlPlane

@@ -23,7 +23,7 @@ import yaml
 from trainyard.app.installation import USER, Install, access, definitions, namespace
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.local import kubeconfig
-from trainyard.cli.installing import to_yaml
+from trainyard.cli.install_manifests import to_yaml
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_process import free_ports
 from trainyard.testing.packages import ROOT

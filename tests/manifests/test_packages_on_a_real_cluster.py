@@ -13,7 +13,7 @@ import yaml
 from trainyard import kinds
 from trainyard.app import installation, rights
 from trainyard.app.installation import Install, Names
-from trainyard.cli.installing import to_yaml
+from trainyard.cli.install_manifests import to_yaml
 from trainyard.objects import Json
 from trainyard.testing import packages
 from trainyard.testing.control_plane import ControlPlane

@@ -20,7 +20,7 @@ from trainyard.app.installation import Install, access, definitions, namespace
 from trainyard.app.kubeconfig import ClusterAccess, read_kubeconfig
 from trainyard.app.operating import OperatorOptions, OperatorProcess, lease_identity
 from trainyard.app.rights import Right
-from trainyard.cli.installing import to_yaml
+from trainyard.cli.install_manifests import to_yaml
 from trainyard.client import Api, NotFound
 from trainyard.core import Config, Kind
 from trainyard.objects import GVK, Json, is_condition_true, name_of, uid_of

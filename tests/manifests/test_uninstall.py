@@ -12,7 +12,7 @@ import pytest
 
 from trainyard import kinds
 from trainyard.app.installation import Install, lasting_objects, operator_objects
-from trainyard.cli.installing import to_yaml
+from trainyard.cli.install_manifests import to_yaml
 from trainyard.client import Api
 from trainyard.objects import uid_of
 from trainyard.objects.resources import CRD, DEPLOYMENT

@@ -30,7 +30,8 @@ async def main(network, state):
     server = Server(token=TOKEN)
     await server.start()
     async with Api(server.url, TOKEN) as api:
-        node = Node(api, state, CurrentInterpreter(state), network=network, token=TOKEN, print_message=lambda text: print(text))
+        images = CurrentInterpreter(state)
+        node = Node(api, state, images, network=network, token=TOKEN, print_message=lambda text: print(text))
         await node.start()
         yard = Yard(api, node, [])
         await yard.pod("hello", "print('hello')")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trainyard.app.joining import HolderIdentity, JoinedNode, JoinOptions, host_name
 from trainyard.app.kubeconfig import ClusterAccess
+from trainyard.app.node_agent import HolderIdentity, JoinedNode, JoinOptions, host_name
 from trainyard.controller_runtime.lease import LeaseRecord, ObservedLease
 from trainyard.node import lifecycle
 from trainyard.node.doors import API_SERVERS, certificate_refusal

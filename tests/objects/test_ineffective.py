@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainyard.objects import Json
-from trainyard.objects.ineffective import ineffective_fields
+from trainyard.objects.ineffective_fields import ineffective_fields
 
 PROBE = {"exec": {"command": ["true"]}}
 POD_ROWS: list[tuple[Json, list[str]]] = [

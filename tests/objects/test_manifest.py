@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from trainyard.objects import Problem, encode
 from trainyard.objects.manifest import Document, ManifestError, read
-from trainyard.objects.strict import load
-from trainyard.objects.words import resolve_scalar
+from trainyard.objects.yaml_reader import load
+from trainyard.objects.yaml_scalars import resolve_scalar
 from trainyard.objects.yaml_text import as_yaml
 
 HEAD = "apiVersion: v1\nkind: ConfigMap\n"

@@ -18,7 +18,7 @@ from trainyard.core import Config
 from trainyard.objects import Json, controller_reference, decode, find_condition, is_condition_true, name_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import CRD, EVENT, JOB, NAMESPACE, POD, SERVICE
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.operator import Operator
 
 pytestmark = pytest.mark.slow

@@ -24,7 +24,7 @@ from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.core import Kind
 from trainyard.objects import GVK, Json, parse_time
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.operator.plan_executor import JobState, PlanExecutor, Reconcile
 from trainyard.server.patches import merge_patch
 from trainyard.testing.life import begun

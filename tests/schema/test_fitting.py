@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import compile_check
-from trainyard.schema.fitting import compile_is_valid
+from trainyard.schema.fast_path import compile_is_valid
 
 KEEP = "x-kubernetes-preserve-unknown-fields"
 ITEM: Json = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}, "n": {"type": "integer"}}}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from trainyard import kinds
-from trainyard.schema.examining import check_schema
+from trainyard.schema.schema_validity import check_schema
 from trainyard.server.resources import Resource
 from trainyard.server.strategies import BUILT_IN
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.schema import Schema
 from trainyard.server import Server
 from trainyard.server.resources import no_mutation

@@ -26,9 +26,9 @@ from stage import Clock
 
 from trainyard import kinds
 from trainyard.app.config import shipped_files
-from trainyard.app.joining import JoinedNode, JoinOptions
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.local import LocalClusterOptions
+from trainyard.app.node_agent import JoinedNode, JoinOptions
 from trainyard.client import Api
 from trainyard.core import Config
 from trainyard.objects import Json, name_of

@@ -2,14 +2,13 @@
 
 The folder of the cluster NAME is $XDG_STATE_HOME/trainyard/NAME (or ~/.local/state/...), mode 0700:
 
-    state/        all state of the cluster (state.py); kept when the cluster is stopped or killed
-    aside/TIME/   a state that `up --fresh` moved away, unchanged
-    merged        the paths of the user's kubeconfigs into which the cluster was written (merging.py), one a line
-    turn          lock file of the process that starts or stops the cluster: concurrent `up` and `down` run in turn
-    lock          lock file that the daemon holds as long as it lives: the only proof that it lives; has its process id
-    cluster.json  facts about the running cluster; written when it is ready, removed when it stops
-    kubeconfig    for kubectl and for the commands of Trainyard; kept too, and valid again when the cluster is up again
-    daemon.log    output of the daemon; daemon.log.1 is the output of the daemon before it
+    state/        all state of the cluster (state.py); kept when the cluster is stopped or killed aside/TIME/   a state
+    that `up --fresh` moved away, unchanged merged        the paths of the user's kubeconfigs into which the cluster was
+    written (kubeconfig_merge.py), one a line turn          lock file of the process that starts or stops the cluster:
+    concurrent `up` and `down` run in turn lock          lock file that the daemon holds as long as it lives: the only
+    proof that it lives; has its process id cluster.json  facts about the running cluster; written when it is ready,
+    removed when it stops kubeconfig    for kubectl and for the commands of Trainyard; kept too, and valid again when
+    the cluster is up again daemon.log    output of the daemon; daemon.log.1 is the output of the daemon before it
 
 Rules:
 - The starting process takes the lock and passes the open descriptor to the daemon: the lock is never free in between.

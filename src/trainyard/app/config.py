@@ -17,7 +17,7 @@ from typing import Any
 
 from trainyard.core.model import Config
 from trainyard.objects import Json, Problem
-from trainyard.objects.strict import ManifestError, load
+from trainyard.objects.yaml_reader import ManifestError, load
 
 PS_SERVER = "grpc_tensorflow_server.py"
 _INSIDE = "controller_config_file.yaml"  # the key of the file in the ConfigMap of the READMEs

@@ -39,7 +39,7 @@ from trainyard.core import Config, Kind
 from trainyard.core.names import is_dns_label
 from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.operator import Operator
 from trainyard.operator.metrics import Metrics
 

@@ -49,8 +49,8 @@ def job_names(context: click.Context, param: click.Parameter, incomplete: str) -
 async def _list_jobs(options: dict[str, Any]) -> list[tuple[str, str, str]]:
     """(kind in lower case, name, state) of every job in the namespace."""
     from trainyard.app.kubeconfig import find_cluster
+    from trainyard.cli.cluster_command import ClusterContext
     from trainyard.cli.jobs import list_jobs
-    from trainyard.cli.speaking import ClusterContext
     from trainyard.cli.view import job_state
 
     access = find_cluster(options.get("kubeconfig") or "", options.get("context") or "")

@@ -129,7 +129,7 @@ def did_you_mean(name: str, names: list[str]) -> str:
 
 
 def _read_config_file(path: Path, required: bool) -> dict[str, Any]:
-    from trainyard.objects.strict import ManifestError, load
+    from trainyard.objects.yaml_reader import ManifestError, load
 
     try:
         text = path.read_bytes()

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from trainyard.cli import options
+from trainyard.cli.cluster_command import ClusterContext, CommandError, print_output, run_with_cluster
 from trainyard.cli.codes import TIMEOUT
 from trainyard.cli.completion import job_names
-from trainyard.cli.speaking import ClusterContext, CommandError, print_output, run_with_cluster
 
 POLL_SECONDS = 0.2  # seconds between two requests for the remaining pods
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainyard.cli import options
+from trainyard.cli.cluster_command import ClusterContext, print_output, run_with_cluster
 from trainyard.cli.completion import job_names
 from trainyard.cli.layout import UNKNOWN_WIDTH, colour_on, field_lines, table_lines, terminal_width
-from trainyard.cli.speaking import ClusterContext, print_output, run_with_cluster
 from trainyard.objects import Json, name_of, parse_time, uid_of
 
 if TYPE_CHECKING:

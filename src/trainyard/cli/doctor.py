@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from trainyard.cli.codes import INTERRUPTED, UNAVAILABLE
 from trainyard.cli.layout import terminal_width, wrapped
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 OK, LIMITED, BROKEN = "ok", "limited", "broken"
 NETWORKS = ("namespace", "shared")

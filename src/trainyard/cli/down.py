@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from trainyard.app.background import Background, BackgroundError, clause_of_clusters
+from trainyard.cli.cluster_jobs import job_texts, list_cluster_jobs
 from trainyard.cli.codes import INTERRUPTED
 from trainyard.cli.layout import note
-from trainyard.cli.standing import job_texts, list_cluster_jobs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,13 +67,13 @@ def _job_texts(cluster: Background) -> list[str]:
 
 
 def _delete(cluster: Background, cluster_text: str) -> None:
-    from trainyard.app import merging
+    from trainyard.app import kubeconfig_merge
     from trainyard.app.kubeconfig import KubeconfigError
 
     deleted_items = _items_to_delete(cluster)
     for path in cluster.merged_kubeconfigs():
         try:
-            if merging.remove(path, cluster.context):
+            if kubeconfig_merge.remove(path, cluster.context):
                 deleted_items.append(f"the context {cluster.context} in {path}")
         except KubeconfigError as error:
             note(f"{error}; take the context {cluster.context} out yourself")

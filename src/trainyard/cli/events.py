@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from trainyard.cli import options
+from trainyard.cli.cluster_command import ClusterContext, note, print_output, print_table, run_with_cluster
 from trainyard.cli.completion import job_names
 from trainyard.cli.printing import FORMS, document
-from trainyard.cli.speaking import ClusterContext, note, print_output, print_table, run_with_cluster
 from trainyard.objects import Json, name_of
 
 
@@ -46,7 +46,7 @@ async def _events(here: ClusterContext, job: str, form: str) -> None:
 
 def _from_history(job: str, namespace: str, form: str) -> bool:
     from trainyard.cli.history_logs import last_record
-    from trainyard.cli.kept import events_of
+    from trainyard.cli.recorded_objects import events_of
 
     record = last_record(job, namespace)
     if record is not None:

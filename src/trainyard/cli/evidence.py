@@ -11,21 +11,21 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from trainyard.cli.cluster_command import ClusterContext
 from trainyard.cli.diagnosis import Endpoint, Facts
-from trainyard.cli.diagnosis.facts import log_key
-from trainyard.cli.diagnosis.meeting import rendezvous_endpoint
+from trainyard.cli.diagnosis.inputs import log_key
 from trainyard.cli.diagnosis.output import port_in_use, ports_in, printable_lines
+from trainyard.cli.diagnosis.rendezvous import rendezvous_endpoint
 from trainyard.cli.diagnosis.replicas import Container, containers, declared_ports
 from trainyard.cli.jobs import JobInfo, get_related_objects
-from trainyard.cli.kept import TAIL_LINES, find_record, gone_pods, kept_logs
 from trainyard.cli.listeners import listeners
-from trainyard.cli.speaking import ClusterContext
+from trainyard.cli.recorded_objects import TAIL_LINES, find_record, gone_pods, kept_logs
 from trainyard.cli.view import job_outcome, replica
 from trainyard.client import Api, ApiError, NotFound
 from trainyard.objects import Json, find_condition, name_of, namespace_of, uid_of
 from trainyard.objects.labels import matches_labels
 from trainyard.objects.resources import NODE, POD, SERVICE
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 MAX_LOGS = 8  # containers whose last lines are read
 LOG_TIMEOUT = 10.0  # timeout of one log request

@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainyard.cli import options
+from trainyard.cli.cluster_command import (
+    ClusterContext,
+    CommandError,
+    note,
+    print_output,
+    print_table,
+    run_with_cluster,
+)
 from trainyard.cli.completion import job_names
 from trainyard.cli.layout import colour_on, state_colour, state_columns, table_line
 from trainyard.cli.printing import FORMS, document
-from trainyard.cli.speaking import ClusterContext, CommandError, note, print_output, print_table, run_with_cluster
 from trainyard.objects import Json
 
 if TYPE_CHECKING:
@@ -39,8 +46,8 @@ def get(which: tuple[str, ...], everywhere: bool, output: str | None, watch: boo
 
 async def _watch(here: ClusterContext, arguments: tuple[str, ...], everywhere: bool, form: str) -> None:
     """Prints the table, and then every row that changes in another column than AGE."""
-    from trainyard.cli.feeds import Watches, watch_target
     from trainyard.cli.jobs import JobInfo, get_job
+    from trainyard.cli.watches import Watches, watch_target
     from trainyard.objects.labels import OWNER
     from trainyard.objects.resources import POD
 

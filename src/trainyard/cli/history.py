@@ -13,10 +13,10 @@ import click
 
 from trainyard.app.background import BackgroundError
 from trainyard.app.history import Record, find_records, history_folder, is_recorded, read_records, summary, with_tilde
+from trainyard.cli.cluster_command import CommandError, note, print_output, run_and_exit
 from trainyard.cli.codes import INVALID
 from trainyard.cli.layout import prose, terminal_table, terminal_width, wrapped
 from trainyard.cli.printing import FORMS, align_columns, as_json, as_yaml
-from trainyard.cli.speaking import CommandError, note, print_output, run_and_exit
 from trainyard.cli.view import format_age, format_clock
 from trainyard.objects import Json, parse_time
 from trainyard.objects.log_files import disk_size

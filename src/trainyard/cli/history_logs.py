@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from trainyard.app.history import INTERRUPTED, Record, find_records, history_folder
+from trainyard.cli.cluster_command import CommandError, note
 from trainyard.cli.codes import READER_GONE, UNAVAILABLE
-from trainyard.cli.speaking import CommandError, note
 from trainyard.cli.view import format_age
 from trainyard.objects.log_files import pieces
 

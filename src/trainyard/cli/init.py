@@ -17,7 +17,7 @@ from trainyard.cli import manifests, options
 from trainyard.cli.codes import INVALID
 from trainyard.cli.layout import note
 from trainyard.cli.scripts.command_line import ProgramArguments, ScriptCommand, check_manifests, program_arguments
-from trainyard.cli.scripts.making import create_file, make_job, misplaced_option
+from trainyard.cli.scripts.job_maker import create_file, make_job, misplaced_option
 from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
 

@@ -16,8 +16,8 @@ import msgspec
 
 from trainyard import kinds
 from trainyard.app.background import BackgroundError
+from trainyard.cli.cluster_command import ClusterContext, CommandError, JobNotFound
 from trainyard.cli.codes import INVALID, UNAVAILABLE
-from trainyard.cli.speaking import ClusterContext, CommandError, JobNotFound
 from trainyard.client import ApiError, Forbidden, NotFound
 from trainyard.core import Kind
 from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of

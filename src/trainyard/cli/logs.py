@@ -18,12 +18,12 @@ import click
 import msgspec
 
 from trainyard.cli import options
+from trainyard.cli.cluster_command import ClusterContext, CommandError, JobNotFound, run_and_exit, run_with_cluster
 from trainyard.cli.codes import INVALID, READER_GONE, SUCCEEDED, UNAVAILABLE
 from trainyard.cli.completion import job_names
-from trainyard.cli.speaking import ClusterContext, CommandError, JobNotFound, run_and_exit, run_with_cluster
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 if TYPE_CHECKING:
     from trainyard.cli.jobs import JobInfo
@@ -243,9 +243,9 @@ class Watcher:
     """Watches jobs and their pods, and follows the pods' logs, until every job has ended."""
 
     def __init__(self, here: ClusterContext, found: list[JobInfo], wanted: LogSelection, screen: Screen) -> None:
-        from trainyard.cli.feeds import Watches
         from trainyard.cli.follow import LogFollowers
         from trainyard.cli.view import JobStates
+        from trainyard.cli.watches import Watches
 
         self._here, self._infos, self._wanted, self._screen = here, found, wanted, screen
         self._board = JobStates({uid_of(info.job): info.job for info in found})
@@ -259,7 +259,7 @@ class Watcher:
         return "" if self._wanted.unprefixed else self._board.label(replica(pod))
 
     async def run(self) -> list[Json]:
-        from trainyard.cli.feeds import watch_target
+        from trainyard.cli.watches import watch_target
         from trainyard.objects.resources import POD
 
         for gvk, namespace in dict.fromkeys((info.gvk, info.namespace) for info in self._infos):

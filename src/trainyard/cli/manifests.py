@@ -15,7 +15,7 @@ from trainyard.core.names import MAX_LABEL_LENGTH, is_dns_label
 from trainyard.kinds.unknown_kinds import describe_kind, kinds_that_run, unknown_kind_message
 from trainyard.objects import Json, Problem, name_of
 from trainyard.objects.manifest import Document, ManifestError, read
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 STDIN = "-"
 

@@ -24,7 +24,7 @@ from trainyard.objects import Json, Problem
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
-    from trainyard.app.joining import JoinedNode, JoinOptions
+    from trainyard.app.node_agent import JoinedNode, JoinOptions
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 EFFECTS = "NoSchedule|PreferNoSchedule|NoExecute"
@@ -71,7 +71,7 @@ def node(**params: Any) -> None:
 
 def _parse_options(params: dict[str, Any], folder: Path) -> JoinOptions:
     """The options of a node with this private folder. Raises ManifestError for invalid ones."""
-    from trainyard.app.joining import API_SERVERS, JoinOptions, host_name
+    from trainyard.app.node_agent import API_SERVERS, JoinOptions, host_name
 
     if not params["kubeconfig"] and not os.environ.get("KUBECONFIG"):
         raise ManifestError([Problem("--kubeconfig", "name the kubeconfig of the cluster to join, or set $KUBECONFIG")])
@@ -115,7 +115,7 @@ def _taint(text: str) -> Json:
 
 async def _serve(params: dict[str, Any]) -> int:
     from trainyard.app.folder import PrivateFolder
-    from trainyard.app.joining import JoinedNode
+    from trainyard.app.node_agent import JoinedNode
 
     folder = PrivateFolder()
     try:
@@ -127,7 +127,7 @@ async def _serve(params: dict[str, Any]) -> int:
 
 async def _run_node(joined_node: JoinedNode, join_options: JoinOptions) -> int:
     """Runs the node until the first signal or until another node takes its Lease. Returns the exit code."""
-    from trainyard.cli.interrupts import Interrupts
+    from trainyard.cli.signals import Interrupts
     from trainyard.client import ApiError
     from trainyard.node import NodeError
 

@@ -136,7 +136,7 @@ def _parse_options(params: dict[str, Any]) -> OperatorOptions:
 
 async def _operate(operator_options: OperatorOptions) -> None:
     from trainyard.app.operating import run_operator
-    from trainyard.cli.interrupts import Interrupts
+    from trainyard.cli.signals import Interrupts
 
     interrupts = Interrupts()
     try:

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from trainyard.cli import options
+from trainyard.cli.cluster_command import run_with_cluster
 from trainyard.cli.completion import job_names
-from trainyard.cli.speaking import run_with_cluster
 from trainyard.cli.suspend import set_suspend
 
 

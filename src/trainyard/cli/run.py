@@ -29,7 +29,7 @@ from trainyard.cli.layout import note
 from trainyard.cli.printing import as_json, as_yaml
 from trainyard.cli.screen import Descriptors, Screen, wants_colour
 from trainyard.cli.scripts.command_line import ScriptCommand, check_manifests, program_arguments
-from trainyard.cli.scripts.making import (
+from trainyard.cli.scripts.job_maker import (
     SCRIPT_OPTIONS,
     ProgramJob,
     create_file,
@@ -43,7 +43,7 @@ from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
     from trainyard.app.early_start import EarlyStart
-    from trainyard.cli.interrupts import Interrupts
+    from trainyard.cli.signals import Interrupts
 
 EPILOG = """\b
 Exit codes:
@@ -186,7 +186,7 @@ async def _run(
     from trainyard.app.local import LocalClusterOptions
     from trainyard.app.recorder import HistoryOptions
     from trainyard.cli import session
-    from trainyard.cli.interrupts import Interrupts
+    from trainyard.cli.signals import Interrupts
 
     logs_dir, limits = options.logs_dir(params["logs_dir"]), options.history_limits()
     interrupts = Interrupts()

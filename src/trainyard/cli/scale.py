@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainyard.cli import options
+from trainyard.cli.cluster_command import ClusterContext, CommandError, print_output, run_with_cluster
 from trainyard.cli.codes import INVALID
 from trainyard.cli.completion import job_names
-from trainyard.cli.speaking import ClusterContext, CommandError, print_output, run_with_cluster
 
 if TYPE_CHECKING:
     from trainyard.cli.jobs import JobInfo

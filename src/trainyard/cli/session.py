@@ -21,13 +21,13 @@ import msgspec
 from trainyard.app.history import with_tilde
 from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import LocalCluster, LocalClusterOptions
+from trainyard.cli.cluster_command import ClusterContext
 from trainyard.cli.codes import FAILED, INTERRUPTED, READER_GONE, SUCCEEDED, TIMEOUT, UNAVAILABLE
 from trainyard.cli.follow import LogFollowers
-from trainyard.cli.interrupts import Interrupts
 from trainyard.cli.jobs import JobInfo
 from trainyard.cli.layout import terminal_width
 from trainyard.cli.screen import Screen
-from trainyard.cli.speaking import ClusterContext
+from trainyard.cli.signals import Interrupts
 from trainyard.cli.submission import Submission
 from trainyard.cli.view import REFERENCE_TIMEOUT, JobStates, job_result, progress, replica, table
 from trainyard.client import AlreadyExists, ApiError, Selection
@@ -41,7 +41,7 @@ from trainyard.objects import GVK, Json, Problem, encode, name_of, namespace_of,
 from trainyard.objects.labels import OWNER
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.resources import EVENT, NAMESPACE, POD
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.objects.yaml_text import as_yaml
 
 if TYPE_CHECKING:  # imported at run time only when a finding is printed

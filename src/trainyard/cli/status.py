@@ -82,7 +82,7 @@ class State(msgspec.Struct, frozen=True):
                 ("Delete it", cluster.word("down --delete") if kept else ""),
                 ("Start it", cluster.word("up")),
             ]
-        from trainyard.cli.standing import count_by_kind_and_state
+        from trainyard.cli.cluster_jobs import count_by_kind_and_state
         from trainyard.cli.view import format_age
 
         since = parse_time(self.facts.get("since"))
@@ -138,7 +138,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 def _cluster_state(cluster: Background) -> State:
-    from trainyard.cli.standing import list_cluster_jobs
+    from trainyard.cli.cluster_jobs import list_cluster_jobs
 
     facts = cluster.facts()
     return State(cluster, facts, asyncio.run(list_cluster_jobs(cluster, ASKING)) if facts is not None else None)

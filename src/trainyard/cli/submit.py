@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainyard.cli import options, submission
+from trainyard.cli.cluster_command import ClusterContext, CommandError, is_local, note, print_output, run_with_cluster
 from trainyard.cli.codes import FAILED, SUCCEEDED, TIMEOUT
 from trainyard.cli.layout import colour_on, prose, terminal_width
-from trainyard.cli.speaking import ClusterContext, CommandError, is_local, note, print_output, run_with_cluster
 from trainyard.objects import GVK, Json, Problem, name_of, namespace_of
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.resources import NAMESPACE

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from trainyard.cli import options
+from trainyard.cli.cluster_command import ClusterContext, CommandError, print_output, run_with_cluster
 from trainyard.cli.completion import job_names
-from trainyard.cli.speaking import ClusterContext, CommandError, print_output, run_with_cluster
 
 
 @click.command()

@@ -87,10 +87,10 @@ def _given_options(cluster: Background, params: dict[str, Any]) -> list[str]:
 
 def _merge_target() -> Path:
     """The path of the user's kubeconfig. Raises KubeconfigError, before the cluster starts, if it cannot be changed."""
-    from trainyard.app import merging
+    from trainyard.app import kubeconfig_merge
 
-    path = merging.own_kubeconfig()
-    merging.check_mergeable(path)
+    path = kubeconfig_merge.own_kubeconfig()
+    kubeconfig_merge.check_mergeable(path)
     return path
 
 
@@ -98,11 +98,11 @@ def _merge(cluster: Background, target: Path | None) -> None:
     """Merges the cluster's kubeconfig into `target` and into the files of earlier merges: the port may have changed."""
     merged_paths = cluster.merged_kubeconfigs()
     for path in [*merged_paths, *([target] if target and target not in merged_paths else [])]:
-        from trainyard.app import merging
+        from trainyard.app import kubeconfig_merge
 
         try:
             if path == target or path.exists():
-                merging.merge(path, cluster.kubeconfig, cluster.context)
+                kubeconfig_merge.merge(path, cluster.kubeconfig, cluster.context)
         except KubeconfigError as error:
             if path == target:
                 raise

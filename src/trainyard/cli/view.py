@@ -31,7 +31,7 @@ from trainyard.objects import (
     uid_of,
 )
 from trainyard.objects.labels import INDEX, OWNER, ROLE
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 ORDINAL = "apps.kubernetes.io/pod-index"  # the label with the ordinal of a StatefulSet's pod
 

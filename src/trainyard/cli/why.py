@@ -8,12 +8,12 @@ import click
 from msgspec.structs import asdict
 
 from trainyard.cli import options
+from trainyard.cli.cluster_command import ClusterContext, is_local, print_output, run_with_cluster
 from trainyard.cli.completion import job_names
 from trainyard.cli.layout import terminal_width
 from trainyard.cli.printing import as_json, as_yaml
-from trainyard.cli.speaking import ClusterContext, is_local, print_output, run_with_cluster
 from trainyard.objects import Json
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 if TYPE_CHECKING:
     from trainyard.cli.diagnosis import Facts, Finding
@@ -54,7 +54,7 @@ async def _why(here: ClusterContext, job: str, form: str) -> None:
 def _from_history(job: str, namespace: str, form: str) -> bool:
     """Prints the findings about a job in the history. False when the history has no such job or no readable record."""
     from trainyard.cli.history_logs import last_record
-    from trainyard.cli.kept import facts_of, findings_of
+    from trainyard.cli.recorded_objects import facts_of, findings_of
 
     record = last_record(job, namespace)
     facts = facts_of(record) if record else None

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from trainyard.controller_runtime.store import Store
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 R = TypeVar("R", bound=Hashable)
 

@@ -38,7 +38,7 @@ from trainyard.controller_runtime.lease import (
 )
 from trainyard.objects import Json, name_of
 from trainyard.objects.resources import LEASE
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 log = logging.getLogger(__name__)
 

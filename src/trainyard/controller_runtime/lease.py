@@ -37,7 +37,7 @@ import msgspec
 
 from trainyard.objects import Json, resource_version_of
 from trainyard.objects.labels import PREFIX
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 UNSTATED_SECONDS = 15.0  # the duration of a Lease that has none: what client-go writes by default
 KINDS, NAMESPACE = f"{PREFIX}kinds", f"{PREFIX}namespace"  # annotations of a Lease: its claim

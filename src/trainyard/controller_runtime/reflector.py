@@ -35,7 +35,7 @@ from trainyard.controller_runtime.object_adapter import (
     decode_watch_event,
 )
 from trainyard.objects import GVK
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 log = logging.getLogger(__name__)
 

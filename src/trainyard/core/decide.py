@@ -24,7 +24,7 @@ from trainyard.core.observe import observe
 from trainyard.core.policies import clean_pod_policy, deadline, managed_by, node_lost, restart, suspend, ttl
 from trainyard.core.read import parse_job
 from trainyard.objects import Json
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 
 def plan(kind: Kind, wire: Json, observed: Observed, now: float) -> Plan:

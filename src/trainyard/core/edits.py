@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainyard.core.job import Job, RoleStatus
 from trainyard.core.names import same_digest
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 
 def follow_edits(job: Job) -> dict[str, RoleStatus]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from trainyard.core.job import Job, JobStatus, Replica
 from trainyard.core.status import MAX_DELETED_UIDS
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 
 class CountedFailures(NamedTuple):

@@ -16,7 +16,7 @@ import msgspec
 from trainyard.core.model import Child, Config, Create, Delete, Event, Patch, Ref, Slot
 from trainyard.objects import GVK, Json, NamespacedName, Problem
 from trainyard.objects.resources import SERVICE
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 if TYPE_CHECKING:
     from trainyard.core.rules import Rule

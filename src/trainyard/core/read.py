@@ -9,7 +9,7 @@ from trainyard.core.job import Job, JobStatus, Kind, ParsedSpec, Role, RoleStatu
 from trainyard.core.model import Config
 from trainyard.core.status import parse_status
 from trainyard.objects import Json, Problem, key_of, name_of, uid_of
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.schema import Schema
 
 _JOB = Schema({"type": "object", "required": ["spec"], "properties": {"spec": {"type": "object"}}})

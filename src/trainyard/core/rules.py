@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from trainyard.objects import Json, Problem
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 Check = Callable[[Any, Any], bool]
 """(value, old value or None) -> True when the rule holds. Only transition rules use the old value."""

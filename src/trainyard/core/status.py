@@ -14,7 +14,7 @@ from typing import Any
 from trainyard.core.job import ConditionUpdate, Job, JobStatus, Kind, Outcome, Replica, RoleStatus
 from trainyard.core.model import Event
 from trainyard.objects import Json, find_condition, format_time, is_condition_true, parse_time
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 MAX_DELETED_UIDS = 20
 """How many uids of deleted objects stay in `status.counted`: a stale cache must not count a failure twice."""

@@ -46,7 +46,7 @@ from trainyard.kinds.policies import policy_of
 from trainyard.kinds.templates import containers_of, copy_template, labels_metadata_of, spec_of, whole_number
 from trainyard.objects import GVK, Json, Problem
 from trainyard.objects.resources import CONFIG_MAP, JOB, POD, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.schema import Schema, from_struct
 
 LABEL = "chainerjob.kubeflow.org/"

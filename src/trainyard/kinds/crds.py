@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 
 from trainyard.core import Config, Job, Kind, Rule, parse_job, violations, with_aliases
 from trainyard.core.policies.managed_by import KNOWN_CONTROLLERS, TRAINYARD_OPERATOR, is_managed_here
-from trainyard.kinds.misspelt import misspelt_fields
+from trainyard.kinds.misspellings import misspelt_fields
 from trainyard.kinds.templates import templates_of
 from trainyard.objects import GVK, Json, Problem
-from trainyard.objects.ineffective import ineffective_fields
-from trainyard.objects.values import replace
-from trainyard.objects.words import shorten
+from trainyard.objects.ineffective_fields import ineffective_fields
+from trainyard.objects.structs import replace
+from trainyard.objects.yaml_scalars import shorten
 from trainyard.schema import Schema, from_struct
 
 KEEP = "x-kubernetes-preserve-unknown-fields"

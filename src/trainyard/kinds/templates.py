@@ -10,7 +10,7 @@ from msgspec import Meta
 from trainyard.core import Job, Rule
 from trainyard.kinds.pod_templates import pod_template_schema
 from trainyard.objects import Json, decode, encode
-from trainyard.objects.words import shorten
+from trainyard.objects.yaml_scalars import shorten
 
 PRESERVE_UNKNOWN = {"x-kubernetes-preserve-unknown-fields": True}
 NULLABLE = {"nullable": True}

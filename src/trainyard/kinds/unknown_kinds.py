@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from trainyard.core import Kind
-from trainyard.kinds.misspelt import most_similar_name
+from trainyard.kinds.misspellings import most_similar_name
 
 
 class ForeignKind(NamedTuple):

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 import msgspec
 
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 INITIAL_BACK_OFF, MAX_BACK_OFF = 10.0, 300.0
 BACK_OFF_RESET = 600.0  # seconds; a run this long resets the back-off

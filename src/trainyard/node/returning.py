@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from trainyard.node.lifecycle import TERMINAL_STATES, Container, ContainerState, Pod, Run
 from trainyard.objects import Json, parse_time
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 LOST = ("ContainerStatusUnknown", "the process was lost when its node stopped or was killed")
 

@@ -33,7 +33,7 @@ from trainyard.node.volumes import FatalStartError
 from trainyard.node.words import TooLong
 from trainyard.objects import Json, labels_of, name_of, namespace_of, resource_version_of, set_condition, uid_of
 from trainyard.objects.labels import OWNER
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 if TYPE_CHECKING:
     from trainyard.node import exec

@@ -39,9 +39,9 @@ from trainyard.node.unsaved_files import UnsavedFiles, working_directory
 from trainyard.node.volumes import FatalStartError, Volume, VolumeContext, build
 from trainyard.node.words import expand
 from trainyard.objects import Json, labels, labels_of, namespace_of, uid_of
-from trainyard.objects.ineffective import ineffective_fields
+from trainyard.objects.ineffective_fields import ineffective_fields
 from trainyard.objects.labels import OWNER
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # output is in the log as soon as it is printed, also when the program is killed
 _PULL_SHOWN_AFTER = 0.5  # seconds; for an image that is ready sooner no PullingImage is written

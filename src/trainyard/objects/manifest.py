@@ -15,7 +15,7 @@ from typing import Any
 from trainyard.objects.lines import Lines
 from trainyard.objects.meta import Json
 from trainyard.objects.problems import Problem
-from trainyard.objects.strict import ManifestError, Value, load
+from trainyard.objects.yaml_reader import ManifestError, Value, load
 
 __all__ = ["Document", "ManifestError", "read"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from trainyard.objects.words import is_always_text
+from trainyard.objects.yaml_scalars import is_always_text
 
 
 class _Dumper(yaml.CSafeDumper):

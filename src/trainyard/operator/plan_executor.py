@@ -40,7 +40,7 @@ from trainyard.core import Config, Create, Delete, Job, Kind, Patch, Plan, Ref, 
 from trainyard.core.refusals import refusing_policy
 from trainyard.objects import GVK, Json, controller_of, key_of, resource_version_of, uid_of
 from trainyard.objects.labels import OWNER
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 log = logging.getLogger(__name__)
 

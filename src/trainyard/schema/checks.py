@@ -17,7 +17,7 @@ from typing import Any
 from trainyard.objects import Json, Problem, encode
 from trainyard.schema.formats import FORMATS
 from trainyard.schema.patterns import matcher
-from trainyard.schema.shaping import EMBEDDED, PRESERVE
+from trainyard.schema.pruning_and_defaulting import EMBEDDED, PRESERVE
 
 Check = Callable[[Any, str, list[Problem]], None]
 

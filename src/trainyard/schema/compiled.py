@@ -11,10 +11,17 @@ from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import MAX_DEPTH, MAX_PROBLEMS, Check, compile_check, field_path
-from trainyard.schema.embedding import EmbeddedObjects, FindEmbedded, compile_embedded
-from trainyard.schema.examining import check_schema
-from trainyard.schema.fitting import IsValid, compile_is_valid
-from trainyard.schema.shaping import EMBEDDED, PRESERVE, RESOURCE_FIELDS, Transform, compile_default, compile_prune
+from trainyard.schema.embedded_resources import EmbeddedObjects, FindEmbedded, compile_embedded
+from trainyard.schema.fast_path import IsValid, compile_is_valid
+from trainyard.schema.pruning_and_defaulting import (
+    EMBEDDED,
+    PRESERVE,
+    RESOURCE_FIELDS,
+    Transform,
+    compile_default,
+    compile_prune,
+)
+from trainyard.schema.schema_validity import check_schema
 
 
 class Schema:

@@ -15,7 +15,7 @@ from typing import Any
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import INT_OR_STRING, MAX_DEPTH, compile_check, json_text
 from trainyard.schema.patterns import PatternError, compiled_pattern
-from trainyard.schema.shaping import EMBEDDED, PRESERVE, compile_prune
+from trainyard.schema.pruning_and_defaulting import EMBEDDED, PRESERVE, compile_prune
 
 TYPES = ("array", "boolean", "integer", "number", "object", "string")
 LIST_TYPE, LIST_KEYS, MAP_TYPE = "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type"

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trainyard.objects import Json, decode, parse_time
-from trainyard.objects.strict import ManifestError, load
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
+from trainyard.objects.yaml_reader import ManifestError, load
 from trainyard.schema.checks import json_text
 from trainyard.schema.compiled import is_too_deep
 from trainyard.server import errors, types

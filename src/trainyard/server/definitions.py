@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from trainyard.objects import Json, decode, encode
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.schema import Schema
 from trainyard.server import cel, naming, scale
 from trainyard.server.jsonpath import compile_path

@@ -24,7 +24,7 @@ from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
-from trainyard.schema.shaping import EMBEDDED
+from trainyard.schema.pruning_and_defaulting import EMBEDDED
 from trainyard.schema.structural import LIST_KEYS, LIST_TYPE, VALIDATIONS
 from trainyard.server import cel
 

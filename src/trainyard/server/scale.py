@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.objects import Json, Problem
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.schema.checks import json_text
 from trainyard.server import decoding, errors
 from trainyard.server.resources import Column, Resource, ScalePaths

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, quote, urlencode
 import msgspec
 
 from trainyard.objects import Json, NamespacedName, decode, encode, format_time
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.schema.checks import json_text
 from trainyard.server import accounts, admission, deletion, errors, metadata, proxy_targets
 from trainyard.server.paths import Target

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.objects import Json
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.server.resources import Resource
 
 _GROUP_NAMES = {"": "core"}

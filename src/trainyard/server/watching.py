@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 
 from trainyard.objects import decode, encode
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.server.errors import StatusError, too_old
 from trainyard.server.lists import INITIAL_END
 from trainyard.server.log import Compacted, Entry, Log

@@ -15,7 +15,7 @@ from trainyard.core.job import Job, JobStatus, ParsedSpec
 from trainyard.core.model import Child, Config, Create, Observed, Ref, Refusal
 from trainyard.core.status import parse_status
 from trainyard.objects import Json, decode, encode
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.testing.casts import Cast
 from trainyard.testing.world import JOB_UID, NAME, START, Batch, Kid, Kids, Pod, Set, Thing, View, World, resource
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from trainyard import kinds
 from trainyard.app import installation, rights
 from trainyard.app.installation import Install, Names
-from trainyard.cli.installing import to_yaml as as_documents
+from trainyard.cli.install_manifests import to_yaml as as_documents
 from trainyard.cli.printing import as_yaml
 from trainyard.objects import Json
 from trainyard.testing.rights_page import page

@@ -10,7 +10,7 @@ from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.controller_runtime.store import Change, Store
 from trainyard.objects import GVK, Json, NamespacedName, key_of, uid_of
 from trainyard.objects.resources import CRD
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.workloads.gc import Dependent, owner_references
 
 MAX_ABSENT_UIDS = 20_000  # uids of objects that are gone

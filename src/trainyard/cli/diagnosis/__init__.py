@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from trainyard.cli.diagnosis import children, meeting, replicas, whole
-from trainyard.cli.diagnosis.facts import BLOCK, END, FINE, NOTE, WAIT, Endpoint, Facts, Finding
-from trainyard.cli.diagnosis.whole import FAILED_CONDITION
+from trainyard.cli.diagnosis import children, job_rules, rendezvous, replicas
+from trainyard.cli.diagnosis.inputs import BLOCK, END, FINE, NOTE, WAIT, Endpoint, Facts, Finding
+from trainyard.cli.diagnosis.job_rules import FAILED_CONDITION
 from trainyard.cli.layout import UNKNOWN_WIDTH, wrapped
 from trainyard.cli.view import job_outcome
 
@@ -20,18 +20,18 @@ Rule = Callable[[Facts], Iterable[Finding]]
 
 # `why` evaluates FIRST in order; the findings of the first rule that yields any are the whole answer.
 # AFTER: rules for a job that has ended. DURING: rules for every other job.
-EXCLUSIVE_RULES: tuple[Rule, ...] = (whole.managed_elsewhere, whole.terminating, whole.not_reconciled)
-ENDED_JOB_RULES: tuple[Rule, ...] = (whole.ended_job, replicas.pending_at_deadline, whole.ineffective)
+EXCLUSIVE_RULES: tuple[Rule, ...] = (job_rules.managed_elsewhere, job_rules.terminating, job_rules.not_reconciled)
+ENDED_JOB_RULES: tuple[Rule, ...] = (job_rules.ended_job, replicas.pending_at_deadline, job_rules.ineffective)
 ACTIVE_JOB_RULES: tuple[Rule, ...] = (
-    whole.suspended,
-    whole.problem_conditions,
-    meeting.unreachable,
-    meeting.too_few,
+    job_rules.suspended,
+    job_rules.problem_conditions,
+    rendezvous.unreachable,
+    rendezvous.too_few,
     replicas.waiting,
     children.children_without_pods,
     children.slots_without_pods,
-    whole.restarting,
-    whole.ineffective,
+    job_rules.restarting,
+    job_rules.ineffective,
 )
 LEVEL_NAMES = {END: "problem", BLOCK: "problem", WAIT: "waits", NOTE: "note", FINE: "fine"}
 
@@ -45,7 +45,7 @@ def why(facts: Facts) -> list[Finding]:
         return [finding for rule in ENDED_JOB_RULES for finding in rule(facts)]
     findings = [finding for rule in ACTIVE_JOB_RULES for finding in rule(facts)]
     if all(finding.level == NOTE for finding in findings):
-        findings += whole.running(facts)
+        findings += job_rules.running(facts)
     return sorted(findings, key=lambda finding: (finding.level == NOTE, finding.level))
 
 
@@ -55,7 +55,7 @@ def finding_lines(
     """Formats the findings as lines of text: a heading, then each finding with its place, evidence and fix.
 
     most: maximum number of evidence lines of a finding. width: width of the output in columns."""
-    yield heading or whole.heading(facts)
+    yield heading or job_rules.heading(facts)
     for finding in findings:
         level = LEVEL_NAMES[finding.level]
         yield from wrapped(finding.what, width, f"  {level}: ", "    ")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard import core
-from trainyard.cli.diagnosis.facts import BLOCK, WAIT, Facts, Finding, join_names
-from trainyard.cli.diagnosis.waits import missing_object
+from trainyard.cli.diagnosis.inputs import BLOCK, WAIT, Facts, Finding, join_names
+from trainyard.cli.diagnosis.waiting_reasons import missing_object
 from trainyard.cli.view import index_of, role_of
 from trainyard.core import Observed
 from trainyard.core.policies.restart import MAX_DELAY

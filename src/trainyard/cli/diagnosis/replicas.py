@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from trainyard.cli.diagnosis.children import next_requeue
 from trainyard.cli.diagnosis.exits import Cause
-from trainyard.cli.diagnosis.facts import (
+from trainyard.cli.diagnosis.inputs import (
     BLOCK,
     END,
     NOTE,
@@ -21,13 +21,13 @@ from trainyard.cli.diagnosis.facts import (
     log_key,
     replica_name,
 )
-from trainyard.cli.diagnosis.meeting import RDZV_ENDPOINT
 from trainyard.cli.diagnosis.output import cause_of, output_cause, port_in_use, ports_in
+from trainyard.cli.diagnosis.rendezvous import RDZV_ENDPOINT
 from trainyard.cli.diagnosis.tracebacks import without_frames
-from trainyard.cli.diagnosis.waits import missing_object, unschedulable_fix, volume_cause, waiting_cause
+from trainyard.cli.diagnosis.waiting_reasons import missing_object, unschedulable_fix, volume_cause, waiting_cause
 from trainyard.cli.view import format_age, index_of, job_outcome, role_of
 from trainyard.objects import Json, find_condition, format_time, name_of, namespace_of, parse_time, uid_of
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 SCHEDULING_SECONDS = 10.0  # seconds in which a pod is scheduled, or deleted after its grace period
 PREPARATION_SECONDS = 20.0  # seconds after which a container whose image is still being prepared is a finding

@@ -26,7 +26,7 @@ from trainyard.core.job import Job, OwnedObjects, Replica, Termination, Workload
 from trainyard.core.model import Child, Delete, Ref, Slot
 from trainyard.objects import Json
 from trainyard.objects.resources import JOB
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 UNLIMITED_BACKOFF_LIMIT = 2147483647
 """The `backoffLimit` of a Job that is retried without limit: the largest int32."""

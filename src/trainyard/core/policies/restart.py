@@ -7,7 +7,7 @@ from typing import NamedTuple
 from trainyard.core.job import Job, JobStatus, Outcome, OwnedObjects, Replica, RoleStatus, Termination
 from trainyard.core.model import Slot
 from trainyard.core.policies.failure_policy import termination_text
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 BASE_DELAY = 10.0
 MAX_DELAY = 360.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainyard.core import edits
 from trainyard.core.job import Job, JobStatus, RoleStatus
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 
 def next_status(job: Job, now: float) -> JobStatus:

@@ -43,7 +43,7 @@ import msgspec
 
 from trainyard.node.images.requirements import expand_path, is_pinned, parse_pins
 from trainyard.objects import Problem
-from trainyard.objects.strict import ManifestError, load
+from trainyard.objects.yaml_reader import ManifestError, load
 
 SHIPPED = Path(__file__).with_name("images.yaml")
 PROGRAMS = Path(__file__).parents[1] / "programs"

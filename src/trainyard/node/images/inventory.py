@@ -15,7 +15,7 @@ from trainyard.node.images.interpreters import Python
 from trainyard.node.images.room import Images
 from trainyard.node.images.store import Environment
 from trainyard.node.images.ways import Candidate
-from trainyard.objects.strict import ManifestError
+from trainyard.objects.yaml_reader import ManifestError
 
 
 class EntryState(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from trainyard.node.images.received import ReceivedBytes
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 # Called with the image and a text about its installation; None when the installation has ended.
 Report = Callable[[str, str | None], object]

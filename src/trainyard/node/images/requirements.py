@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from trainyard.objects import Problem
-from trainyard.objects.strict import ManifestError
+from trainyard.objects.yaml_reader import ManifestError
 
 _PIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[^\]]*\])?\s*(={2,3}\s*[^\s;*]+|@\s*[^\s;]+)\s*(;.*)?$")
 _HASH = re.compile(r"\s--hash[=\s]\s*\S+")

@@ -21,7 +21,7 @@ import msgspec
 from trainyard.node.images import interpreters, problems
 from trainyard.node.images.interpreters import BrokenInterpreter, Interpreters, Python
 from trainyard.node.images.problems import ImageProblem
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 
 _ACTIVE_ENVIRONMENTS = (
     ("VIRTUAL_ENV", "the active virtual environment", "deactivate"),

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from trainyard.objects import Json
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.server.requests import Watch
 from trainyard.server.watching import bookmark
 from trainyard.testing.check_server import Reply, Subject, check

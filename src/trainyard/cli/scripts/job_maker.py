@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from trainyard.cli.scripts.command_line import ProgramArguments
+from trainyard.cli.scripts.commented_yaml import yaml_with_comments
 from trainyard.cli.scripts.frameworks import PLAIN, GuessedFramework, guess_framework
 from trainyard.cli.scripts.manifest import (
     LOCAL_IMAGE,
@@ -23,7 +24,6 @@ from trainyard.cli.scripts.manifest import (
     job_of,
 )
 from trainyard.cli.scripts.program import Program, program_of
-from trainyard.cli.scripts.text import yaml_with_comments
 from trainyard.core.names import is_dns_label
 from trainyard.objects import Json, Problem
 from trainyard.objects.manifest import Document, ManifestError

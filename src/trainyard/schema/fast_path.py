@@ -15,7 +15,7 @@ from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import INT_OR_STRING, allows_null, compile_check
-from trainyard.schema.shaping import PRESERVE
+from trainyard.schema.pruning_and_defaulting import PRESERVE
 
 IsValid = Callable[[Any], bool]
 

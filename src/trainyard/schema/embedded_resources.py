@@ -10,7 +10,7 @@ from typing import Any
 
 from trainyard.objects import Json
 from trainyard.schema.checks import field_path
-from trainyard.schema.shaping import EMBEDDED
+from trainyard.schema.pruning_and_defaulting import EMBEDDED
 
 EmbeddedObjects = Iterator[tuple[str, Json]]
 FindEmbedded = Callable[[Any, str], EmbeddedObjects]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.cli.diagnosis.children import children_without_pods, next_requeue, succeeded_without_pods
-from trainyard.cli.diagnosis.facts import BLOCK, END, FINE, NOTE, WAIT, Facts, Finding
+from trainyard.cli.diagnosis.inputs import BLOCK, END, FINE, NOTE, WAIT, Facts, Finding
 from trainyard.cli.diagnosis.replicas import failed
 from trainyard.cli.view import format_age, format_clock, job_outcome
 from trainyard.core.policies.managed_by import is_managed_here

@@ -46,7 +46,7 @@ from trainyard.node.network import ClusterNetwork
 from trainyard.node.registration import NodeConfig, ephemeral_storage
 from trainyard.objects import Json
 from trainyard.objects.resources import LEASE, NAMESPACE, SERVICE, SERVICE_CIDR
-from trainyard.objects.values import replace
+from trainyard.objects.structs import replace
 from trainyard.server import CertificateAuthority
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ import yaml
 
 from trainyard.objects.lines import FieldLines, Lines
 from trainyard.objects.problems import Problem
-from trainyard.objects.words import MAX_INTEGER, MIN_INTEGER, resolve_scalar, shorten
+from trainyard.objects.yaml_scalars import MAX_INTEGER, MIN_INTEGER, resolve_scalar, shorten
 
 MAX_BYTES = 3 * 1024 * 1024  # the limit of an API server for one request
 MAX_DEPTH = 100

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainyard.cli.diagnosis.facts import BLOCK, WAIT, Endpoint, Facts, Finding
+from trainyard.cli.diagnosis.inputs import BLOCK, WAIT, Endpoint, Facts, Finding
 from trainyard.objects import Json, namespace_of
 
 RDZV_ENDPOINT = "rdzvEndpoint"

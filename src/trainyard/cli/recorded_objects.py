@@ -17,7 +17,7 @@ from trainyard.app.history import (
     with_tilde,
 )
 from trainyard.cli.diagnosis import END, Facts, Finding, why
-from trainyard.cli.diagnosis.facts import log_key
+from trainyard.cli.diagnosis.inputs import log_key
 from trainyard.cli.diagnosis.output import printable_lines
 from trainyard.cli.diagnosis.replicas import containers, failures
 from trainyard.cli.view import format_age, replica

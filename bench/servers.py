@@ -36,8 +36,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from trainyard.server import Server
-from trainyard.server.certificates import CertificateAuthority
-from trainyard.server.disk import DiskLog
+from trainyard.server.auth.certificates import CertificateAuthority
+from trainyard.server.storage.disk import DiskLog
 from trainyard.testing.control_plane import ControlPlane
 
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -30,7 +30,7 @@ SERVER = """
 import asyncio, sys, time
 from pathlib import Path
 from trainyard.server import CertificateAuthority, Server
-from trainyard.server.limits import raise_descriptor_limit
+from trainyard.server.http.limits import raise_descriptor_limit
 
 async def main():
     raise_descriptor_limit()

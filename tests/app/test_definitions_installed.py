@@ -12,7 +12,7 @@ from trainyard.objects import Json, encode
 from trainyard.objects.resources import CRD
 from trainyard.objects.structs import replace
 from trainyard.server import Server, trust_crd
-from trainyard.server.examining import check, schema_problems
+from trainyard.server.crd.validation import check, schema_problems
 
 
 async def test_our_definitions_have_no_field_that_the_server_does_not_know() -> None:

@@ -19,7 +19,7 @@ from trainyard.app.early_start import EarlyStart
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.client import Api, NotFound
 from trainyard.kinds import ELASTICJOB, TFJOB
-from trainyard.server.rule_process import RULES
+from trainyard.server.crd.rule_process import RULES
 from trainyard.testing.builders import replicas, tfjob
 
 

@@ -11,7 +11,7 @@ from run_values import container, job, ran
 from words import SLEEP, role, said, speaking, tfjob
 
 from trainyard.objects import Json
-from trainyard.server import discovery
+from trainyard.server.registry import discovery
 
 FIELDS: Json = {"nodeSelector": {"disk": "ssd"}, "securityContext": {"runAsUser": 1000}}
 NOTES = [

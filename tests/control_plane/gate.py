@@ -14,7 +14,7 @@ from faulty import PATIENCE, Story
 
 from trainyard.objects import Json, encode
 from trainyard.objects.resources import JOB
-from trainyard.server.certificates import CertificateAuthority
+from trainyard.server.auth.certificates import CertificateAuthority
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 LOOK = 0.1

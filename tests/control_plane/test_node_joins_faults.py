@@ -21,7 +21,7 @@ from joined_words import PATIENCE, POLITE, Joined, exists, joined, said
 
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.objects.resources import LEASE, NODE, POD
-from trainyard.server.certificates import CertificateAuthority, write_private_file
+from trainyard.server.auth.certificates import CertificateAuthority, write_private_file
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_fixtures import create_namespace
 from trainyard.testing.control_plane_flags import Options

@@ -263,8 +263,8 @@ SHORT_LIVED = {
     "node/kubelet.py": "the start of what serves connections, awaited by its end",
     "node/running.py": "one pod",
     "node/starting.py": "one start of a container",
-    "server/doors.py": "one connection",
-    "server/tunnel.py": "one tunnel",
+    "server/http/listeners.py": "one connection",
+    "server/proxy/tunnel.py": "one tunnel",
 }
 
 

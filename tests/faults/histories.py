@@ -39,9 +39,9 @@ from trainyard.objects import Json, NamespacedName, format_time, is_condition_tr
 from trainyard.objects.labels import INDEX, OWNER
 from trainyard.objects.resources import CRD, NAMESPACE, NODE, POD
 from trainyard.server import Server
-from trainyard.server.examining import trust_crd
-from trainyard.server.limits import Limits
-from trainyard.server.log import Entry, Log
+from trainyard.server.crd.validation import trust_crd
+from trainyard.server.http.limits import Limits
+from trainyard.server.storage.log import Entry, Log
 from trainyard.testing import samples
 from trainyard.testing.builders import replicas, tfjob
 from trainyard.workloads import ControllerManager

@@ -23,7 +23,7 @@ from proxy import Write
 
 from trainyard.objects import Json, decode, is_condition_true, labels_of, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
-from trainyard.server.log import Entry
+from trainyard.server.storage.log import Entry
 
 JOBS = ("tfjobs.", "mxjobs.", "chainerjobs.", "elasticjobs.")
 ENDS = ("Succeeded", "Complete", "Failed")

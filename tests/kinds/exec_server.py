@@ -21,7 +21,7 @@ from aiohttp import WSMsgType, web
 
 from trainyard import kinds
 from trainyard.objects import Json
-from trainyard.server.certificates import CertificateAuthority
+from trainyard.server.auth.certificates import CertificateAuthority
 
 AGENT = Path(str(kinds.__file__)).parent / "files" / "kubexec.py"
 SHELL = AGENT.with_name("kubexeb.sh")

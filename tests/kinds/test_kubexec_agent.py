@@ -15,7 +15,7 @@ import pytest
 from aiohttp import WSMsgType, web
 from exec_server import AGENT, SHELL, SUCCESS, V4, V5, Place, code_of, ended_with, place, pod, until
 
-from trainyard.server.certificates import CertificateAuthority
+from trainyard.server.auth.certificates import CertificateAuthority
 from trainyard.testing.pythons import every_python
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kubectl_stories import STORIES, Line
 
-from trainyard.server.absent import ALTERNATIVES
+from trainyard.server.builtin.unsupported_resources import ALTERNATIVES
 
 PAGE = Path(__file__).parents[2] / "docs" / "kubectl.md"
 

@@ -9,7 +9,7 @@ import pytest
 from kubectl_page import PAGE, page
 from kubectl_stories import STORIES
 
-from trainyard.server import subresources
+from trainyard.server.registry import subresources
 
 OPTIONS = {
     "get": "-o wide|-o yaml|-o json|-o name|-o jsonpath|-o custom-columns|-w|-l|--sort-by|--field-selector|--raw",

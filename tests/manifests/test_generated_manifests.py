@@ -17,7 +17,7 @@ from trainyard.app.installation import Install
 from trainyard.app.operating import parse_address, parse_kinds
 from trainyard.cli.operator import operator
 from trainyard.objects import Json
-from trainyard.server import rbac
+from trainyard.server.auth import rbac
 from trainyard.testing import packages
 from trainyard.testing.control_plane_build import find_kubectl
 

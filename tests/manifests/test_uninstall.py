@@ -17,7 +17,7 @@ from trainyard.client import Api
 from trainyard.objects import uid_of
 from trainyard.objects.resources import CRD, DEPLOYMENT
 from trainyard.server import Server
-from trainyard.server.examining import trust_crd
+from trainyard.server.crd.validation import trust_crd
 from trainyard.testing import packages
 from trainyard.testing.samples import mxjob
 

@@ -18,7 +18,7 @@ from trainyard.node import Node
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CONFIG_MAP, POD, SERVICE_ACCOUNT
 from trainyard.server import Server
-from trainyard.server.certificates import CertificateAuthority
+from trainyard.server.auth.certificates import CertificateAuthority
 
 RBAC = "rbac.authorization.k8s.io"
 ROLE, BINDING = GVK(RBAC, "v1", "Role", "roles"), GVK(RBAC, "v1", "RoleBinding", "rolebindings")

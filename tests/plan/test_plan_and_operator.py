@@ -26,7 +26,7 @@ from trainyard.core import Kind
 from trainyard.objects import GVK, Json, parse_time
 from trainyard.objects.structs import replace
 from trainyard.operator.plan_executor import JobState, PlanExecutor, Reconcile
-from trainyard.server.patches import merge_patch
+from trainyard.server.patch.json_patch import merge_patch
 from trainyard.testing.life import begun
 from trainyard.testing.samples import sample
 

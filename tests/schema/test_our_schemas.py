@@ -4,8 +4,8 @@ import pytest
 
 from trainyard import kinds
 from trainyard.schema.schema_validity import check_schema
-from trainyard.server.resources import Resource
-from trainyard.server.strategies import BUILT_IN
+from trainyard.server.builtin import BUILT_IN
+from trainyard.server.registry.resources import Resource
 
 
 @pytest.mark.parametrize("resource", [one for one in BUILT_IN if one.schema], ids=lambda one: one.full_name)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from asking import Cluster
 
-from trainyard.server.absent import ALTERNATIVES
+from trainyard.server.builtin import BUILT_IN
+from trainyard.server.builtin.unsupported_resources import ALTERNATIVES
 from trainyard.server.errors import StatusError
-from trainyard.server.resources import Registry
-from trainyard.server.strategies import BUILT_IN
+from trainyard.server.registry.resources import Registry
 
 V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 

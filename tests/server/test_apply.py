@@ -11,11 +11,11 @@ from asking import CRDS, MAPS, PODS, Cluster, config_map, crd, pod
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from trainyard.server import apply
-from trainyard.server.apply_sets import decode_fields_v1, encode_fields_v1, fields_of, remove_paths
 from trainyard.server.errors import StatusError
-from trainyard.server.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
-from trainyard.server.types import TypeSchema, built_in, from_openapi
+from trainyard.server.patch import apply
+from trainyard.server.patch.dispatch import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from trainyard.server.patch.field_sets import decode_fields_v1, encode_fields_v1, fields_of, remove_paths
+from trainyard.server.schemas import TypeSchema, built_in, from_openapi
 
 Json = dict[str, Any]
 SCHEMA: Json = {
@@ -170,13 +170,13 @@ def test_a_status_patch_of_an_applied_pod_is_remembered_as_such() -> None:
 
 
 def test_types_of_built_in_objects_are_all_readable() -> None:
-    from trainyard.server import types
+    from trainyard.server import schemas
 
-    for name in types.type_lines():
+    for name in schemas.type_lines():
         for field, shape in built_in(name).fields.items():
             assert shape.kind, (name, field)
             if shape.type_name and shape.kind == "object":
-                assert shape.type_name in types.type_lines(), (name, field, shape.type_name)
+                assert shape.type_name in schemas.type_lines(), (name, field, shape.type_name)
 
 
 BOMB = "\n".join(["a0: &a0 [x, x]", *(f"a{at}: &a{at} [*a{at - 1}, *a{at - 1}]" for at in range(1, 20))]).encode()

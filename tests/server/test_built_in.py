@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from asking import CRDS, JOBS, MAPS, PODS, SERVICES, THINGS, Cluster, config_map, crd, job, pod, thing
 
-from trainyard.server import verbs
-from trainyard.server.requests import KubeletProxy
+from trainyard.server.http.requests import KubeletProxy
+from trainyard.server.registry import verbs
 
 MERGE = "application/merge-patch+json"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, job, pod, thing
 
-from trainyard.server.patching import APPLY
+from trainyard.server.patch.dispatch import APPLY
 
 
 def test_a_plain_object_goes_at_once(cluster: Cluster) -> None:

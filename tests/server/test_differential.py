@@ -13,7 +13,7 @@ import pytest
 from trainyard.objects.structs import replace
 from trainyard.schema import Schema
 from trainyard.server import Server
-from trainyard.server.resources import no_mutation
+from trainyard.server.registry.resources import no_mutation
 from trainyard.testing.differential.allowed import DOCUMENTED, documented
 from trainyard.testing.differential.compare import Allowed, Difference, differences
 from trainyard.testing.differential.fuzz import Pair, campaign

@@ -21,10 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.objects import NamespacedName
-from trainyard.server import DiskError, DiskLog, Log, NotWritten, Server, disk
-from trainyard.server.disk import FORMAT, NAME
-from trainyard.server.log import Compacted, Entry
-from trainyard.server.store import Record
+from trainyard.server import DiskError, DiskLog, Log, NotWritten, Server
+from trainyard.server.storage import disk
+from trainyard.server.storage.disk import FORMAT, NAME
+from trainyard.server.storage.log import Compacted, Entry
+from trainyard.server.storage.store import Record
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["put", "put", "delete", "compact", "reopen"]), st.sampled_from(KEYS)), max_size=30

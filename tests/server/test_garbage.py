@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from trainyard.objects import decode, encode
 from trainyard.server.errors import StatusError
-from trainyard.server.requests import Request
+from trainyard.server.http.requests import Request
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from trainyard.objects import NamespacedName
 from trainyard.server import Log
-from trainyard.server.disk import DiskLog
+from trainyard.server.storage.disk import DiskLog
 from trainyard.testing import garbage
 from trainyard.testing.garbage import Barrage, Broken, place
 from trainyard.testing.garbage_cases import BODIES, BREAKS, CORE, TOKEN, case, request

@@ -8,8 +8,8 @@ import pytest
 from asking import CRDS, PODS, THINGS, Cluster, crd, pod, thing
 
 from trainyard.schema.structural import VALIDATIONS
-from trainyard.server import cel, rules
-from trainyard.server.strategies.secret_rules import secret_warnings
+from trainyard.server.builtin.secret_rules import secret_warnings
+from trainyard.server.crd import cel, rules
 
 MERGE = "application/merge-patch+json"
 

@@ -11,7 +11,8 @@ from trainyard.client import Api, ApiError, Request, Unavailable
 from trainyard.client import request as requests
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CONFIG_MAP
-from trainyard.server import Server, in_process
+from trainyard.server import Server
+from trainyard.server.http import in_process
 
 TOKEN = "secret"
 NONE = GVK("example.org", "v1", "Nothing", "nothings")
@@ -64,7 +65,7 @@ async def outcome(api: Api, request: Request) -> object:
 
 @pytest.mark.parametrize("token", [TOKEN, "wrong", ""])
 async def test_a_life_is_answered_alike(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
-    monkeypatch.setattr("trainyard.server.metadata.new_uid", lambda: "00000000-0000-4000-8000-000000000000")
+    monkeypatch.setattr("trainyard.server.registry.metadata.new_uid", lambda: "00000000-0000-4000-8000-000000000000")
     told = []
     for way in ("http", "in-process"):
         server = Server(token=TOKEN, now=lambda: 1_000_000.0)

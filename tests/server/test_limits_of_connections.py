@@ -19,9 +19,9 @@ from asking import MAPS, Client, config_map, until
 
 from trainyard.objects import decode, encode
 from trainyard.server import CertificateAuthority, Server
-from trainyard.server.answers import accepts_gzip, warning_header
-from trainyard.server.limits import Limits
-from trainyard.server.requests import MAX_BODY
+from trainyard.server.http.limits import Limits
+from trainyard.server.http.requests import MAX_BODY
+from trainyard.server.http.responses import accepts_gzip, warning_header
 
 SHORT = Limits(handshake_seconds=0.3, head_seconds=0.4, body_seconds=0.3, response_seconds=0.4)
 GET = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -209,7 +209,7 @@ async def test_past_the_limit_a_client_is_sent_away_and_taken_when_there_is_room
 SCARCE = """
 import asyncio, resource, sys
 from trainyard.server import Server
-from trainyard.server.limits import Limits
+from trainyard.server.http.limits import Limits
 
 async def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
@@ -248,7 +248,7 @@ async def test_a_server_without_descriptors_goes_on_when_there_are_some() -> Non
 
 def test_the_program_takes_as_many_descriptors_as_it_may_have() -> None:
     code = (
-        "import resource as r; from trainyard.server.limits import *; r.setrlimit(r.RLIMIT_NOFILE, (100, 900));"
+        "import resource as r; from trainyard.server.http.limits import *; r.setrlimit(r.RLIMIT_NOFILE, (100, 900));"
         "assert Limits().connection_limit() == 64; raise_descriptor_limit(); print(*r.getrlimit(r.RLIMIT_NOFILE));"
         "print(Limits().connection_limit(), Limits(max_connections=7).connection_limit())"
     )

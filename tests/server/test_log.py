@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.objects import NamespacedName
-from trainyard.server.log import Compacted, Entry, FutureRevision, Log, RevisionConflict
-from trainyard.server.store import Record
+from trainyard.server.storage.log import Compacted, Entry, FutureRevision, Log, RevisionConflict
+from trainyard.server.storage.store import Record
 
 KEYS = [NamespacedName("a", "x"), NamespacedName("a", "y"), NamespacedName("b", "x")]
 STEPS = st.lists(

@@ -10,10 +10,10 @@ from asking import account, pod
 
 from trainyard.objects import Json, decode, encode
 from trainyard.server import DiskLog, Server
-from trainyard.server import bootstrap as bootstrap_objects
-from trainyard.server.bootstrap import AUTOUPDATE
-from trainyard.server.furnishing import bootstrap
-from trainyard.server.requests import Request, Response
+from trainyard.server.builtin import bootstrap_objects
+from trainyard.server.builtin.bootstrap import bootstrap
+from trainyard.server.builtin.bootstrap_objects import AUTOUPDATE
+from trainyard.server.http.requests import Request, Response
 
 KEY = b"k" * 32
 NAMESPACE = "/api/v1/namespaces/default"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from trainyard.server import cel
-from trainyard.server.jsonpath import compile_path
-from trainyard.server.metadata import generate_name, name_problem
-from trainyard.server.paths import Target, parse
-from trainyard.server.tables import short_duration
+from trainyard.server.crd import cel
+from trainyard.server.http.paths import Target, parse
+from trainyard.server.registry.jsonpath import compile_path
+from trainyard.server.registry.metadata import generate_name, name_problem
+from trainyard.server.registry.tables import short_duration
 
 PATHS = [
     ("/api/v1/pods", Target("", "v1", "pods", "", "", "")),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.server.patches import MalformedPatch, PatchFailed, apply_json_patch, merge_patch
+from trainyard.server.patch.json_patch import MalformedPatch, PatchFailed, apply_json_patch, merge_patch
 
 MERGES: list[tuple[Any, Any, Any]] = [
     ({"a": "b"}, {"a": "c"}, {"a": "c"}),

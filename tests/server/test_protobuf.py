@@ -9,7 +9,7 @@ from asking import MAPS, ROLES, Cluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.server import protobuf
+from trainyard.server.http import protobuf
 
 AUTH = "authorization.k8s.io/v1"
 RECORDED: list[tuple[str, str, dict[str, Any]]] = [

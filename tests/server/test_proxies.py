@@ -18,10 +18,11 @@ from aiohttp import web
 from asking import PODS, Client, pod
 
 from trainyard.objects import decode
-from trainyard.server import CertificateAuthority, Server, paths
+from trainyard.server import CertificateAuthority, Server
 from trainyard.server.errors import StatusError
-from trainyard.server.proxies import rewritten_location
-from trainyard.server.proxy_targets import split
+from trainyard.server.http import paths
+from trainyard.server.proxy.pod_proxy import rewritten_location
+from trainyard.server.proxy.targets import split
 
 HEADERS = {"Authorization": "Bearer canary"}
 SERVICES = "/api/v1/namespaces/default/services"

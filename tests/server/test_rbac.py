@@ -23,9 +23,10 @@ from asking import (
     rule,
 )
 
-from trainyard.server import access, bootstrap, rbac
-from trainyard.server.rbac import Attributes
-from trainyard.server.users import User, impersonated_user
+from trainyard.server.auth import authorization, rbac
+from trainyard.server.auth.rbac import Attributes
+from trainyard.server.auth.users import User, impersonated_user
+from trainyard.server.builtin import bootstrap_objects
 
 ROBOT = impersonated_user("system:serviceaccount:default:robot")
 STRANGER = impersonated_user("system:serviceaccount:default:stranger")
@@ -85,7 +86,7 @@ def test_a_rule_is_covered_by_others_or_not(held: Any, wanted: Any, covered: boo
 @pytest.fixture
 def world(cluster: Cluster) -> Cluster:
     """A cluster with its usual roles, a second namespace, and a robot that may do nothing."""
-    for path, obj in bootstrap.objects():
+    for path, obj in bootstrap_objects.objects():
         if obj["metadata"]["name"] != "default":
             cluster.make(path, obj)
     cluster.make(ACCOUNTS, account("robot"))
@@ -317,7 +318,7 @@ def test_an_account_without_a_namespace_is_one_of_the_bindings(world: Cluster) -
     assert made["subjects"] == [account]
     asked = Attributes("get", "", "secrets", "", "default", "a")
     here, there = (impersonated_user(f"system:serviceaccount:{namespace}:x") for namespace in ("default", "other"))
-    assert access.is_allowed(world.log, here, asked) and not access.is_allowed(world.log, there, asked)
+    assert authorization.is_allowed(world.log, here, asked) and not authorization.is_allowed(world.log, there, asked)
 
 
 def test_a_binding_keeps_its_role(cluster: Cluster) -> None:
@@ -340,5 +341,5 @@ def test_only_who_may_bind_binds_a_role_that_is_not_there_yet(world: Cluster) ->
     with world.acting(ROBOT):
         refused = world.refused("POST", BINDINGS, binding("early", "later", "robot"))
         assert refused.code == 404 and 'roles.rbac.authorization.k8s.io "later" not found' in refused.message
-    assert access.rules_of(world.log, STRANGER, "default")[0]["verbs"] == ["create"]
+    assert authorization.rules_of(world.log, STRANGER, "default")[0]["verbs"] == ["create"]
     world.make(BINDINGS, binding("early", "later", "robot"))

@@ -6,8 +6,8 @@ import pytest
 from asking import CRDS, THINGS, Cluster, crd, thing
 
 from trainyard.objects import encode
-from trainyard.server import cel
-from trainyard.server.requests import Response
+from trainyard.server.crd import cel
+from trainyard.server.http.requests import Response
 
 
 def ruled() -> dict[str, object]:

@@ -14,8 +14,10 @@ from asking import ACCOUNTS, MAPS, account
 
 from trainyard.client import Api, ApiError
 from trainyard.objects import decode
-from trainyard.server import Server, doors, guard
-from trainyard.server.bootstrap import OPEN_PATHS
+from trainyard.server import Server
+from trainyard.server.auth import authentication
+from trainyard.server.builtin.bootstrap_objects import OPEN_PATHS
+from trainyard.server.http import listeners
 
 TOKEN = "-".join(("canary", "of", "the", "doors"))
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -66,15 +68,15 @@ async def test_a_name_counts_by_what_it_resolves_to(monkeypatch: pytest.MonkeyPa
 
     resolving("192.0.2.7")
     with pytest.raises(ValueError, match=r"not on localhost, which is 192\.0\.2\.7; use 127"):
-        await doors.resolve_loopback("localhost")
+        await listeners.resolve_loopback("localhost")
     resolving("127.0.0.1", "192.0.2.7")
     with pytest.raises(ValueError, match=r"192\.0\.2\.7"):
-        await doors.resolve_loopback("localhost")
+        await listeners.resolve_loopback("localhost")
     resolving("::1", "127.0.0.1")
-    assert await doors.resolve_loopback("localhost") == (socket.AF_INET, "127.0.0.1")
+    assert await listeners.resolve_loopback("localhost") == (socket.AF_INET, "127.0.0.1")
     resolving()
     with pytest.raises(ValueError, match="loopback only"):
-        await doors.resolve_loopback("nowhere.invalid")
+        await listeners.resolve_loopback("nowhere.invalid")
 
 
 async def test_loopback_of_ipv6_is_served() -> None:
@@ -158,7 +160,7 @@ async def test_the_token_is_compared_in_constant_time(locked: Server, monkeypatc
         compared.append(other)
         return one == other
 
-    monkeypatch.setattr(guard.hmac, "compare_digest", watched)
+    monkeypatch.setattr(authentication.hmac, "compare_digest", watched)
     async with aiohttp.ClientSession(headers=BEARER) as session, session.get(f"{locked.url}{MAPS}") as got:
         assert got.status == 200
     assert compared == [TOKEN.encode()]

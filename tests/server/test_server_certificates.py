@@ -15,7 +15,7 @@ from asking import ACCOUNTS, MAPS, PODS, RBAC, Client, account, config_map, foll
 
 from trainyard.objects import decode
 from trainyard.server import CertificateAuthority, Server
-from trainyard.server.bootstrap import SERVICE_ADDRESS
+from trainyard.server.builtin.bootstrap_objects import SERVICE_ADDRESS
 
 
 @pytest.fixture

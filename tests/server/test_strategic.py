@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.objects import encode
-from trainyard.server.patches import MalformedPatch, PatchFailed
-from trainyard.server.strategic import merge
-from trainyard.server.types import ANY, built_in
+from trainyard.server.patch.json_patch import MalformedPatch, PatchFailed
+from trainyard.server.patch.strategic_merge import merge
+from trainyard.server.schemas import ANY, built_in
 
 Json = dict[str, Any]
 POD = built_in("api.core.v1.PodSpec")

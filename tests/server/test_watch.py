@@ -12,8 +12,8 @@ from asking import CRDS, MAPS, PODS, THINGS, Client, Cluster, config_map, crd, f
 
 from trainyard.objects import decode
 from trainyard.server import Log, Server
-from trainyard.server import http as http_module
-from trainyard.server.watching import SLICE, Listener, WatchHub
+from trainyard.server.http import handler as http_module
+from trainyard.server.storage.watches import SLICE, Listener, WatchHub
 
 
 async def test_a_watch_from_a_list_sees_what_comes_after_it(client: Client) -> None:
@@ -287,7 +287,7 @@ async def test_a_restart_over_the_same_log_serves_the_same_world() -> None:
 
 
 def test_an_entry_is_encoded_once_for_all_who_see_the_same(cluster: Cluster) -> None:
-    from trainyard.server.watching import event_line
+    from trainyard.server.storage.watches import event_line
 
     cluster.make(MAPS, config_map("a", metadata={"labels": {"x": "y"}}))
     entry = cluster.log.after(cluster.log.revision - 1)[0]

@@ -24,7 +24,7 @@ from trainyard.client import Forbidden, Request
 from trainyard.core import Config, Kind
 from trainyard.objects import GVK, Json, decode
 from trainyard.operator import Operator
-from trainyard.server import paths
+from trainyard.server.http import paths
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from types import TracebackType
 
 import msgspec
 
-PROGRAM = Path(__file__).parents[1] / "server" / "certificates.py"
+PROGRAM = Path(__file__).parents[1] / "server" / "auth" / "certificates.py"
 
 
 class CertificateProcess:
@@ -43,7 +43,7 @@ class CertificateProcess:
     def make_certificates(self, folder: Path) -> tuple[ssl.SSLContext, str]:
         """The TLS context of the API server, its files in `folder`, and the PEM of the authority to trust. Raises
         OSError."""
-        from trainyard.server.certificates import Certificate, ClusterCredentials, server_context
+        from trainyard.server.auth.certificates import Certificate, ClusterCredentials, server_context
 
         output, errors = self._process.communicate()
         if self._process.returncode:

@@ -48,8 +48,8 @@ from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CRD, NAMESPACE
 from trainyard.operator import Operator
 from trainyard.server import CertificateAuthority, Server, trust_crd
-from trainyard.server.certificates import write_private_file
-from trainyard.server.limits import raise_descriptor_limit
+from trainyard.server.auth.certificates import write_private_file
+from trainyard.server.http.limits import raise_descriptor_limit
 from trainyard.workloads import ControllerManager
 
 IN_PROCESS_URL = "http://localhost"  # the URL of in-process requests; it is never resolved

@@ -1,6 +1,6 @@
 """The persistent state of a local cluster: all files in one folder, mode 0700.
 
-    log/    the API server's log (server/disk.py): jobs, pods, all objects
+    log/    the API server's log (server/storage/disk.py): jobs, pods, all objects
     keys/   the administrator's token, the key that signs the tokens of ServiceAccounts, the port, the certificate and
             the key of the API server, and the certificate of the authority
     node/   the node's files: container logs, volumes, claims
@@ -25,7 +25,7 @@ from trainyard import kinds
 from trainyard.app.folder import make_private
 from trainyard.app.state_check import FACTS, check_state, encode_facts, sha256_of
 from trainyard.server import CertificateAuthority, DiskLog
-from trainyard.server.certificates import VALIDITY, server_context, write_private_file
+from trainyard.server.auth.certificates import VALIDITY, server_context, write_private_file
 
 RENEW_AFTER = VALIDITY.total_seconds() * 0.9  # the age of a certificate, in seconds, at which it is renewed
 CHAIN, KEY, CA = "apiserver.crt", "apiserver.key", "ca.crt"

@@ -191,7 +191,9 @@ def apply_plans(world: ClusterState) -> Json:
 
 def _patched(obj: Json, patches: list[Json]) -> Json:
     """The object after those of the merge patches that name it."""
-    from trainyard.server.patches import merge_patch  # not at the top: trainyard.server imports an HTTP library
+    from trainyard.server.patch.json_patch import (
+        merge_patch,  # not at the top: trainyard.server imports an HTTP library
+    )
 
     for patch in patches:
         if (patch["kind"], patch["name"]) == (obj.get("kind"), name_of(obj)):

@@ -10,20 +10,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trainyard.controller_runtime.tasks import TaskSupervisor
-from trainyard.server.admission import Checks
-from trainyard.server.doors import Listeners, resolve_loopback
-from trainyard.server.furnishing import bootstrap
-from trainyard.server.guard import Authenticator
-from trainyard.server.in_process import InProcessKubelet, InProcessTransport
-from trainyard.server.limits import Limits
-from trainyard.server.log import Log
-from trainyard.server.resources import Registry
-from trainyard.server.strategies import BUILT_IN
-from trainyard.server.verbs import Verbs
-from trainyard.server.watching import BOOKMARK_SECONDS, WatchHub
+from trainyard.server.auth.authentication import Authenticator
+from trainyard.server.builtin import BUILT_IN
+from trainyard.server.builtin.bootstrap import bootstrap
+from trainyard.server.http.in_process import InProcessKubelet, InProcessTransport
+from trainyard.server.http.limits import Limits
+from trainyard.server.http.listeners import Listeners, resolve_loopback
+from trainyard.server.registry.admission import Checks
+from trainyard.server.registry.resources import Registry
+from trainyard.server.registry.verbs import Verbs
+from trainyard.server.storage.log import Log
+from trainyard.server.storage.watches import BOOKMARK_SECONDS, WatchHub
 
 if TYPE_CHECKING:
-    from trainyard.server.http import HttpHandler
+    from trainyard.server.http.handler import HttpHandler
 
 STOP_SECONDS = 1.0  # for requests in progress when the server stops
 
@@ -109,7 +109,7 @@ class Server:
     def _load_http(self) -> HttpHandler:
         """The HTTP handler, imported at the first connection: many `trainyard run` end without one."""
         if self._http_handler is None:
-            from trainyard.server.http import HttpHandler
+            from trainyard.server.http.handler import HttpHandler
 
             self._http_handler = HttpHandler(self._verbs, self.hub, self._guard, self.kubelet_token, self._limits)
         return self._http_handler

@@ -33,7 +33,7 @@ from types import TracebackType
 from trainyard.app.folder import PrivateFolder
 from trainyard.client import Api
 from trainyard.objects import Json, decode, encode
-from trainyard.server.certificates import write_private_file
+from trainyard.server.auth.certificates import write_private_file
 from trainyard.testing import control_plane_reaper as reaper
 from trainyard.testing.control_plane_audit import Audit
 from trainyard.testing.control_plane_build import programs

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from trainyard.objects import Json
-from trainyard.server.certificates import Certificate, CertificateAuthority, private_key_pem, write_private_file
+from trainyard.server.auth.certificates import Certificate, CertificateAuthority, private_key_pem, write_private_file
 
 ALL_RIGHTS = "system:masters"
 ADMIN, CERTIFIED = "admin", "carol"

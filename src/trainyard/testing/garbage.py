@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from trainyard.objects import NamespacedName
 from trainyard.server import Log, Server
-from trainyard.server.store import Record
+from trainyard.server.storage.store import Record
 from trainyard.testing.garbage_cases import DEFINITION, TOKEN, case, request
 
 PATIENCE = 10.0  # seconds until a connection counts as hung

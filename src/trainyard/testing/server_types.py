@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from trainyard.objects import Json
-from trainyard.server import types
-from trainyard.server.strategies import BUILT_IN
+from trainyard.server import schemas as types
+from trainyard.server.builtin import BUILT_IN
 from trainyard.testing.control_plane import ControlPlane
 
 PLACE = Path(types.__file__).with_name("types.txt")

@@ -7,7 +7,7 @@
     sets("reason", "Unknown")           the answers have another value there
     swaps(b"ADDED", b"MODIFIED")        the answers have other bytes
     unsent("Warning")                   the answers lack that header
-    replaced("metadata:generated", f)   a function (or method, "Class.method") of a module of the server is another one
+    replaced("registry.metadata:generate_name", f)   a function (or method, "Class.method") of a module of the server is another one
     unheard("Accept")                   the server does not see that header
     hears("POST", "PUT")                a request with the first method is taken for one with the second
 
@@ -24,8 +24,8 @@ from typing import Any
 from unittest.mock import patch
 
 from trainyard.objects import Json, decode, encode
-from trainyard.server.requests import Request
-from trainyard.server.verbs import Verbs
+from trainyard.server.http.requests import Request
+from trainyard.server.registry.verbs import Verbs
 
 Headers = dict[str, str]
 Change = Callable[[int, Headers, bytes], tuple[int, Headers, bytes]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainyard.server import examining
+from trainyard.server.crd import validation
 from trainyard.testing.check_server.catalogue import Check
 from trainyard.testing.check_server.subject import Subject, embedded
 
@@ -27,12 +27,12 @@ async def survives(check: Check) -> bool:
         if "pods" in check.needs:
             await yard.furnished()
         yard.broken = check.breaks
-        examining.schema_problems.cache_clear()  # what the whole server has found out about a schema
+        validation.schema_problems.cache_clear()  # what the whole server has found out about a schema
         with check.breaks.in_place():  # raises what is wrong with the mutation itself
             try:
                 await check.body(yard)
             except (Exception, ExceptionGroup):
                 return False
             finally:
-                examining.schema_problems.cache_clear()
+                validation.schema_problems.cache_clear()
     return True

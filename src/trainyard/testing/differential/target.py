@@ -20,7 +20,7 @@ import aiohttp
 
 from trainyard.objects import Json, decode, encode
 from trainyard.server import Server
-from trainyard.server.certificates import CertificateAuthority
+from trainyard.server.auth.certificates import CertificateAuthority
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.differential.bodies import DEFINITIONS
 from trainyard.testing.differential.normal import HEADERS, normal

@@ -13,7 +13,7 @@ from trainyard.testing.check_server.checks.small import bad, fields_of, make, th
 AREA = "access"
 RBAC = "rbac.authorization.k8s.io"
 ASK = "/apis/authorization.k8s.io/v1"
-ALL = replaced("access:is_allowed", lambda log, user, asked: True)
+ALL = replaced("auth.authorization:is_allowed", lambda log, user, asked: True)
 
 
 def role(name: str, /, *rules: Json, kind: str = "Role") -> Json:
@@ -78,7 +78,7 @@ async def forbidden(yard: Subject) -> None:
 @check(
     "A role that a binding gives holds for its verbs, resources and names, in its namespace.",
     area=AREA,
-    breaks=replaced("access:is_allowed", lambda log, user, asked: user.all_rights),
+    breaks=replaced("auth.authorization:is_allowed", lambda log, user, asked: user.all_rights),
 )
 async def allowed(yard: Subject) -> None:
     user = await account(yard, rule("get list", "configmaps"), rule("get", "secrets", names=("one",)))
@@ -111,7 +111,7 @@ async def subresources(yard: Subject) -> None:
 @check(
     "Nobody grants what he does not hold.",
     area=AREA,
-    breaks=replaced("access:require_no_escalation", lambda *_: None),
+    breaks=replaced("auth.authorization:require_no_escalation", lambda *_: None),
 )
 async def escalation(yard: Subject) -> None:
     user = await account(yard, rule("create get", "roles rolebindings", RBAC), rule("get", "configmaps"))
@@ -169,7 +169,7 @@ async def tokens(yard: Subject) -> None:
 @check(
     "A token lets its account in, and one for another audience does not.",
     area=AREA,
-    breaks=replaced("tokens:TokenAuthority.validate", lambda tokens, token: None),
+    breaks=replaced("auth.tokens:TokenAuthority.validate", lambda tokens, token: None),
 )
 async def let_in(yard: Subject) -> None:
     user = await account(yard, rule("list", "configmaps"))
@@ -183,7 +183,7 @@ async def let_in(yard: Subject) -> None:
     said.refused(401, "Unauthorized")
 
 
-@check("A token dies with its account.", area=AREA, breaks=replaced("tokens:TokenAuthority._is", lambda *_: True))
+@check("A token dies with its account.", area=AREA, breaks=replaced("auth.tokens:TokenAuthority._is", lambda *_: True))
 async def token_dies(yard: Subject) -> None:
     await account(yard)
     headers = {"Authorization": f"Bearer {(await token(yard))['status']['token']}"}

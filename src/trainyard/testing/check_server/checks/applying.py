@@ -11,9 +11,9 @@ from trainyard.testing.check_server.breaks import Break, answers, ignores, repla
 AREA = "server-side apply"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
-_KEEPS = replaced("apply:remove_paths", lambda value, *more: value, "takes no field away")
-_NO_CONFLICTS = replaced("apply:_settled", lambda others, *more: others, "sees no conflict")
-_NO_TRACKING: Break = replaced("apply:track_update", lambda *all: None, "does not follow updates")
+_KEEPS = replaced("patch.apply:remove_paths", lambda value, *more: value, "takes no field away")
+_NO_CONFLICTS = replaced("patch.apply:_settled", lambda others, *more: others, "sees no conflict")
+_NO_TRACKING: Break = replaced("patch.apply:track_update", lambda *all: None, "does not follow updates")
 SCHEMA: Json = {
     "type": "object",
     "properties": {
@@ -77,7 +77,7 @@ async def made(yard: Subject) -> None:
 @check(
     "The same apply again changes nothing, not even the version.",
     area=AREA,
-    breaks=replaced("writes:json_equal", lambda a, b: False, "writes what changes nothing"),
+    breaks=replaced("registry.writes:json_equal", lambda a, b: False, "writes what changes nothing"),
 )
 async def again(yard: Subject) -> None:
     path = yard.at("configmaps", "one")
@@ -240,7 +240,7 @@ async def free(yard: Subject) -> None:
 @check(
     "The status is applied through its own path, by an entry of its own.",
     area=AREA,
-    breaks=replaced("apply:_own", lambda resource, sent, who: set(sent), "does not tell /status apart"),
+    breaks=replaced("patch.apply:_own", lambda resource, sent, who: set(sent), "does not tell /status apart"),
 )
 async def status(yard: Subject) -> None:
     kind = await yard.crd(schema=SCHEMA, version={"subresources": {"status": {}}})
@@ -282,7 +282,7 @@ async def deployment(yard: Subject) -> None:
 @check(
     "kubectl goes over from client-side apply without a conflict: its annotation says what was its own.",
     area=AREA,
-    breaks=replaced("apply:_said_before", lambda live, resource: set(), "reads no annotation"),
+    breaks=replaced("patch.apply:_said_before", lambda live, resource: set(), "reads no annotation"),
 )
 async def migrated(yard: Subject) -> None:
     last = '{"apiVersion":"v1","data":{"a":"1"},"kind":"ConfigMap","metadata":{"name":"one"}}'

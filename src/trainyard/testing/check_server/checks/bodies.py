@@ -163,7 +163,9 @@ async def ignored(yard: Subject) -> None:
 @check(
     "An unknown field of a built-in object is not stored, however deep.",
     area=AREA,
-    breaks=replaced("strictness:without_unknown_fields", lambda resource, obj: obj, "stores what it does not know"),
+    breaks=replaced(
+        "registry.field_validation:without_unknown_fields", lambda resource, obj: obj, "stores what it does not know"
+    ),
     needs=("pods",),
 )
 async def unknown_fields(yard: Subject) -> None:
@@ -210,7 +212,7 @@ NAMES = (
 @check(
     "Names, labels, annotations and finalizers that are not legal are refused with 422, the field in the cause.",
     area=AREA,
-    breaks=replaced("metadata:problems", lambda *_, **__: [], "takes any name"),
+    breaks=replaced("registry.metadata:problems", lambda *_, **__: [], "takes any name"),
 )
 async def bad_metadata(yard: Subject) -> None:
     for meta, field, words in NAMES:
@@ -239,7 +241,7 @@ OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1"}
 @check(
     "An owner reference needs apiVersion, kind, name and uid, one at most is the controller, and Events own nothing.",
     area=AREA,
-    breaks=replaced("metadata:_owner_problems", lambda owners: [], "takes any owner"),
+    breaks=replaced("registry.metadata:_owner_problems", lambda owners: [], "takes any owner"),
 )
 async def owners(yard: Subject) -> None:
     said = (await post(yard, config_map("a", meta={"ownerReferences": [{"kind": "x"}]}))).refused(422, "Invalid")

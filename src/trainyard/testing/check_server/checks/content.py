@@ -203,7 +203,7 @@ async def no_cache(yard: Subject) -> None:
 @check(
     "Who may not do something is refused with 403, and told who he is and what he may not.",
     area=AREA,
-    breaks=replaced("access:require_allowed", lambda *_: None, "lets everybody do everything"),
+    breaks=replaced("auth.authorization:require_allowed", lambda *_: None, "lets everybody do everything"),
 )
 async def forbidden(yard: Subject) -> None:
     await yard.map("one")
@@ -217,7 +217,7 @@ async def forbidden(yard: Subject) -> None:
 @check(
     "What somebody may not see is not told apart from what is not there.",
     area=AREA,
-    breaks=replaced("access:require_allowed", lambda *_: None, "lets everybody do everything"),
+    breaks=replaced("auth.authorization:require_allowed", lambda *_: None, "lets everybody do everything"),
 )
 async def no_difference(yard: Subject) -> None:
     for path in (yard.at("configmaps", "none"), yard.at("configmaps", "none", namespace="nowhere")):
@@ -233,7 +233,7 @@ async def unknown_token(yard: Subject) -> None:
 @check(
     "Who speaks plain HTTP where TLS is spoken is told so.",
     area=AREA,
-    breaks=replaced("doors:_PLAIN", (), "does not know plain HTTP"),
+    breaks=replaced("http.listeners:_PLAIN", (), "does not know plain HTTP"),
 )
 async def wrong_door(yard: Subject) -> None:
     host, port = await yard.secure_door()

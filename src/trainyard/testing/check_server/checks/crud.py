@@ -48,7 +48,7 @@ async def missing(yard: Subject) -> None:
 @check(
     "In a namespace that does not exist nothing can be made, a list is empty, and a name is not found.",
     area=AREA,
-    breaks=replaced("writes:Writes.require_creatable", lambda *_: None, "makes things anywhere"),
+    breaks=replaced("registry.writes:Writes.require_creatable", lambda *_: None, "makes things anywhere"),
 )
 async def nowhere(yard: Subject) -> None:
     where = yard.name("nowhere")
@@ -61,7 +61,7 @@ async def nowhere(yard: Subject) -> None:
 @check(
     "A generateName gets five characters appended, and the answer says both names.",
     area=AREA,
-    breaks=replaced("metadata:generate_name", lambda prefix: prefix + "x"),
+    breaks=replaced("registry.metadata:generate_name", lambda prefix: prefix + "x"),
 )
 async def generated(yard: Subject) -> None:
     obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "made-"}}
@@ -74,7 +74,7 @@ async def generated(yard: Subject) -> None:
 @check(
     "A generateName that is too long is cut, so that the name has 63 characters.",
     area=AREA,
-    breaks=replaced("metadata:generate_name", lambda prefix: prefix + "bcdfg"),
+    breaks=replaced("registry.metadata:generate_name", lambda prefix: prefix + "bcdfg"),
 )
 async def generated_long(yard: Subject) -> None:
     obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "x" * 80}}
@@ -149,7 +149,7 @@ async def same_name(yard: Subject) -> None:
 @check(
     "A write that changes nothing leaves the resourceVersion alone.",
     area=AREA,
-    breaks=replaced("writes:json_equal", lambda new, old: False),
+    breaks=replaced("registry.writes:json_equal", lambda new, old: False),
 )
 async def nothing_new(yard: Subject) -> None:
     made = await yard.map("one", data={"a": "b"})
@@ -163,7 +163,7 @@ async def nothing_new(yard: Subject) -> None:
 @check(
     "What only the server writes of the metadata (uid, creationTimestamp) a client can neither choose nor change.",
     area=AREA,
-    breaks=replaced("metadata:sanitized", lambda meta, old: {**(old or {}), **meta}),
+    breaks=replaced("registry.metadata:sanitized", lambda meta, old: {**(old or {}), **meta}),
 )
 async def servers_own(yard: Subject) -> None:
     uid, time = "11111111-1111-1111-1111-111111111111", "2001-01-01T00:00:00Z"
@@ -228,7 +228,7 @@ async def everywhere(yard: Subject) -> None:
 @check(
     "A fieldManager is 128 bytes at most, that can be printed: 422 before the object is looked for.",
     area=AREA,
-    breaks=replaced("patching:manager_problems", lambda request: []),
+    breaks=replaced("patch.dispatch:manager_problems", lambda request: []),
 )
 async def field_manager(yard: Subject) -> None:
     words = "fieldManager: Too long: may not be more than 128 bytes"

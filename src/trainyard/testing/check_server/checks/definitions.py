@@ -58,7 +58,7 @@ async def established(yard: Subject) -> None:
 @check(
     "A definition whose kind another one of the group has is accepted, says KindConflict, and is not served.",
     area=AREA,
-    breaks=replaced("naming:_taken", lambda crd, site: iter(())),
+    breaks=replaced("crd.names:_taken", lambda crd, site: iter(())),
 )
 async def names_taken(yard: Subject) -> None:
     kind = await yard.crd()
@@ -104,7 +104,7 @@ async def misnamed(yard: Subject) -> None:
 @check(
     "Two versions of a definition are one object; each is answered in its own apiVersion.",
     area=AREA,
-    breaks=replaced("definitions:_as_version", lambda api_version: lambda obj: obj),
+    breaks=replaced("crd.definitions:_as_version", lambda api_version: lambda obj: obj),
 )
 async def two_versions(yard: Subject) -> None:
     kind = await yard.crd(versions=[version(), version("v2", storage=False)])
@@ -161,7 +161,9 @@ async def schema_changes(yard: Subject) -> None:
     await yard.until(refused)
 
 
-@check("scope and group of a definition cannot change.", area=AREA, breaks=replaced("examining:_fixed", lambda *_: ()))
+@check(
+    "scope and group of a definition cannot change.", area=AREA, breaks=replaced("crd.validation:_fixed", lambda *_: ())
+)
 async def scope_is_fixed(yard: Subject) -> None:
     kind = await yard.crd()
     said = (await yard.ask("PATCH", at(kind), {"spec": {"scope": "Cluster"}})).refused(422, "Invalid")
@@ -171,7 +173,7 @@ async def scope_is_fixed(yard: Subject) -> None:
 @check(
     "Deleting a definition deletes its instances, waits for their finalizers, and then ends to serve.",
     area=AREA,
-    breaks=replaced("deletion:_close", lambda *_: None),
+    breaks=replaced("registry.deletion:_close", lambda *_: None),
 )
 async def deletion(yard: Subject) -> None:
     kind = await yard.crd()
@@ -205,7 +207,9 @@ async def cluster_scoped(yard: Subject) -> None:
 @check(
     "With /status the main path leaves the status alone, and /status all else.",
     area=AREA,
-    breaks=replaced("admission:update_status", lambda resource, obj, old: {**obj, "metadata": old["metadata"]}),
+    breaks=replaced(
+        "registry.admission:update_status", lambda resource, obj, old: {**obj, "metadata": old["metadata"]}
+    ),
 )
 async def status_path(yard: Subject) -> None:
     kind = await yard.crd(version={"subresources": {"status": {}}})
@@ -237,7 +241,7 @@ _SCALE = {
 @check(
     "/scale shows the numbers at the definition's paths, and a change of it is a change of the spec.",
     area=AREA,
-    breaks=replaced("scale:with_replicas", lambda scaled, obj, number: dict(obj)),
+    breaks=replaced("registry.scale:with_replicas", lambda scaled, obj, number: dict(obj)),
 )
 async def scale(yard: Subject) -> None:
     kind = await yard.crd(schema=NUMBERED, version={"subresources": {"status": {}, "scale": _SCALE}})
@@ -271,7 +275,7 @@ _COLUMNS = [
 @check(
     "A Table of a custom resource has Name and the columns of its definition, with types, formats and priorities.",
     area=AREA,
-    breaks=replaced("definitions:_columns", lambda version: original("definitions:_columns")({})),
+    breaks=replaced("crd.definitions:_columns", lambda version: original("crd.definitions:_columns")({})),
 )
 async def columns(yard: Subject) -> None:
     kind = await yard.crd(schema=NUMBERED, version={"additionalPrinterColumns": _COLUMNS})
@@ -320,7 +324,7 @@ async def discovered(yard: Subject) -> None:
 @check(
     "Selectable fields of a definition can be asked for, in lists and watches.",
     area=AREA,
-    breaks=replaced("definitions:_field_reader", lambda paths: lambda obj: dict.fromkeys(paths, "")),
+    breaks=replaced("crd.definitions:_field_reader", lambda paths: lambda obj: dict.fromkeys(paths, "")),
 )
 async def selectable(yard: Subject) -> None:
     kind = await yard.crd(schema=NUMBERED, version={"selectableFields": [{"jsonPath": ".spec.word"}]})

@@ -52,7 +52,7 @@ async def held(yard: Subject) -> None:
 @check(
     "A second delete of a held object changes nothing.",
     area=AREA,
-    breaks=replaced("writes:json_equal", lambda new, old: False, "writes what is the same"),
+    breaks=replaced("registry.writes:json_equal", lambda new, old: False, "writes what is the same"),
 )
 async def twice(yard: Subject) -> None:
     await yard.map("one", finalizers=HELD)
@@ -77,7 +77,7 @@ async def no_way_back(yard: Subject) -> None:
 @check(
     "Nobody sets a deletionTimestamp on what is not deleted: 422, and on a create it is passed over.",
     area=AREA,
-    breaks=replaced("metadata:immutable_problems", lambda sent, old: [], "lets it pass"),
+    breaks=replaced("registry.metadata:immutable_problems", lambda sent, old: [], "lets it pass"),
 )
 async def no_shortcut(yard: Subject) -> None:
     made = await yard.map("one", deletionTimestamp="2001-01-01T00:00:00Z")
@@ -90,7 +90,7 @@ async def no_shortcut(yard: Subject) -> None:
 @check(
     "A deleted object takes no new finalizers: 422.",
     area=AREA,
-    breaks=replaced("admission:_changed_finalizers", lambda new, old: [], "takes new finalizers"),
+    breaks=replaced("registry.admission:_changed_finalizers", lambda new, old: [], "takes new finalizers"),
 )
 async def no_new_finalizers(yard: Subject) -> None:
     await yard.map("one", finalizers=HELD)
@@ -140,7 +140,7 @@ async def unbound(yard: Subject) -> None:
     (await yard.ask("GET", yard.at("pods", "one"))).refused(404, "NotFound")
 
 
-_START = original("deletion:begin_deletion")
+_START = original("registry.deletion:begin_deletion")
 
 
 @check(
@@ -191,7 +191,7 @@ async def forced(yard: Subject) -> None:
     "A pod that has ended goes at once.",
     area=AREA,
     breaks=replaced(
-        "deletion:begin_deletion",
+        "registry.deletion:begin_deletion",
         lambda w, r, old, o, s: _START(w, r, {**old, "status": {}}, o, s),
         "does not look at the phase",
     ),

@@ -10,7 +10,7 @@ from trainyard.testing.check_server import Subject, check
 from trainyard.testing.check_server.breaks import answers, ignores, replaced, swaps, unheard, unsent, without
 
 AREA = "OpenAPI and field validation"
-_SILENT = replaced("strictness:_found", lambda *all: [], "knows every field")
+_SILENT = replaced("registry.field_validation:_found", lambda *all: [], "knows every field")
 PLACES = (
     "api/v1",
     "apis/apiextensions.k8s.io/v1",
@@ -136,7 +136,7 @@ async def facts(yard: Subject) -> None:
 @check(
     "A definition's schema is published, and gone with the definition.",
     area=AREA,
-    breaks=replaced("openapi:_custom", lambda resource: {}, "does not describe custom resources"),
+    breaks=replaced("registry.openapi:_custom", lambda resource: {}, "does not describe custom resources"),
 )
 async def custom(yard: Subject) -> None:
     spec: Json = {

@@ -184,7 +184,7 @@ async def other_forms(yard: Subject) -> None:
 @check(
     "A definition is discovered under its group, with names, categories and subresources; v1 before v1beta1.",
     area=AREA,
-    breaks=replaced("discovery:_rank", lambda version: (0, 0, 0, "" if "beta" in version else "x")),
+    breaks=replaced("registry.discovery:_rank", lambda version: (0, 0, 0, "" if "beta" in version else "x")),
 )
 async def custom(yard: Subject) -> None:
     names = {"plural": "things", "singular": "thing", "kind": "Thing", "shortNames": ["th"], "categories": ["all"]}

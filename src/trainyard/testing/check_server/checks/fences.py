@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from trainyard.server.deletion import DeleteOptions
+from trainyard.server.registry.deletion import DeleteOptions
 from trainyard.testing.check_server import Subject, check
 from trainyard.testing.check_server.breaks import answers, drops, replaced, sets
 from trainyard.testing.check_server.checks.crud import config_map
@@ -145,7 +145,7 @@ async def delete_version(yard: Subject) -> None:
 @check(
     "A pod that is being deleted already still refuses a delete with another uid.",
     area=AREA,
-    breaks=replaced("deletion:read_options", lambda request: DeleteOptions()),
+    breaks=replaced("registry.deletion:read_options", lambda request: DeleteOptions()),
     needs=("pods",),
 )
 async def delete_uid_again(yard: Subject) -> None:

@@ -69,13 +69,13 @@ def _forgets_the_version(token: str) -> Any:
     return 0, _READ(token)[1]
 
 
-_READ = original("lists:_read_token")
+_READ = original("registry.lists:_read_token")
 
 
 @check(
     "All pages of a list have one resourceVersion and are one snapshot.",
     area=AREA,
-    breaks=replaced("lists:_read_token", _forgets_the_version, "forgets the version in a continue"),
+    breaks=replaced("registry.lists:_read_token", _forgets_the_version, "forgets the version in a continue"),
 )
 async def snapshot(yard: Subject) -> None:
     await secrets(yard, "abcd")
@@ -107,7 +107,7 @@ async def whole_page(yard: Subject) -> None:
 @check(
     "A limit of 0 or less is none.",
     area=AREA,
-    breaks=replaced("listing:int_parameter", lambda request, name: 1 if name == "limit" else 0),
+    breaks=replaced("registry.list_options:int_parameter", lambda request, name: 1 if name == "limit" else 0),
 )
 async def no_limit(yard: Subject) -> None:
     await secrets(yard, "abc")

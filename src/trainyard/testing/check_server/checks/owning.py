@@ -9,7 +9,7 @@ from trainyard.testing.check_server.breaks import drops, original, replaced
 from trainyard.testing.check_server.checks.deleting import AREA, BACKGROUND, HELD, finalizers, owner
 
 CONTROLLERS = ("controllers",)
-_START = original("deletion:begin_deletion")
+_START = original("registry.deletion:begin_deletion")
 
 
 async def family(yard: Subject, **more: Any) -> tuple[Any, Any]:
@@ -21,7 +21,7 @@ async def family(yard: Subject, **more: Any) -> tuple[Any, Any]:
 
 
 NO_GARBAGE = replaced(
-    "deletion:begin_deletion",
+    "registry.deletion:begin_deletion",
     lambda w, r, old, o, s: (
         _START(w, r, old, o, s) if r.plural != "configmaps" or old["metadata"]["name"] == "a" else (b"{}", False)
     ),

@@ -12,9 +12,13 @@ AREA = "patches"
 JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-_REPLACES = replaced("strategic:_merged_list", lambda old, patch, shape, level: patch, "replaces every list")
-_WRITES = replaced("writes:json_equal", lambda a, b: False, "writes what changes nothing")
-_PLAIN = replaced("strategic:merge", lambda original, patch, shape: {**original, **patch}, "merges nothing below")
+_REPLACES = replaced(
+    "patch.strategic_merge:_merged_list", lambda old, patch, shape, level: patch, "replaces every list"
+)
+_WRITES = replaced("registry.writes:json_equal", lambda a, b: False, "writes what changes nothing")
+_PLAIN = replaced(
+    "patch.strategic_merge:merge", lambda original, patch, shape: {**original, **patch}, "merges nothing below"
+)
 
 
 async def _patch(yard: Subject, path: str, kind: str, patch: Any, **query: str) -> Reply:
@@ -72,7 +76,7 @@ async def deleted_item(yard: Subject) -> None:
 @check(
     "$patch: replace replaces an object or a whole list.",
     area=AREA,
-    breaks=replaced("strategic:DIRECTIVE", "$no", "knows no $patch"),
+    breaks=replaced("patch.strategic_merge:DIRECTIVE", "$no", "knows no $patch"),
 )
 async def replaced_whole(yard: Subject) -> None:
     path = await _deployment(yard, nodeSelector={"a": "b"})
@@ -87,7 +91,7 @@ async def replaced_whole(yard: Subject) -> None:
 @check(
     "$retainKeys takes away what it does not name.",
     area=AREA,
-    breaks=replaced("strategic:_retained", lambda original, patch: dict(original), "ignores $retainKeys"),
+    breaks=replaced("patch.strategic_merge:_retained", lambda original, patch: dict(original), "ignores $retainKeys"),
 )
 async def retained(yard: Subject) -> None:
     path = await _deployment(yard)
@@ -99,7 +103,7 @@ async def retained(yard: Subject) -> None:
 @check(
     "$setElementOrder puts a list in that order.",
     area=AREA,
-    breaks=replaced("strategic:_in_order", lambda items, named, before, of: items, "keeps the order"),
+    breaks=replaced("patch.strategic_merge:_in_order", lambda items, named, before, of: items, "keeps the order"),
 )
 async def ordered(yard: Subject) -> None:
     path = await _deployment(yard)
@@ -111,7 +115,7 @@ async def ordered(yard: Subject) -> None:
 @check(
     "Finalizers are merged as a set, and $deleteFromPrimitiveList takes one away.",
     area=AREA,
-    breaks=replaced("strategic:_take_out", lambda result, name, gone: None),
+    breaks=replaced("patch.strategic_merge:_take_out", lambda result, name, gone: None),
 )
 async def finalizers(yard: Subject) -> None:
     await yard.map("one", finalizers=["a.b/one", "a.b/two"])
@@ -208,7 +212,9 @@ async def malformed(yard: Subject) -> None:
 @check(
     "A merge patch merges objects, replaces lists, and null takes away.",
     area=AREA,
-    breaks=replaced("patches:merge_patch", lambda target, patch, level=0: {**target, **patch}, "merges nothing below"),
+    breaks=replaced(
+        "patch.json_patch:merge_patch", lambda target, patch, level=0: {**target, **patch}, "merges nothing below"
+    ),
 )
 async def merged(yard: Subject) -> None:
     await yard.map("one", data={"a": "1", "b": "2"}, finalizers=["a.b/one", "a.b/two"])

@@ -58,7 +58,7 @@ async def tolerations(yard: Subject) -> None:
 @check(
     "imagePullPolicy is Always for the tag latest, said or meant, and IfNotPresent for others.",
     area=AREA,
-    breaks=replaced("strategies.templates:pull_policy", lambda image: "Always"),
+    breaks=replaced("builtin.templates:pull_policy", lambda image: "Always"),
     needs=("pods",),
 )
 async def pull_policy(yard: Subject) -> None:
@@ -71,7 +71,7 @@ async def pull_policy(yard: Subject) -> None:
 @check(
     "Who limits a resource asks for as much; the class of service follows from both.",
     area=AREA,
-    breaks=replaced("strategies.pods:_quality", lambda spec: "BestEffort"),
+    breaks=replaced("builtin.pods:_quality", lambda spec: "BestEffort"),
     needs=("pods",),
 )
 async def quality(yard: Subject) -> None:
@@ -142,7 +142,7 @@ async def unreadable(yard: Subject) -> None:
 @check(
     "Of a pod's spec only images, the deadline, tolerations and the like may change.",
     area=AREA,
-    breaks=replaced("strategies.pods:_fixed", lambda spec: {}),
+    breaks=replaced("builtin.pods:_fixed", lambda spec: {}),
     needs=("pods",),
 )
 async def fixed(yard: Subject) -> None:

@@ -29,7 +29,7 @@ async def offered(yard: Subject, schema: Json | None = None, **spec: Any) -> tup
 @check(
     "Exactly one version is stored, no two have the same name, and each has a schema.",
     area=AREA,
-    breaks=replaced("examining:_versions", lambda spec: iter(())),
+    breaks=replaced("crd.validation:_versions", lambda spec: iter(())),
 )
 async def versions(yard: Subject) -> None:
     both = [version(), version("v2")]
@@ -57,7 +57,7 @@ async def bad_names(yard: Subject) -> None:
 @check(
     "A group of Kubernetes' own (k8s.io) needs the annotation that says it was approved.",
     area=AREA,
-    breaks=replaced("examining:PROTECTED", ("nobody",)),
+    breaks=replaced("crd.validation:PROTECTED", ("nobody",)),
 )
 async def protected(yard: Subject) -> None:
     wanted = {("metadata.annotations[api-approved.kubernetes.io]", "Required")}
@@ -112,7 +112,7 @@ NOT_STRUCTURAL: tuple[tuple[Json, str, str], ...] = (
 @check(
     "A schema that is not structural is refused at the place in the schema.",
     area=AREA,
-    breaks=replaced("examining:structure_problems", lambda schema, path: []),
+    breaks=replaced("crd.validation:structure_problems", lambda schema, path: []),
 )
 async def structural(yard: Subject) -> None:
     for schema, place, reason in NOT_STRUCTURAL:
@@ -171,7 +171,7 @@ async def bad_defaults(yard: Subject) -> None:
 @check(
     "Columns and selectable fields have known types and paths that start with a dot.",
     area=AREA,
-    breaks=replaced("examining:_columns", lambda *_: iter(())),
+    breaks=replaced("crd.validation:_columns", lambda *_: iter(())),
 )
 async def bad_columns(yard: Subject) -> None:
     column = {"name": "A", "type": "string", "jsonPath": ".spec.a"}
@@ -190,7 +190,7 @@ async def bad_columns(yard: Subject) -> None:
 @check(
     "The paths of /scale are needed and lead into spec and status.",
     area=AREA,
-    breaks=replaced("examining:_subresources", lambda *_: iter(())),
+    breaks=replaced("crd.validation:_subresources", lambda *_: iter(())),
 )
 async def bad_scale(yard: Subject) -> None:
     place = "spec.subresources.scale"

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from trainyard.objects import Json, Problem, decode
-from trainyard.server.rule_process import RuleProcess
-from trainyard.server.rules import compile_rules, evaluate
+from trainyard.server.crd.rule_process import RuleProcess
+from trainyard.server.crd.rules import compile_rules, evaluate
 from trainyard.testing.check_server import Subject, check
 from trainyard.testing.check_server.breaks import Break, replaced
 from trainyard.testing.check_server.checks.refusing import offered
@@ -15,9 +15,9 @@ from trainyard.testing.check_server.checks.schemas import TEXT, WHOLE, kind_of, 
 from trainyard.testing.check_server.subject import Kind
 
 AREA = "rules"
-ASKED = "rule_process:RuleProcess.problems"
+ASKED = "crd.rule_process:RuleProcess.problems"
 UNASKED = replaced(ASKED, lambda process, schema, new, old: [])
-UNREAD = replaced("examining:rule_problems", lambda schema, path: [])
+UNREAD = replaced("crd.validation:rule_problems", lambda schema, path: [])
 SHORT: Json = {"type": "string", "maxLength": 20}
 _RULES = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0]"
 
@@ -63,7 +63,7 @@ async def message(yard: Subject) -> None:
 @check(
     "messageExpression makes the message; where it fails or is empty, message is said.",
     area=AREA,
-    breaks=mutated("rules:_message", lambda rule, tree, variables: rule.message),
+    breaks=mutated("crd.rules:_message", lambda rule, tree, variables: rule.message),
 )
 async def expression(yard: Subject) -> None:
     kind = await kind_of(
@@ -80,7 +80,7 @@ async def expression(yard: Subject) -> None:
 @check(
     "reason and fieldPath of a rule become those of the cause.",
     area=AREA,
-    breaks=mutated("rules:REASONS", ()) | replaced("rules:_rule", lambda one: _plain(one)),
+    breaks=mutated("crd.rules:REASONS", ()) | replaced("crd.rules:_rule", lambda one: _plain(one)),
 )
 async def reasons(yard: Subject) -> None:
     kind = await kind_of(
@@ -95,7 +95,7 @@ async def reasons(yard: Subject) -> None:
 
 
 def _plain(one: Json) -> Any:
-    from trainyard.server.rules import Rule
+    from trainyard.server.crd.rules import Rule
 
     return Rule(one["rule"], one.get("message", ""), "", "", "", "")
 
@@ -132,7 +132,7 @@ async def at_the_root(yard: Subject) -> None:
 @check(
     "Rules are not asked when types, required fields or enums are wrong, and the refusal says so.",
     area=AREA,
-    breaks=replaced("admission:_ruled", lambda *_: []),
+    breaks=replaced("registry.admission:_ruled", lambda *_: []),
 )
 async def unasked(yard: Subject) -> None:
     kind = await kind_of(yard, i=WHOLE, m={"type": "integer", "minimum": 5}, o=pair("self.a < self.b", message="below"))
@@ -171,7 +171,7 @@ async def optional(yard: Subject) -> None:
 @check(
     "Items of a list that is a map are compared with the item of the same key, wherever it stands.",
     area=AREA,
-    breaks=mutated("rules:_pairs", lambda schema, old: lambda item: None),
+    breaks=mutated("crd.rules:_pairs", lambda schema, old: lambda item: None),
 )
 async def correlated(yard: Subject) -> None:
     rule = ruled(WHOLE, "self >= oldSelf", message="may not go down")
@@ -232,7 +232,7 @@ async def null_is_absent(yard: Subject) -> None:
 @check(
     "Odd names are escaped: a-b is a__dash__b, in is __in__, x.y is x__dot__y.",
     area=AREA,
-    breaks=mutated("rules:escaped_name", lambda name: name),
+    breaks=mutated("crd.rules:escaped_name", lambda name: name),
 )
 async def escaped(yard: Subject) -> None:
     schema = {"type": "object", "properties": {"a-b": WHOLE, "in": WHOLE, "x.y": WHOLE}}

@@ -270,7 +270,7 @@ async def logic(yard: Subject) -> None:
 @check(
     "An embedded resource needs apiVersion and kind, keeps what is preserved, and loses unknown metadata.",
     area=AREA,
-    breaks=replaced("schema.shaping:_prune_embedded_metadata", lambda meta: meta) | UNPRUNED,
+    breaks=replaced("schema.pruning_and_defaulting:_prune_embedded_metadata", lambda meta: meta) | UNPRUNED,
 )
 async def embedded(yard: Subject) -> None:
     kind = await kind_of(yard, t={**FREE, "x-kubernetes-embedded-resource": True})
@@ -310,7 +310,7 @@ async def _tightened(yard: Subject) -> Kind:
 @check(
     "A field that was valid once and is not touched does not keep an update out.",
     area=AREA,
-    breaks=replaced("admission:_made_worse", lambda schema, found, new, old: found),
+    breaks=replaced("registry.admission:_made_worse", lambda schema, found, new, old: found),
 )
 async def ratcheting(yard: Subject) -> None:
     kind = await _tightened(yard)
@@ -321,7 +321,7 @@ async def ratcheting(yard: Subject) -> None:
 @check(
     "A field that is touched must be valid, and what its object lacks is missed.",
     area=AREA,
-    breaks=replaced("admission:_made_worse", lambda schema, found, new, old: found if old is None else []),
+    breaks=replaced("registry.admission:_made_worse", lambda schema, found, new, old: found if old is None else []),
 )
 async def no_ratcheting(yard: Subject) -> None:
     kind = await _tightened(yard)

@@ -131,7 +131,7 @@ async def both(yard: Subject) -> None:
 @check(
     "A page of a selection is a page of what is selected, and its continue goes on with it.",
     area=AREA,
-    breaks=replaced("lists:_read_token", lambda token: (0, None), "forgets where a page ended"),
+    breaks=replaced("registry.lists:_read_token", lambda token: (0, None), "forgets where a page ended"),
 )
 async def paged(yard: Subject) -> None:
     await furnish(yard)

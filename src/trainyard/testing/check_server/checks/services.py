@@ -60,7 +60,7 @@ async def named_ports(yard: Subject) -> None:
 @check(
     "An address that is outside of the range, or taken, is refused.",
     area=AREA,
-    breaks=replaced("strategies.services:outside_service_cidr", lambda address: None) | answers(422, 201),
+    breaks=replaced("builtin.services:outside_service_cidr", lambda address: None) | answers(422, 201),
 )
 async def addresses(yard: Subject) -> None:
     assert await bad(yard, "services", service("a", clusterIP="192.0.2.1")) == {("spec.clusterIPs", "Invalid")}
@@ -85,7 +85,7 @@ async def fixed(yard: Subject) -> None:
 @check(
     "A freed address can be asked for again.",
     area=AREA,
-    breaks=replaced("site:ClusterIPAllocator.is_allocated", lambda *_: True),
+    breaks=replaced("registry.context:ClusterIPAllocator.is_allocated", lambda *_: True),
 )
 async def freed(yard: Subject) -> None:
     address = (await make(yard, "services", service("a")))["spec"]["clusterIP"]

@@ -34,7 +34,7 @@ def thing(api: str, kind: str, name: str, /, *, meta: Json | None = None, **more
 @check(
     "An immutable ConfigMap or Secret keeps its data, and stays immutable.",
     area=AREA,
-    breaks=replaced("strategies.plain:_frozen", lambda new, old: []) | drops("immutable"),
+    breaks=replaced("builtin.core_resources:_frozen", lambda new, old: []) | drops("immutable"),
 )
 async def immutable(yard: Subject) -> None:
     await make(yard, "configmaps", thing("v1", "ConfigMap", "a", data={"k": "v"}, immutable=True))
@@ -51,7 +51,7 @@ async def immutable(yard: Subject) -> None:
 @check(
     "Keys of ConfigMaps and Secrets are letters, digits, '-', '_' and '.'.",
     area=AREA,
-    breaks=replaced("strategies.plain:_frozen", lambda new, old: []),
+    breaks=replaced("builtin.core_resources:_frozen", lambda new, old: []),
 )
 async def keys(yard: Subject) -> None:
     assert await bad(yard, "configmaps", thing("v1", "ConfigMap", "a", data={"a b": ""})) == {("data[a b]", "Invalid")}
@@ -61,7 +61,7 @@ async def keys(yard: Subject) -> None:
 @check(
     "The values of a ConfigMap or a Secret are 1 MiB at most, all together, decoded: 422.",
     area=AREA,
-    breaks=replaced("strategies.plain:_too_large", lambda size, path: []),
+    breaks=replaced("builtin.core_resources:_too_large", lambda size, path: []),
 )
 async def too_large(yard: Subject) -> None:
     half, coded = "x" * 2**19, base64.b64encode(b"x" * 2**19).decode()
@@ -252,7 +252,7 @@ async def fixed_claims(yard: Subject) -> None:
 @check(
     "A namespace is born Active, with its name as a label and Kubernetes' finalizer.",
     area=AREA,
-    breaks=replaced("strategies.plain:set_defaults", lambda *_: None) | sets("status", {}),
+    breaks=replaced("builtin.core_resources:set_defaults", lambda *_: None) | sets("status", {}),
 )
 async def namespaces(yard: Subject) -> None:
     seen = (await yard.ask("GET", yard.at("namespaces", yard.namespace))).must(200)

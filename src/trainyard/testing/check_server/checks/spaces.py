@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainyard.server.deletion import PROTECTED_NAMESPACES
+from trainyard.server.registry.deletion import PROTECTED_NAMESPACES
 from trainyard.testing.check_server import Subject, check
 from trainyard.testing.check_server.breaks import answers, drops, replaced, sets, without
 from trainyard.testing.check_server.checks.crud import config_map
@@ -100,7 +100,7 @@ async def closed(yard: Subject) -> None:
 @check(
     "All that is in a namespace goes with it.",
     area=AREA,
-    breaks=replaced("deletion:_empty", lambda *_: None, "leaves what is in a namespace"),
+    breaks=replaced("registry.deletion:_empty", lambda *_: None, "leaves what is in a namespace"),
 )
 async def emptied(yard: Subject) -> None:
     name = await space(yard)
@@ -117,7 +117,7 @@ async def emptied(yard: Subject) -> None:
 @check(
     "The namespaces default, kube-system and kube-public cannot be deleted: 403.",
     area=AREA,
-    breaks=replaced("deletion:PROTECTED_NAMESPACES", (), "keeps no namespace"),
+    breaks=replaced("registry.deletion:PROTECTED_NAMESPACES", (), "keeps no namespace"),
 )
 async def kept(yard: Subject) -> None:
     for name in PROTECTED_NAMESPACES:
@@ -139,7 +139,7 @@ async def anew(yard: Subject) -> None:
 @check(
     "A new namespace gets the ServiceAccount default and the ConfigMap kube-root-ca.crt.",
     area=AREA,
-    breaks=replaced("verbs:Verbs._create", lambda *_: (_ for _ in ()).throw(RuntimeError), "makes nothing"),
+    breaks=replaced("registry.verbs:Verbs._create", lambda *_: (_ for _ in ()).throw(RuntimeError), "makes nothing"),
     needs=("controllers",),
 )
 async def furnished(yard: Subject) -> None:

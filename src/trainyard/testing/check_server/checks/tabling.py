@@ -7,14 +7,14 @@ from urllib.parse import quote
 
 from trainyard.objects import Json
 from trainyard.objects.structs import replace
-from trainyard.server.requests import Watch
-from trainyard.server.watching import bookmark
+from trainyard.server.http.requests import Watch
+from trainyard.server.storage.watches import bookmark
 from trainyard.testing.check_server import Reply, Subject, check
 from trainyard.testing.check_server.breaks import answers, ignores, replaced, swaps, unheard
 
 AREA = "tables"
 TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
-_NOTHING = replaced("tables:_cell", lambda column, obj, now: "", "has empty cells")
+_NOTHING = replaced("registry.tables:_cell", lambda column, obj, now: "", "has empty cells")
 THEN = "2026-01-02T03:04:05Z"
 COLUMNS: dict[str, str] = {
     "pods": "Name Ready Status Restarts Age | IP Node Nominated_Node Readiness_Gates",
@@ -172,7 +172,7 @@ async def pods(yard: Subject) -> None:
 @check(
     "The row of a pod that has ended says so.",
     area=AREA,
-    breaks=replaced("strategies.pod_cells:_ENDS", {}, "says nothing of rows"),
+    breaks=replaced("builtin.pod_columns:_ENDS", {}, "says nothing of rows"),
     needs=("pods",),
 )
 async def ended(yard: Subject) -> None:
@@ -388,7 +388,7 @@ async def unprinted(yard: Subject) -> None:
 @check(
     "A bookmark of a watch in Tables is a Table, whose row has a version and no name.",
     area=AREA,
-    breaks=replaced("watching:bookmark", _bare, "sends bookmarks as objects"),
+    breaks=replaced("storage.watches:bookmark", _bare, "sends bookmarks as objects"),
 )
 async def bookmarks(yard: Subject) -> None:
     initial = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}

@@ -11,7 +11,7 @@ from trainyard.testing.check_server.checks.deleting import job
 AREA = "spec and status"
 SUBRESOURCES: dict[str, Any] = {"subresources": {"status": {}}}
 ALL = replaced(
-    "admission:update_status",
+    "registry.admission:update_status",
     lambda resource, obj, old: {**obj, "metadata": {**old["metadata"], **obj["metadata"]}},
     "lets /status change everything",
 )
@@ -109,7 +109,8 @@ async def job_update(yard: Subject) -> None:
 @check(
     "What of a spec is immutable stays: 422, with the field in the cause.",
     area=AREA,
-    breaks=replaced("admission:_changed", lambda new, old, path: [], "lets everything change") | answers(422, 200),
+    breaks=replaced("registry.admission:_changed", lambda new, old, path: [], "lets everything change")
+    | answers(422, 200),
 )
 async def immutable(yard: Subject) -> None:
     (await yard.ask("POST", yard.at("jobs"), job("one"))).must(201)

@@ -74,7 +74,7 @@ async def last_words(yard: Subject) -> None:
 @check(
     "Without a version, and from 0, a watch first says ADDED for what is there.",
     area=AREA,
-    breaks=replaced("listing:initial_events", lambda request: (False, False)),
+    breaks=replaced("registry.list_options:initial_events", lambda request: (False, False)),
 )
 async def from_nothing(yard: Subject) -> None:
     await secrets(yard, "ab")
@@ -118,7 +118,7 @@ async def legacy_initial(yard: Subject) -> None:
 @check(
     "Who takes no bookmarks gets none.",
     area=AREA,
-    breaks=replaced("listing:initial_events", lambda request: (True, True)),
+    breaks=replaced("registry.list_options:initial_events", lambda request: (True, True)),
 )
 async def no_bookmark(yard: Subject) -> None:
     await secrets(yard, "a")
@@ -221,7 +221,7 @@ async def crossing_fields(yard: Subject) -> None:
 @check(
     "A watch of one name, by field, hears of that object alone; beside a name in the path watch means nothing.",
     area=AREA,
-    breaks=replaced("selection:_test", lambda *_, **__: lambda key, record: True),
+    breaks=replaced("registry.selection:_test", lambda *_, **__: lambda key, record: True),
 )
 async def one_name(yard: Subject) -> None:
     start = version((await secrets(yard, "ab"))[-1])
@@ -235,7 +235,7 @@ async def one_name(yard: Subject) -> None:
 @check(
     "A watch of a namespace hears nothing of another, one of all namespaces hears of each.",
     area=AREA,
-    breaks=replaced("watching:event_line", lambda watch, entry: b""),
+    breaks=replaced("storage.watches:event_line", lambda watch, entry: b""),
 )
 async def namespaces(yard: Subject) -> None:
     label = {"labelSelector": f"l={yard.name('x')}"}
@@ -271,7 +271,7 @@ async def bad_selector(yard: Subject) -> None:
 @check(
     "Two watches of one collection hear the same lines.",
     area=AREA,
-    breaks=replaced("watching:event_line", lambda watch, entry: b"", "says nothing of a change"),
+    breaks=replaced("storage.watches:event_line", lambda watch, entry: b"", "says nothing of a change"),
 )
 async def two(yard: Subject) -> None:
     start = version((await secrets(yard, "a"))[0])
@@ -306,7 +306,9 @@ async def partial(yard: Subject) -> None:
 
 
 @check(
-    "A write that changes nothing is no line.", area=AREA, breaks=replaced("writes:json_equal", lambda new, old: False)
+    "A write that changes nothing is no line.",
+    area=AREA,
+    breaks=replaced("registry.writes:json_equal", lambda new, old: False),
 )
 async def silence(yard: Subject) -> None:
     start = version((await secrets(yard, "a"))[0])

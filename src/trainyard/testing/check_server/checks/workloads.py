@@ -140,8 +140,8 @@ async def fixed_selector(yard: Subject) -> None:
 @check(
     "Of a StatefulSet's spec only replicas, template and the like may change.",
     area=AREA,
-    breaks=replaced("strategies.app_rules:STATEFUL_SET_IMMUTABLE", ())
-    | replaced("strategies.app_rules:_set_fixed", lambda spec: {}),
+    breaks=replaced("builtin.app_rules:STATEFUL_SET_IMMUTABLE", ())
+    | replaced("builtin.app_rules:_set_fixed", lambda spec: {}),
 )
 async def fixed_sets(yard: Subject) -> None:
     await make(yard, "statefulsets", workload("StatefulSet", "a", serviceName="s"))
@@ -155,7 +155,7 @@ async def fixed_sets(yard: Subject) -> None:
 @check(
     "/scale of the three is an autoscaling/v1 Scale; a change of it is a new generation.",
     area=AREA,
-    breaks=replaced("scale:with_replicas", lambda scaled, obj, number: dict(obj)),
+    breaks=replaced("registry.scale:with_replicas", lambda scaled, obj, number: dict(obj)),
 )
 async def scale(yard: Subject) -> None:
     for plural, kind in SETS:

@@ -1,0 +1,1 @@
+"""Authentication and authorization: certificates, tokens, users, RBAC, and service accounts of pods."""

@@ -1,0 +1,44 @@
+"""Users of the API: name and groups, as in kube-apiserver. authorization.py authorizes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+MASTERS = "system:masters"
+AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
+ACCOUNTS = "system:serviceaccounts"
+ACCOUNT_PREFIX = "system:serviceaccount:"
+
+
+class User(msgspec.Struct, frozen=True):
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = (AUTHENTICATED,)
+    extra: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+    @property
+    def is_admin(self) -> bool:
+        return MASTERS in self.groups
+
+
+ADMIN = User("trainyard-admin", groups=(MASTERS, AUTHENTICATED))
+ANONYMOUS = User("system:anonymous", groups=(UNAUTHENTICATED,))
+
+
+def account_name(namespace: str, name: str) -> str:
+    return f"{ACCOUNT_PREFIX}{namespace}:{name}"
+
+
+def account_groups(namespace: str) -> tuple[str, ...]:
+    """The groups of every ServiceAccount of a namespace."""
+    return (ACCOUNTS, f"{ACCOUNTS}:{namespace}", AUTHENTICATED)
+
+
+def impersonated_user(name: str, groups: tuple[str, ...] = ()) -> User:
+    """The impersonated user. A ServiceAccount without explicit groups gets its standard groups."""
+    if name.startswith(ACCOUNT_PREFIX) and not groups:
+        return User(name, groups=account_groups(name.removeprefix(ACCOUNT_PREFIX).partition(":")[0]))
+    return User(name, groups=tuple(dict.fromkeys([*groups, AUTHENTICATED])))

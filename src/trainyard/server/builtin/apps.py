@@ -1,0 +1,145 @@
+"""apps/v1: defaults and columns of Deployments, ReplicaSets and StatefulSets. Their controllers are elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainyard.objects import Json
+from trainyard.objects.json_equal import json_equal
+from trainyard.server.builtin.app_rules import check_replica_set, check_stateful_set, validate_deployment
+from trainyard.server.builtin.jobs import containers, images, selector_text
+from trainyard.server.builtin.pod_warnings import name_warnings, pod_warnings
+from trainyard.server.builtin.schema_builders import set_defaults, set_defaults_for_zero
+from trainyard.server.builtin.templates import default_pod_spec
+from trainyard.server.registry.context import RequestContext
+from trainyard.server.registry.resources import Column, Resource, ScalePaths
+from trainyard.server.registry.scale import selector_of
+from trainyard.server.registry.tables import AGE, NAME
+
+_SCALED = ScalePaths(selector=selector_of)
+
+
+def _default_workload(new: Json, old: Json | None, site: RequestContext) -> Json:
+    set_defaults(new, spec={})
+    spec: Json = new["spec"]
+    set_defaults(spec, replicas=1, template={})
+    set_defaults(spec["template"], metadata={}, spec={})
+    default_pod_spec(spec["template"]["spec"], is_pod=False)
+    if old is None:
+        site.warnings.extend(name_warnings(new, "Pod names and hostnames"))
+    if old is None or not json_equal(spec["template"], old["spec"]["template"]):
+        site.warnings.extend(pod_warnings(spec["template"]["spec"], "spec.template.spec"))
+    return spec
+
+
+def prepare_deployment(new: Json, old: Json | None, site: RequestContext) -> None:
+    spec = _default_workload(new, old, site)
+    set_defaults(spec, revisionHistoryLimit=10, progressDeadlineSeconds=600, strategy={})
+    set_defaults_for_zero(spec["strategy"], type="RollingUpdate")
+    if spec["strategy"]["type"] == "RollingUpdate":
+        set_defaults(spec["strategy"], rollingUpdate={})
+        set_defaults(spec["strategy"]["rollingUpdate"], maxSurge="25%", maxUnavailable="25%")
+    if old is None:
+        new["status"] = {}
+
+
+def prepare_replica_set(new: Json, old: Json | None, site: RequestContext) -> None:
+    _default_workload(new, old, site)
+    if old is None:
+        new["status"] = {"replicas": 0}
+
+
+def prepare_stateful_set(new: Json, old: Json | None, site: RequestContext) -> None:
+    spec = _default_workload(new, old, site)
+    if (spec.get("revisionHistoryLimit") or 0) < 0:
+        text = "a negative value retains all historical revisions; a value >= 0 is recommended"
+        site.warnings.append(f"spec.revisionHistoryLimit: {text}")
+    set_defaults_for_zero(spec, podManagementPolicy="OrderedReady")
+    set_defaults(
+        spec, revisionHistoryLimit=10, serviceName="", updateStrategy={}, persistentVolumeClaimRetentionPolicy={}
+    )
+    set_defaults_for_zero(spec["persistentVolumeClaimRetentionPolicy"], whenDeleted="Retain", whenScaled="Retain")
+    set_defaults_for_zero(spec["updateStrategy"], type="RollingUpdate")
+    if spec["updateStrategy"]["type"] == "RollingUpdate":
+        set_defaults(spec["updateStrategy"], rollingUpdate={})
+        set_defaults(spec["updateStrategy"]["rollingUpdate"], partition=0, maxUnavailable=1)
+    if spec.get("ordinals") is not None:
+        set_defaults(spec["ordinals"], start=0)
+    for claim in spec.get("volumeClaimTemplates") or ():
+        set_defaults(claim, apiVersion="v1", kind="PersistentVolumeClaim", spec={}, status={"phase": "Pending"})
+        set_defaults(claim["spec"], volumeMode="Filesystem")
+    if old is None:
+        new["status"] = {"replicas": 0, "availableReplicas": 0}
+
+
+def _count(obj: Json, field: str) -> Any:
+    return (obj.get("status") or {}).get(field) or 0
+
+
+def _ready(obj: Json, now: float) -> str:
+    return f"{_count(obj, 'readyReplicas')}/{obj['spec'].get('replicas')}"
+
+
+_WIDE = (
+    Column("Containers", containers, priority=1),
+    Column("Images", images, priority=1),
+    Column("Selector", selector_text, priority=1),
+)
+
+RESOURCES = (
+    Resource(
+        group="apps",
+        kind="Deployment",
+        plural="deployments",
+        short=("deploy",),
+        categories=("all",),
+        status=True,
+        scale=_SCALED,
+        generation=True,
+        immutable=("spec.selector",),
+        prepare=prepare_deployment,
+        check=validate_deployment,
+        columns=(
+            NAME,
+            Column("Ready", _ready),
+            Column("Up-to-date", lambda obj, now: _count(obj, "updatedReplicas")),
+            Column("Available", lambda obj, now: _count(obj, "availableReplicas")),
+            AGE,
+            *_WIDE,
+        ),
+    ),
+    Resource(
+        group="apps",
+        kind="ReplicaSet",
+        plural="replicasets",
+        short=("rs",),
+        categories=("all",),
+        status=True,
+        scale=_SCALED,
+        generation=True,
+        immutable=("spec.selector",),
+        prepare=prepare_replica_set,
+        check=check_replica_set,
+        columns=(
+            NAME,
+            Column("Desired", lambda obj, now: obj["spec"].get("replicas"), type="integer"),
+            Column("Current", lambda obj, now: _count(obj, "replicas"), type="integer"),
+            Column("Ready", lambda obj, now: _count(obj, "readyReplicas"), type="integer"),
+            AGE,
+            *_WIDE,
+        ),
+    ),
+    Resource(
+        group="apps",
+        kind="StatefulSet",
+        plural="statefulsets",
+        short=("sts",),
+        categories=("all",),
+        status=True,
+        scale=_SCALED,
+        generation=True,
+        prepare=prepare_stateful_set,
+        check=check_stateful_set,
+        columns=(NAME, Column("Ready", _ready), AGE, *_WIDE[:2]),
+    ),
+)

@@ -1,0 +1,26 @@
+"""apiextensions.k8s.io: CustomResourceDefinitions."""
+
+from __future__ import annotations
+
+from trainyard.server.builtin import columns
+from trainyard.server.crd import definitions, validation
+from trainyard.server.registry.resources import Resource
+
+RESOURCES = (
+    Resource(
+        group="apiextensions.k8s.io",
+        kind="CustomResourceDefinition",
+        plural="customresourcedefinitions",
+        short=("crd", "crds"),
+        categories=("api-extensions",),
+        namespaced=False,
+        status=True,
+        generation=True,
+        schema=definitions.SCHEMA,
+        prepare=definitions.prepare,
+        admit=definitions.admit,
+        check=validation.check,
+        fields=definitions.fields,
+        columns=columns.DEFINITION,
+    ),
+)

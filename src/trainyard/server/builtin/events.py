@@ -1,0 +1,112 @@
+"""Events: one resource in two API groups. Stored as core/v1; events.k8s.io/v1 is converted on read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainyard.objects import Json, Problem
+from trainyard.schema import Schema
+from trainyard.server.builtin import columns
+from trainyard.server.builtin.event_rules import event_problems, events_v1_problems
+from trainyard.server.builtin.schema_builders import FREE, INTEGER, STRING, obj, set_defaults, string_or_empty
+from trainyard.server.registry.context import RequestContext
+from trainyard.server.registry.decoding import normalize
+from trainyard.server.registry.resources import Resource
+from trainyard.server.schemas import built_in
+
+# core/v1 name -> events.k8s.io/v1 name
+_EVENTS_V1_NAMES = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+_CORE_V1_NAMES = {new: old for old, new in _EVENTS_V1_NAMES.items()}
+_TIMES = ("eventTime", "firstTimestamp", "lastTimestamp")
+_OMITTED_WHEN_EMPTY = ("type", "reason", "message", "count", "action")
+_REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+
+
+def read(event: Json) -> Json:
+    renamed = {_EVENTS_V1_NAMES.get(name, name): value for name, value in event.items()}
+    for name in ("reportingController", "reportingInstance"):
+        if not renamed.get(name):
+            renamed.pop(name, None)
+    return {**renamed, "apiVersion": "events.k8s.io/v1"}
+
+
+def write(event: Json) -> Json:
+    renamed = {_CORE_V1_NAMES.get(name, name): value for name, value in event.items()}
+    return dict(normalize({**renamed, "apiVersion": "v1"}, built_in("api.core.v1.Event")))
+
+
+def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
+    """Sets the fields that kube-apiserver returns even if they are empty, and removes those that it omits."""
+    set_defaults(new, involvedObject={}, source={}, reportingComponent="", reportingInstance="")
+    for name in _TIMES:
+        new.setdefault(name, None)
+    if new.get("series") is not None:
+        new["series"] = {"lastObservedTime": None, **new["series"]}
+        if not new["series"].get("count"):
+            new["series"].pop("count", None)
+    for name in _OMITTED_WHEN_EMPTY:
+        if not new.get(name):
+            new.pop(name, None)
+
+
+def _check_core_v1(new: Json, old: Json | None) -> list[Problem]:
+    return list(event_problems(new, old))
+
+
+def _check_events_v1(new: Json, old: Json | None) -> list[Problem]:
+    return list(events_v1_problems(new, old))
+
+
+def fields(event: Json) -> Mapping[str, str]:
+    reference = event.get("involvedObject") or {}
+    selectable = {f"involvedObject.{name}": string_or_empty(reference.get(name)) for name in _REFERENCE_FIELDS}
+    selectable.update({f"regarding.{name}": string_or_empty(reference.get(name)) for name in _REFERENCE_FIELDS})
+    selectable["reason"], selectable["type"] = string_or_empty(event.get("reason")), string_or_empty(event.get("type"))
+    selectable["reportingController"] = selectable["reportingComponent"] = string_or_empty(
+        event.get("reportingComponent")
+    )
+    selectable["created"] = string_or_empty(event["metadata"].get("creationTimestamp"))
+    selectable["source"] = string_or_empty((event.get("source") or {}).get("component"))
+    return selectable
+
+
+_FIELD_NAMES = (
+    *(f"involvedObject.{name}" for name in _REFERENCE_FIELDS),
+    *(f"regarding.{name}" for name in _REFERENCE_FIELDS),
+    "reason",
+    "type",
+    "reportingController",
+    "reportingComponent",
+    "source",
+)
+_SCHEMA = Schema.trusted(
+    obj(involvedObject=FREE, source=FREE, series=FREE, reason=STRING, message=STRING, count=INTEGER)
+)
+
+RESOURCES = tuple(
+    Resource(
+        group=group,
+        kind="Event",
+        plural="events",
+        short=("ev",),
+        storage_name="events",
+        schema=_SCHEMA,
+        name_rule="subdomain" if group else "path",
+        prepare=prepare,
+        check=_check_events_v1 if group else _check_core_v1,
+        fields=fields,
+        field_names=_FIELD_NAMES,
+        columns=columns.EVENT,
+        from_storage=read if group else None,
+        to_storage=write if group else None,
+    )
+    for group in ("", "events.k8s.io")
+)

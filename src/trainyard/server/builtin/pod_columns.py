@@ -1,0 +1,165 @@
+"""Printer columns of pods: ready containers, status, restarts and others.
+
+The status is the pod's reason or phase, unless a container has a reason for waiting or termination. Until all init
+containers have finished, the reason of the init container counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainyard.objects import Json, is_condition_true, parse_time
+from trainyard.server.builtin.schema_builders import string_or_empty
+from trainyard.server.builtin.templates import containers_of
+from trainyard.server.registry.resources import Column
+from trainyard.server.registry.tables import AGE, NAME, short_duration
+
+ENDED = ("Succeeded", "Failed")
+_ENDS = {"Succeeded": "The pod has completed successfully.", "Failed": "The pod failed."}
+
+
+def _status(pod: Json) -> Json:
+    status: Any = pod.get("status")
+    return status if isinstance(status, dict) else {}
+
+
+def _sidecars(pod: Json) -> set[str]:
+    """The names of the sidecars: init containers with restartPolicy Always."""
+    return {
+        str(container.get("name"))
+        for container in containers_of(pod.get("spec"), "initContainers")
+        if container.get("restartPolicy") == "Always"
+    }
+
+
+def _state_reason(state: Any) -> str:
+    """The reason of a waiting or terminated container state, "" for a running one."""
+    state = state if isinstance(state, dict) else {}
+    if waiting := state.get("waiting"):
+        return string_or_empty(waiting.get("reason"))
+    if terminated := state.get("terminated"):
+        if terminated.get("reason"):
+            return string_or_empty(terminated["reason"])
+        return (
+            f"Signal:{terminated['signal']}"
+            if terminated.get("signal")
+            else f"ExitCode:{terminated.get('exitCode') or 0}"
+        )
+    return ""
+
+
+def _init_reason(pod: Json) -> str:
+    """The status text of the first unfinished init container, "" if all have finished or are started sidecars."""
+    states = containers_of(_status(pod), "initContainerStatuses")
+    total, sidecars = len(containers_of(pod.get("spec"), "initContainers")), _sidecars(pod)
+    for index, state in enumerate(states):
+        container_state: Any = state.get("state") or {}
+        terminated = container_state.get("terminated")
+        if isinstance(terminated, dict) and not terminated.get("exitCode"):
+            continue
+        if state.get("name") in sidecars and state.get("started") is True:
+            continue
+        reason = _state_reason(container_state)
+        return f"Init:{reason}" if reason and reason != "PodInitializing" else f"Init:{index}/{total}"
+    return ""
+
+
+def _is_initialized(pod: Json) -> bool:
+    return not _init_reason(pod) or is_condition_true(_status(pod).get("conditions"), "Initialized")
+
+
+def ready(pod: Json, now: float) -> str:
+    status, sidecars = _status(pod), _sidecars(pod)
+    count = sum(
+        container_status.get("ready") is True and container_status.get("name") in sidecars
+        for container_status in containers_of(status, "initContainerStatuses")
+    )
+    if _is_initialized(pod):
+        states = containers_of(status, "containerStatuses")
+        count += sum(
+            container_status.get("ready") is True and "running" in (container_status.get("state") or {})
+            for container_status in states
+        )
+    return f"{count}/{len(containers_of(pod.get('spec'))) + len(sidecars)}"
+
+
+def restarts(pod: Json, now: float) -> str:
+    status, sidecars = _status(pod), _sidecars(pod)
+    container_statuses = containers_of(status, "initContainerStatuses")
+    if _is_initialized(pod):
+        container_statuses = [
+            container_status for container_status in container_statuses if container_status.get("name") in sidecars
+        ] + containers_of(status, "containerStatuses")
+    count = sum(container_status.get("restartCount") or 0 for container_status in container_statuses)
+    terminated_states = [
+        (container_status.get("lastState") or {}).get("terminated") or {} for container_status in container_statuses
+    ]
+    finish_times = [
+        finished_at for state in terminated_states if (finished_at := parse_time(state.get("finishedAt"))) is not None
+    ]
+    return f"{count} ({short_duration(now - max(finish_times))} ago)" if count and finish_times else str(count)
+
+
+def status_text(pod: Json, now: float) -> str:
+    status = _status(pod)
+    conditions = status.get("conditions")
+    shown = string_or_empty(status.get("reason")) or string_or_empty(status.get("phase"))
+    scheduled = [
+        condition
+        for condition in conditions or ()
+        if isinstance(condition, dict) and condition.get("type") == "PodScheduled"
+    ]
+    if any(condition.get("reason") == "SchedulingGated" for condition in scheduled):
+        shown = "SchedulingGated"
+    shown = _init_reason(pod) or shown
+    if _is_initialized(pod):
+        running = False
+        for state in reversed(containers_of(status, "containerStatuses")):
+            if reason := _state_reason(state.get("state")):
+                shown = reason
+            elif state.get("ready") is True and "running" in (state.get("state") or {}):
+                running = True
+        if shown == "Completed" and running:
+            shown = "Running" if is_condition_true(conditions, "Ready") else "NotReady"
+    if "deletionTimestamp" in pod["metadata"]:
+        if status.get("reason") == "NodeLost":
+            return "Unknown"
+        return shown if status.get("phase") in ENDED else "Terminating"
+    return shown
+
+
+def _pod_ip(pod: Json, now: float) -> str:
+    pod_ip: Any = (_status(pod).get("podIPs") or [{}])[0]
+    return string_or_empty(pod_ip.get("ip")) or string_or_empty(_status(pod).get("podIP")) or "<none>"
+
+
+def _readiness_gates(pod: Json, now: float) -> str:
+    gates = (pod.get("spec") or {}).get("readinessGates") or ()
+    conditions = _status(pod).get("conditions")
+    met = sum(is_condition_true(conditions, string_or_empty(gate.get("conditionType"))) for gate in gates)
+    return f"{met}/{len(gates)}" if gates else "<none>"
+
+
+def conditions(pod: Json) -> list[Json]:
+    """The row conditions (TableRowCondition) of a pod: `Completed` if it has ended."""
+    phase = string_or_empty(_status(pod).get("phase"))
+    if phase not in _ENDS:
+        return []
+    return [{"type": "Completed", "status": "True", "reason": phase, "message": _ENDS[phase]}]
+
+
+COLUMNS = (
+    NAME,
+    Column("Ready", ready),
+    Column("Status", status_text),
+    Column("Restarts", restarts),
+    AGE,
+    Column("IP", _pod_ip, priority=1),
+    Column("Node", lambda pod, now: string_or_empty((pod.get("spec") or {}).get("nodeName")) or "<none>", priority=1),
+    Column(
+        "Nominated Node",
+        lambda pod, now: string_or_empty(_status(pod).get("nominatedNodeName")) or "<none>",
+        priority=1,
+    ),
+    Column("Readiness Gates", _readiness_gates, priority=1),
+)

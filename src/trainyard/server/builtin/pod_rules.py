@@ -1,0 +1,205 @@
+"""Validation of pod specs, in pods and pod templates, after type checks and defaulting.
+
+Paths and the first words of messages are those of kube-apiserver. Parts of a pod spec have modules of their own:
+pod_volumes, pod_fields (variables), pod_probes, pod_resources, pod_security, pod_placement.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainyard.objects import Json, Problem
+from trainyard.schema.checks import json_text
+from trainyard.server.builtin.pod_fields import variable_problems
+from trainyard.server.builtin.pod_probes import forbidden_problems, port_name_problems, port_problems, probe_problems
+from trainyard.server.builtin.pod_resources import resource_problems
+from trainyard.server.builtin.pod_scheduling import placement_problems
+from trainyard.server.builtin.pod_security import container_context_problems, pod_context_problems
+from trainyard.server.builtin.pod_volumes import mount_problems, volume_problems
+from trainyard.server.builtin.validators import (
+    MAX_INT32,
+    PROTOCOLS,
+    validate_enum,
+    validate_ip,
+    validate_max_items,
+    validate_name,
+)
+from trainyard.server.registry.metadata import annotation_problems, label_problems, name_problem
+
+POLICIES = ("Always", "IfNotPresent", "Never")
+RESTARTS = ("Always", "OnFailure", "Never")
+TERMINATION_MESSAGE_POLICIES = ("FallbackToLogsOnError", "File")
+DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+OS_NAMES = ("linux", "windows")
+MAX_HOSTNAME_BYTES = 64  # bytes of a host name on Linux
+MOST_NAMESERVERS, MOST_SEARCHES, LONGEST_SEARCHES = 3, 32, 2048
+_SEARCH = re.compile(r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*")
+_SEARCH_TEXT = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must "
+    "start and end with an alphanumeric character (e.g. 'example.com')"
+)
+# Field of the pod spec -> the field as kube-apiserver spells it in its messages.
+_HOST_NAMESPACES = {"hostNetwork": "hostNetwork", "hostPID": "HostPID", "hostIPC": "HostIPC"}
+
+
+def template_problems(template: Json, path: str) -> list[Problem]:
+    meta = template.get("metadata") or {}
+    problems = label_problems(meta.get("labels") or {}, f"{path}.labels")  # kube-apiserver's path
+    problems += annotation_problems(meta.get("annotations") or {}, f"{path}.annotations")
+    if (template.get("spec") or {}).get("ephemeralContainers"):
+        text = "Forbidden: ephemeral containers not allowed in pod template"
+        problems.append(Problem(f"{path}.spec.ephemeralContainers", text))
+    return problems + pod_spec_problems(template.get("spec") or {}, f"{path}.spec")
+
+
+def pod_spec_problems(spec: Json, path: str) -> list[Problem]:
+    """All problems of a pod spec."""
+    problems, volumes = volume_problems(spec, path)
+    return [*problems, *_containers(spec, path, volumes), *_spec_fields(spec, path)]
+
+
+def _containers(spec: Json, path: str, volumes: dict[str, Json]) -> Iterator[Problem]:
+    names: set[str] = set()
+    used_host_ports: set[str] = set()
+    grace = spec.get("terminationGracePeriodSeconds") or 0
+    if not spec.get("containers"):
+        yield Problem(f"{path}.containers", "Required value: name at least one container")
+    for group in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(group) or ()):
+            where = f"{path}.{group}[{index}]"
+            yield from _container(container, where, volumes)
+            if group == "containers" or container.get("restartPolicy") == "Always":
+                yield from probe_problems(container, where, grace)
+            else:
+                yield from forbidden_problems(container, where)
+            if context := container.get("securityContext"):
+                yield from container_context_problems(context, spec, f"{where}.securityContext")
+            if (name := container.get("name")) in names:
+                yield Problem(f"{where}.name", f"Duplicate value: {json_text(name)}")
+            names.add(name or "")
+            if group == "containers":
+                yield from _host_ports(container, where, used_host_ports, spec.get("hostNetwork") is True)
+
+
+def _host_ports(container: Json, where: str, used: set[str], host_network: bool) -> Iterator[Problem]:
+    """Problems of host ports: each is used once, and with hostNetwork it equals the container port."""
+    for index, port in enumerate(container.get("ports") or ()):
+        here, number = f"{where}.ports[{index}].hostPort", port.get("hostPort")
+        if not number:
+            continue
+        if (host_port := f"{port.get('protocol')}/{port.get('hostIP') or ''}/{number}") in used:
+            yield Problem(here, f"Duplicate value: {json_text(host_port)}")
+        used.add(host_port)
+        if host_network and number != port.get("containerPort"):
+            text = f"Invalid value: {number}: must match `containerPort` when `hostNetwork` is true"
+            yield Problem(here, text)
+
+
+def _container(container: Json, where: str, volumes: dict[str, Json]) -> Iterator[Problem]:
+    yield from validate_name(container.get("name") or "", f"{where}.name")
+    if not (image := container.get("image")):
+        yield Problem(f"{where}.image", "Required value: name the image to run")
+    elif image != image.strip():
+        yield Problem(
+            f"{where}.image", f"Invalid value: {json_text(image)}: must not have leading or trailing whitespace"
+        )
+    yield from validate_enum(container.get("imagePullPolicy"), POLICIES, f"{where}.imagePullPolicy")
+    yield from validate_enum(container.get("restartPolicy"), RESTARTS, f"{where}.restartPolicy")
+    yield from validate_enum(
+        container.get("terminationMessagePolicy"), TERMINATION_MESSAGE_POLICIES, f"{where}.terminationMessagePolicy"
+    )
+    yield from _ports(container, where)
+    yield from mount_problems(container, where, volumes)
+    yield from variable_problems(container, where)
+    if resources := container.get("resources"):
+        yield from resource_problems(resources, f"{where}.resources")
+
+
+def _ports(container: Json, where: str) -> Iterator[Problem]:
+    names: set[str] = set()
+    for index, port in enumerate(container.get("ports") or ()):
+        if name := port.get("name"):
+            yield from port_name_problems(name, f"{where}.ports[{index}].name")
+            if name in names:
+                yield Problem(f"{where}.ports[{index}].name", f"Duplicate value: {json_text(name)}")
+            names.add(name)
+        if number := port.get("containerPort"):
+            yield from port_problems(number, f"{where}.ports[{index}].containerPort")
+        else:
+            yield Problem(f"{where}.ports[{index}].containerPort", "Required value")
+        if number := port.get("hostPort"):
+            yield from port_problems(number, f"{where}.ports[{index}].hostPort")
+        yield from validate_enum(port.get("protocol"), PROTOCOLS, f"{where}.ports[{index}].protocol")
+
+
+def _spec_fields(spec: Json, path: str) -> Iterator[Problem]:
+    yield from validate_enum(spec.get("restartPolicy"), RESTARTS, f"{path}.restartPolicy")
+    deadline = spec.get("activeDeadlineSeconds")
+    if deadline is not None and not 0 < deadline <= MAX_INT32:
+        text = f"Invalid value: {deadline}: must be between 1 and {MAX_INT32}, inclusive"
+        yield Problem(f"{path}.activeDeadlineSeconds", text)
+    yield from pod_context_problems(spec, path)
+    for field in ("hostname", "subdomain"):
+        if spec.get(field):
+            yield from validate_name(spec[field], f"{path}.{field}")
+    for field in ("nodeName", "serviceAccountName", "priorityClassName", "schedulerName", "hostnameOverride"):
+        if spec.get(field) and (problem := name_problem(spec[field], "subdomain", f"{path}.{field}")):
+            yield problem
+    if (pod_os := spec.get("os")) is not None:
+        if not pod_os.get("name"):
+            yield Problem(f"{path}.os.name", "Required value")
+        else:
+            yield from validate_enum(pod_os["name"], OS_NAMES, f"{path}.os")
+    if spec.get("hostUsers") is False:
+        for field, spelling in _HOST_NAMESPACES.items():
+            if spec.get(field):
+                yield Problem(f"{path}.{spelling}", "Forbidden: when `hostUsers` is false")
+    yield from _hostnames_and_dns(spec, path)
+    yield from placement_problems(spec, path)
+
+
+def _hostnames_and_dns(spec: Json, path: str) -> Iterator[Problem]:
+    if hostname_override := spec.get("hostnameOverride"):
+        for field in ("hostNetwork", "setHostnameAsFQDN"):
+            if spec.get(field):
+                yield Problem(f"{path}.hostnameOverride", f"Forbidden: may not be specified when {field} is true")
+        if len(hostname_override) > MAX_HOSTNAME_BYTES:
+            text = f"Too long: may not be more than {MAX_HOSTNAME_BYTES} bytes"
+            yield Problem(f"{path}.hostnameOverride", text)
+    for index, alias in enumerate(spec.get("hostAliases") or ()):
+        where = f"{path}.hostAliases[{index}]"
+        yield from validate_ip(alias.get("ip") or "", f"{where}.ip")
+        for name_index, name in enumerate(alias.get("hostnames") or ()):
+            if problem := name_problem(name, "subdomain", f"{where}.hostnames[{name_index}]"):
+                yield problem
+    policy, config, where = spec.get("dnsPolicy"), spec.get("dnsConfig"), f"{path}.dnsConfig"
+    yield from validate_enum(policy, DNS_POLICIES, f"{path}.dnsPolicy")
+    if policy == "None" and config is None:
+        yield Problem(where, "Required value: must provide `dnsConfig` when `dnsPolicy` is None")
+    if config is not None:
+        yield from _dns(config, policy, where)
+
+
+def _dns(config: Json, policy: str | None, where: str) -> Iterator[Problem]:
+    servers, searches = config.get("nameservers") or [], config.get("searches") or []
+    if policy == "None" and not servers:
+        text = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+        yield Problem(f"{where}.nameservers", f"Required value: {text}")
+    yield from validate_max_items(servers, MOST_NAMESERVERS, "nameservers", f"{where}.nameservers")
+    for index, server in enumerate(servers):
+        yield from validate_ip(server, f"{where}.nameservers[{index}]")
+    yield from validate_max_items(searches, MOST_SEARCHES, "search paths", f"{where}.searches")
+    if len(" ".join(searches)) > LONGEST_SEARCHES:
+        text = f"must not have more than {LONGEST_SEARCHES} characters (including spaces) in the search list"
+        yield Problem(f"{where}.searches", f"Invalid value: {json_text(searches)}: {text}")
+    for index, search in enumerate(searches):
+        name = search.removesuffix(".")
+        if len(name) > 253:
+            text = "must be no more than 253 characters"
+            yield Problem(f"{where}.searches[{index}]", f"Invalid value: {json_text(search)}: {text}")
+        elif search != "." and not _SEARCH.fullmatch(name):
+            yield Problem(f"{where}.searches[{index}]", f"Invalid value: {json_text(search)}: {_SEARCH_TEXT}")
+    for index, option in enumerate(config.get("options") or ()):
+        if not option.get("name"):
+            yield Problem(f"{where}.options[{index}]", "Required value: must not be empty")

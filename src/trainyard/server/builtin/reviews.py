@@ -1,0 +1,117 @@
+"""authentication.k8s.io and authorization.k8s.io: reviews. A create returns the review with its status; nothing is
+stored."""
+
+from __future__ import annotations
+
+from trainyard.objects import Json, Problem
+from trainyard.schema import Schema
+from trainyard.server import errors
+from trainyard.server.auth import authorization
+from trainyard.server.auth.rbac import Attributes
+from trainyard.server.auth.users import User
+from trainyard.server.builtin.schema_builders import STRING, STRINGS, not_nullable, obj
+from trainyard.server.registry.context import RequestContext
+from trainyard.server.registry.resources import Resource
+
+_ATTRIBUTES = obj(
+    namespace=STRING, verb=STRING, group=STRING, version=STRING, resource=STRING, subresource=STRING, name=STRING
+)
+_PATH = obj(path=STRING, verb=STRING)
+_REVIEW_SPEC = obj(resourceAttributes=_ATTRIBUTES, nonResourceAttributes=_PATH, user=STRING, groups=STRINGS)
+_ACCESS = Schema.trusted(obj(("spec",), spec=not_nullable(_REVIEW_SPEC)))
+_RULES = Schema.trusted(obj(("spec",), spec=not_nullable(obj(namespace=STRING))))
+AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
+
+
+def self_subject_review(review: Json, site: RequestContext) -> Json:
+    return {**review, "status": {"userInfo": _user_info(site.user)}}
+
+
+def _user_info(user: User) -> Json:
+    user_info: Json = {"username": user.name, "groups": list(user.groups)}
+    if user.uid:
+        user_info["uid"] = user.uid
+    if user.extra:
+        user_info["extra"] = {name: list(values) for name, values in user.extra.items()}
+    return user_info
+
+
+def self_subject_access_review(review: Json, site: RequestContext) -> Json:
+    spec = review["spec"]
+    resource, non_resource = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if (resource is None) is (non_resource is None):
+        text = "Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        problem = Problem("spec.resourceAttributes", text)
+        raise errors.invalid(review["kind"], AUTHORIZATION, "", [problem])
+    return {
+        **review,
+        "status": {
+            "allowed": authorization.is_allowed(site.log, site.user, _request_attributes(resource, non_resource))
+        },
+    }
+
+
+def subject_access_review(review: Json, site: RequestContext) -> Json:
+    """Completes a SubjectAccessReview: whether the user or group of its spec may do it."""
+    spec = review["spec"]
+    resource, non_resource = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    groups = tuple(spec.get("groups") or ())
+    if not spec.get("user") and not groups:
+        text = "Invalid value: at least one of user or group must be specified"
+        raise errors.invalid(review["kind"], AUTHORIZATION, "", [Problem("spec.user", text)])
+    if (resource is None) is (non_resource is None):
+        text = "Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        raise errors.invalid(review["kind"], AUTHORIZATION, "", [Problem("spec.resourceAttributes", text)])
+    user = User(spec.get("user") or "", groups=groups)
+    return {
+        **review,
+        "status": {"allowed": authorization.is_allowed(site.log, user, _request_attributes(resource, non_resource))},
+    }
+
+
+def token_review(review: Json, site: RequestContext) -> Json:
+    """Completes a TokenReview. The administrator's token is a secret of this machine: a review does not authenticate
+    it."""
+    user = site.user_of_token(review["spec"].get("token") or "")
+    if user is None:
+        return {**review, "status": {"user": {}, "error": "the token is nobody's here, or has expired"}}
+    return {**review, "status": {"authenticated": True, "user": _user_info(user)}}
+
+
+def _request_attributes(resource: Json | None, non_resource: Json | None) -> Attributes:
+    if resource is not None:
+        fields = ("verb", "group", "resource", "subresource", "namespace", "name")
+        return Attributes(*(resource.get(field) or "" for field in fields))
+    non_resource = non_resource or {}
+    return Attributes(non_resource.get("verb") or "", path=non_resource.get("path") or "/")
+
+
+def self_subject_rules_review(review: Json, site: RequestContext) -> Json:
+    """Completes a SelfSubjectRulesReview: the user's rules in a namespace, for `kubectl auth can-i --list`."""
+    user_rules = authorization.rules_of(site.log, site.user, review["spec"].get("namespace") or "default")
+    resource_rules = [rule for rule in user_rules if rule.get("resources")]
+    non_resource_rules = [rule for rule in user_rules if rule.get("nonResourceURLs")]
+    return {
+        **review,
+        "status": {"resourceRules": resource_rules, "nonResourceRules": non_resource_rules, "incomplete": False},
+    }
+
+
+def _resource(group: str, kind: str, schema: Schema) -> Resource:
+    respond = {
+        "SelfSubjectReview": self_subject_review,
+        "TokenReview": token_review,
+        "SelfSubjectAccessReview": self_subject_access_review,
+        "SubjectAccessReview": subject_access_review,
+        "SelfSubjectRulesReview": self_subject_rules_review,
+    }[kind]
+    return Resource(group=group, kind=kind, plural=f"{kind.lower()}s", namespaced=False, schema=schema, review=respond)
+
+
+RESOURCES = (
+    _resource(AUTHENTICATION, "SelfSubjectReview", Schema.trusted(obj())),
+    _resource(AUTHENTICATION, "TokenReview", Schema.trusted(obj(("spec",), spec=not_nullable(obj(token=STRING))))),
+    _resource(AUTHORIZATION, "SelfSubjectAccessReview", _ACCESS),
+    _resource(AUTHORIZATION, "SubjectAccessReview", _ACCESS),
+    _resource(AUTHORIZATION, "SelfSubjectRulesReview", _RULES),
+)

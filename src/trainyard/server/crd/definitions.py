@@ -1,0 +1,273 @@
+"""CustomResourceDefinitions: each CRD in the log adds its resources to the registry.
+
+The registry follows the log, so a custom resource is served when the POST of its CRD returns, and after a restart.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from trainyard.objects import Json, decode, encode
+from trainyard.objects.structs import replace
+from trainyard.schema import Schema
+from trainyard.server.crd import cel
+from trainyard.server.crd import names as naming
+from trainyard.server.crd.rule_process import RULES
+from trainyard.server.crd.rules import compile_rules
+from trainyard.server.registry import scale
+from trainyard.server.registry.context import RequestContext
+from trainyard.server.registry.jsonpath import compile_path
+from trainyard.server.registry.resources import Check, Column, Registry, Resource, ScalePaths
+from trainyard.server.registry.tables import age, text_of, typed_cell
+from trainyard.server.registry.writes import DEFINITIONS
+from trainyard.server.storage.log import Entry
+
+log = logging.getLogger("trainyard.server")
+
+SCOPES = ("Cluster", "Namespaced")
+
+
+class Definitions:
+    """Keeps the registry in sync with the CRDs in the log."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._since: dict[str, int] = {}  # CRD name -> revision of its creation
+
+    def on_entry(self, entry: Entry) -> None:
+        if entry.store != DEFINITIONS:
+            return
+        record = entry.record or entry.previous
+        if record is None:
+            return
+        crd = decode(record.body)
+        group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
+        if self._registry.built_in(group, plural):
+            return  # as in kube-apiserver: the CRD is stored and has no effect
+        self._registry.remove(group, plural)
+        if entry.record is None:
+            self._since.pop(entry.key.name, None)
+            return
+        since = self._since.setdefault(entry.key.name, entry.revision)
+        for resource in resources_of_crd(crd):
+            self._registry.add(replace(resource, created_revision=since))
+
+
+def resources_of_crd(crd: Json) -> list[Resource]:
+    """One resource for each served version; none when the names of the CRD conflict with another CRD."""
+    spec = crd["spec"]
+    if naming.is_not_established(crd):
+        return []
+    stored = next(version["name"] for version in spec["versions"] if version.get("storage"))
+    return [_resource(spec, version, stored) for version in spec["versions"] if version.get("served")]
+
+
+def _resource(spec: Json, version: Json, stored: str) -> Resource:
+    names, group = spec["names"], spec["group"]
+    subresources = version.get("subresources") or {}
+    fields = {field["jsonPath"].lstrip("."): field["jsonPath"] for field in version.get("selectableFields") or ()}
+    converted, schema = version["name"] != stored, encode(_schema_of(version))
+    return Resource(
+        group=group,
+        version=version["name"],
+        kind=names["kind"],
+        plural=names["plural"],
+        singular=names.get("singular", ""),
+        short=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        namespaced=spec.get("scope") == "Namespaced",
+        storage_name=f"{names['plural']}.{group}",
+        status="status" in subresources,
+        scale=_scaled(subresources.get("scale")),
+        custom=True,
+        generation=True,
+        schema=_compiled(schema),
+        rules=_rules_check(schema),
+        openapi_schema=_schema_of(version),
+        prune=spec.get("preserveUnknownFields") is not True,
+        fields=_field_reader(fields),
+        field_names=tuple(fields),
+        columns=_columns(version),
+        from_storage=_as_version(f"{group}/{version['name']}") if converted else None,
+        to_storage=_as_version(f"{group}/{stored}") if converted else None,
+    )
+
+
+def _scaled(paths: Json | None) -> ScalePaths | None:
+    """The paths of the scale subresource of a custom resource."""
+    if not isinstance(paths, dict):
+        return None
+    selector = _path_steps(paths.get("labelSelectorPath") or "")
+    return ScalePaths(
+        _path_steps(paths["specReplicasPath"]),
+        _path_steps(paths["statusReplicasPath"]),
+        lambda obj: text_of(scale.value_at(obj, selector)) if selector else "",
+        selector,
+    )
+
+
+def _path_steps(path: str) -> tuple[str, ...]:
+    return tuple(step for step in path.split(".") if step)
+
+
+@lru_cache(maxsize=64)
+def _compiled(schema: bytes) -> Schema:
+    return Schema(
+        decode(schema), drop_nulls=True, is_valid=True
+    )  # examined: an invalid schema would not have been stored
+
+
+def _rules_check(schema: bytes) -> Check | None:
+    """The check of a schema's validation rules, None without rules. The rule process only starts when it is called:
+    never for kinds with Python checks, which replace the rules."""
+    if b'"x-kubernetes-validations"' not in schema:
+        return None
+    return lambda new, old: RULES.problems(schema, new, old)
+
+
+def _schema_of(version: Json) -> Json:
+    schema: Json = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
+    return schema
+
+
+def _as_version(api_version: str) -> Callable[[Json], Json]:
+    return lambda obj: {**obj, "apiVersion": api_version}
+
+
+def _field_reader(paths: Mapping[str, str]) -> Callable[[Json], Mapping[str, str]]:
+    compiled = {name: compile_path(path) for name, path in paths.items()}
+    return lambda obj: {name: text_of(next(iter(find(obj)), None)) for name, find in compiled.items()}
+
+
+def _columns(version: Json) -> tuple[Column, ...]:
+    columns = version.get("additionalPrinterColumns")
+    name_column = Column("Name", lambda obj, now: obj["metadata"]["name"], format="name", description="The name.")
+    if columns is None:
+        return (name_column, Column("Age", age, type="date"))
+    return (name_column, *(_column(column) for column in columns))
+
+
+def _column(column: Json) -> Column:
+    find_values, kind = compile_path(column["jsonPath"]), column.get("type")
+
+    def cell(obj: Json, now: float) -> Any:
+        values = find_values(obj)
+        return typed_cell(values[0], kind, now) if values else None
+
+    return Column(
+        column["name"],
+        cell,
+        type=column.get("type", "string"),
+        priority=column.get("priority", 0),
+        description=column.get("description", ""),
+        format=column.get("format", ""),
+    )
+
+
+def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
+    """Defaults the names, and sets the conditions that controllers of kube-apiserver set after the create."""
+    spec = new["spec"]
+    names = spec["names"]
+    names.setdefault("listKind", f"{names['kind']}List")
+    names.setdefault("singular", names["kind"].lower())
+    spec.setdefault("conversion", {"strategy": "None"})
+    status = dict(new.get("status") or {})
+    storage_version = [version["name"] for version in spec["versions"] if version.get("storage")]
+    stored_versions = [name for name in status.get("storedVersions") or () if isinstance(name, str)]
+    new["status"] = {
+        **status,
+        **naming.names_status(new, site),
+        "storedVersions": list(dict.fromkeys([*stored_versions, *storage_version])),
+    }
+
+
+def admit(new: Json, old: Json | None, site: RequestContext) -> None:
+    """Warns when a CRD has validation rules and the CEL engine is not installed."""
+    if not cel.is_engine_installed() and any(
+        _has_validation_rules(_schema_of(version)) for version in new["spec"]["versions"]
+    ):
+        name = new["metadata"].get("name", "")
+        text = f"{name}: its rules (x-kubernetes-validations) are not checked: install the engine, trainyard[local]"
+        site.warnings.append(text)
+        log.warning("%s", text)
+
+
+def fields(obj: Json) -> Mapping[str, str]:
+    return {"status.phase": "Terminating" if "deletionTimestamp" in obj["metadata"] else ""}
+
+
+def _has_validation_rules(schema: Json) -> bool:
+    try:
+        return compile_rules(schema) is not None
+    except (AttributeError, TypeError, KeyError, RecursionError):
+        return False
+
+
+_STRING = {"type": "string"}
+_FREE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_LABEL = {"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63}
+_KIND = {"type": "string", "pattern": "^[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?$", "maxLength": 63}
+_LABELS = {"type": "array", "items": _LABEL}
+_GROUP = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$"
+_PATHS: Json = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["jsonPath"],
+        "properties": {"jsonPath": _STRING, "name": _STRING, "type": _STRING, "priority": {"type": "integer"}},
+    },
+}
+_COLUMNS: Json = {
+    **_PATHS,
+    "items": {
+        **_PATHS["items"],
+        "required": ["jsonPath", "name", "type"],
+    },
+}
+SCHEMA = Schema({
+    "type": "object",
+    "required": ["spec"],
+    "properties": {
+        "spec": {
+            "type": "object",
+            "required": ["group", "names", "scope", "versions"],
+            "properties": {
+                "group": {"type": "string", "pattern": _GROUP},
+                "scope": {"type": "string", "enum": ["", *SCOPES]},
+                "names": {
+                    "type": "object",
+                    "required": ["plural", "kind"],
+                    "properties": {
+                        "plural": _LABEL,
+                        "singular": _LABEL,
+                        "kind": _KIND,
+                        "listKind": _KIND,
+                        "shortNames": _LABELS,
+                        "categories": _LABELS,
+                    },
+                },
+                "versions": {
+                    "type": "array",
+                    "maxItems": 50,
+                    "items": {
+                        "type": "object",
+                        "required": ["name", "served", "storage"],
+                        "properties": {
+                            "name": _LABEL,
+                            "served": {"type": "boolean"},
+                            "storage": {"type": "boolean"},
+                            "schema": {**_FREE, "properties": {"openAPIV3Schema": _FREE}},
+                            "subresources": _FREE,
+                            "additionalPrinterColumns": _COLUMNS,
+                            "selectableFields": _PATHS,
+                        },
+                    },
+                },
+            },
+        },
+        "status": _FREE,
+    },
+})  # fmt: skip

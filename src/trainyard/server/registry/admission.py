@@ -1,0 +1,333 @@
+"""Admission of an object before it is stored: decoding, pruning, defaulting, mutation and validation.
+
+The order is the same for every resource: decoding (decoding.py) -> identity (apiVersion, kind, name, namespace) ->
+metadata -> prune -> default -> schema validation -> `prepare`, `admit` and `check` of the resource's strategy -> the
+check that the server was given for the kind, or else the validation rules (CEL) of its CRD -> generation.
+When the schema validation fails, the cross-field checks do not run: they rely on the types. A write is not refused
+for a problem that the stored object has already (ratcheting).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainyard.objects import Json, Problem
+from trainyard.objects.json_equal import json_equal
+from trainyard.schema import Schema
+from trainyard.schema.checks import MAX_DEPTH, TYPE_TEXTS, WRONG_TYPE_PATTERN, json_text
+from trainyard.schema.compiled import is_too_deep
+from trainyard.server import errors, schemas
+from trainyard.server.crd.rules import NOT_CHECKED
+from trainyard.server.registry import decoding, metadata, scale
+from trainyard.server.registry.context import RequestContext
+from trainyard.server.registry.resources import Check, Resource
+from trainyard.server.schemas import ANY
+
+Checks = Mapping[tuple[str, str], Check]
+BLOCKING = ("Required value", "Unsupported value", "Too long", "Too many")
+_IDENTITY = ("apiVersion", "kind", "metadata")
+_CHECKED_REPEATEDLY = ("metadata.labels", "metadata.annotations", "metadata.ownerReferences")
+"""On an update of a custom object kube-apiserver validates these three times and reports their problems each time."""
+
+
+def read_object(resource: Resource, obj: Any, namespace: str, name: str) -> Json:
+    """The object of a request body in its storage version, with a well-formed metadata. Raises StatusError 400.
+
+    A custom object of another kind is accepted here: validation reports the wrong kind with all other problems.
+    """
+    require_decodable(resource, obj)
+    return with_identity(resource, obj, namespace, name)
+
+
+def with_identity(resource: Resource, obj: Json, namespace: str, name: str) -> Json:
+    """A decoded object with apiVersion, kind, name and namespace filled in, in its storage version. Raises StatusError
+    400 when its name or namespace differs from the URL's."""
+    obj = {**obj, **{field: value for field, value in _type_meta(resource).items() if not obj.get(field)}}
+    meta = obj.get("metadata") or {}
+    if (meta.get("namespace") or namespace) != namespace:
+        raise errors.namespace_mismatch()
+    if name and (meta.get("name") or name) != name:
+        text = f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
+        raise errors.bad_request(text)
+    obj = {**obj, "metadata": {**meta, **({"name": name} if name else {})}}
+    if namespace:
+        obj["metadata"]["namespace"] = namespace
+    return resource.to_storage(obj) if resource.to_storage else obj
+
+
+def _type_meta(resource: Resource) -> Json:
+    return {"apiVersion": resource.api_version, "kind": resource.kind}
+
+
+def require_decodable(resource: Resource, obj: Any, shallow: bool = False) -> bool:
+    """Raises DecodingError when `obj` cannot be decoded as an object of this resource.
+
+    `shallow`: the caller has already checked that it is not nested too deep.
+    Returns True when the object is of a built-in type, every field is known and none is null, so that pruning and the
+    checks for unknown fields can be skipped.
+    """
+    if not shallow and is_too_deep(obj):
+        raise errors.DecodingError(f"the object is nested deeper than {MAX_DEPTH} levels; flatten it")
+    if not isinstance(obj, dict):
+        raise errors.DecodingError(
+            f"the object provided is unrecognized: it must be a JSON object, got {json_text(obj)}"
+        )
+    for field, expected in _type_meta(resource).items():
+        if not resource.custom and obj.get(field) in (None, ""):
+            continue
+        if not isinstance(obj.get(field), str) or not obj[field]:
+            raise errors.DecodingError(f'Object "{field}" is missing in the body; write "{expected}"')
+        if obj[field] != expected and not (resource.custom and field == "kind"):
+            text = f"the {field} in the body ({json_text(obj[field])}) does not match the expected one ({expected})"
+            raise errors.DecodingError(text)
+    shape = ANY if resource.custom else schemas.schema_of(resource)
+    plain = not resource.custom and decoding.is_canonical(obj, shape)
+    if plain and shape is not ANY:
+        return True  # the check covers metadata, too
+    meta = obj.get("metadata")
+    if meta is None:
+        meta = {}
+    reason = metadata.decoding_error(meta) or decoding.metadata_decoding_error(meta)
+    if not plain:
+        reason = reason or decoding.decoding_error(obj, shape)
+    if resource.custom and resource.schema is not None:
+        reason = reason or _unreadable_embedded(resource.schema, obj)
+    if reason:
+        text = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {reason}'
+        raise errors.DecodingError(errors.printable(text))
+    return plain
+
+
+def _unreadable_embedded(schema: Schema, obj: Json) -> str:
+    """Why an embedded object (x-kubernetes-embedded-resource) cannot be decoded, "" when all can be."""
+    for path, embedded in schema.embedded(obj):
+        for field in ("apiVersion", "kind"):
+            if not isinstance(embedded.get(field, ""), str):
+                return f"{path}.{field}: Invalid value: {json_text(embedded[field])}: must be a string"
+        meta = embedded.get("metadata")
+        if meta is not None and (reason := metadata.decoding_error(meta) or decoding.metadata_decoding_error(meta)):
+            return f"{path}.metadata: Invalid value: {json_text(meta)}: {reason}"
+    return ""
+
+
+def create(resource: Resource, obj: Json, site: RequestContext, checks: Checks) -> Json:
+    """The object as it is stored by a create. Raises StatusError 422 with every problem."""
+    meta = metadata.sanitized(obj["metadata"], None)
+    new = {**obj, "metadata": meta}
+    if resource.status and not resource.status_on_create:
+        new.pop("status", None)
+    meta["uid"] = metadata.new_uid()
+    meta["creationTimestamp"] = site.timestamp
+    if resource.generation:
+        meta["generation"] = 1
+    elif isinstance(sent := obj["metadata"].get("generation"), int) and sent:
+        meta["generation"] = sent  # this resource does not manage its generation
+    new, problems = _decode_and_validate(resource, new, None, site, checks)
+    if new["kind"] == resource.kind:
+        problems = metadata.problems(meta, resource.name_rule, custom=resource.custom) + problems
+    _raise_if_invalid(resource, new, problems)
+    _warn_of_finalizers(resource, new, None, site)
+    return new
+
+
+def update(resource: Resource, obj: Json, old: Json, site: RequestContext, checks: Checks) -> Json:
+    """The object as it is stored by an update of `old` with `obj`. The status of `old` is kept when the resource has
+    the subresource /status. Raises StatusError 422 with every problem."""
+    new = {**obj, "metadata": metadata.sanitized(obj["metadata"], old["metadata"])}
+    if resource.status:
+        new.pop("status", None)
+        if "status" in old:
+            new["status"] = old["status"]
+    new, shape_problems = _decode_and_validate(resource, new, old, site, checks)
+    if new["kind"] != resource.kind:
+        _raise_if_invalid(resource, new, shape_problems)
+    problems = metadata.problems(new["metadata"], resource.name_rule, custom=resource.custom)
+    problems += (
+        changes := _changed_finalizers(new, old) + metadata.immutable_problems(obj["metadata"], old["metadata"])
+    )
+    repeated = (
+        [*changes, *[problem for problem in problems if problem.path.startswith(_CHECKED_REPEATEDLY)] * 2]
+        if resource.custom
+        else []
+    )
+    problems += [problem for path in resource.immutable for problem in _changed(new, old, path)]
+    _raise_if_invalid(resource, new, problems + shape_problems, repeated)
+    _warn_of_finalizers(resource, new, old, site)
+    if resource.generation and not json_equal(_spec(resource, new), _spec(resource, old)):
+        new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
+    return new
+
+
+def update_status(resource: Resource, obj: Json, old: Json, checks: Checks) -> Json:
+    """The object as it is stored by an update of the /status of `old` with `obj`: only the status changes. Raises
+    Refused 422 with every problem."""
+    if resource.custom:
+        new = {name: part for name, part in old.items() if name != "status"}
+        new["metadata"] = dict(old["metadata"])
+    else:
+        new = {name: part for name, part in old.items() if name not in ("metadata", "status")}
+        new["metadata"] = metadata.sanitized(obj["metadata"], old["metadata"])
+        if resource.prepare_status is None:
+            _keep_stored(
+                new["metadata"], old["metadata"], "ownerReferences", "finalizers"
+            )  # /status cannot change these
+    _raise_if_invalid(resource, obj, _kind_problems(resource, obj))
+    status = obj.get("status")
+    if status is not None:
+        new["status"] = status
+    if resource.custom and resource.schema is not None:
+        new = _stored_shape(resource, new)
+        # A spec that was valid under an older CRD must not block updates of the status.
+        status_problems = [
+            problem
+            for problem in resource.schema.validate(new, depth_checked=True)
+            if problem.path.startswith("status")
+        ]
+        if resource.scale is not None:
+            status_problems += scale.problems(resource.scale, new, status_only=True)
+        # The kinds in `checks` have Python checks in place of the CEL rules; these concern the spec only.
+        rules = resource.rules if (resource.group, resource.kind) not in checks else None
+        _raise_if_invalid(resource, new, status_problems + (rules(new, old) if rules and not status_problems else []))
+    elif not isinstance(status, dict | None):
+        text = f"Invalid value: {json_text(status)}: must be {TYPE_TEXTS['object']}"
+        _raise_if_invalid(resource, new, [Problem("status", text)])
+    if not resource.custom:
+        if resource.prepare_status is not None:
+            resource.prepare_status(new, old, obj)
+        problems = metadata.problems(new["metadata"], resource.name_rule) + _changed_finalizers(new, old)
+        problems += metadata.uid_problems(obj["metadata"], old["metadata"])
+        _raise_if_invalid(
+            resource, new, problems + list(resource.check_status(new, old) if resource.check_status else ())
+        )
+    return new
+
+
+def _keep_stored(meta: Json, old: Json, *names: str) -> None:
+    for name in names:
+        meta.pop(name, None)
+        if name in old:
+            meta[name] = old[name]
+
+
+def _stored_shape(resource: Resource, obj: Json) -> Json:
+    schema = resource.schema
+    if schema is None:
+        return obj
+    return dict(schema.default(schema.prune(obj) if resource.prune else obj))
+
+
+def _decode_and_validate(
+    resource: Resource, new: Json, old: Json | None, site: RequestContext, checks: Checks
+) -> tuple[Json, list[Problem]]:
+    new = _stored_shape(resource, new)
+    if problems := _kind_problems(resource, new):
+        return new, problems
+    if resource.schema is not None and (problems := resource.schema.validate(new, depth_checked=True)):
+        problems = _made_worse(resource.schema, problems, new, old) + _scale_problems(resource, new)
+        if problems or resource.rules is None:
+            has_check = (resource.group, resource.kind) in checks
+            return new, problems + ([] if has_check else _ruled(resource, new, old, problems))
+    resource.prepare(new, old, site)
+    resource.admit(new, old, site)
+    problems = [*resource.check(new, old), *_scale_problems(resource, new)]
+    if check := checks.get((resource.group, resource.kind)):
+        problems += check(new, old)
+    else:
+        problems += _ruled(resource, new, old, problems)
+    return new, problems
+
+
+def _scale_problems(resource: Resource, obj: Json) -> list[Problem]:
+    return list(scale.problems(resource.scale, obj)) if resource.custom and resource.scale is not None else []
+
+
+def _kind_problems(resource: Resource, obj: Json) -> list[Problem]:
+    if obj["kind"] == resource.kind:
+        return []
+    return [Problem("kind", f"Invalid value: {json_text(obj['kind'])}: must be {resource.kind}")]
+
+
+def _ruled(resource: Resource, new: Json, old: Json | None, problems: list[Problem]) -> list[Problem]:
+    """The problems that the CRD's validation rules (CEL) find; one fixed problem when earlier problems prevent their
+    evaluation."""
+    if resource.rules is None:
+        return []
+    if any(problem.text.startswith(BLOCKING) or WRONG_TYPE_PATTERN.match(problem.text) for problem in problems):
+        return [Problem("", f"Invalid value: null: {NOT_CHECKED}")]
+    return resource.rules(new, old)
+
+
+def _made_worse(schema: Schema, problems: list[Problem], new: Json, old: Json | None) -> list[Problem]:
+    """The problems that this write introduces. Problems of the stored object count only where the write changes the
+    value (ratcheting).
+
+    A missing required field counts when the write changes the object that lacks it.
+    """
+    stored_problems = set() if old is None else set(schema.validate(old))
+
+    def untouched(problem: Problem) -> bool:
+        missing = problem.text.startswith("Required value")
+        path = problem.path.rpartition(".")[0] if missing else problem.path
+        return json_equal(_value_at(new, path), _value_at(old, path))
+
+    return [problem for problem in problems if problem not in stored_problems or not untouched(problem)]
+
+
+def _raise_if_invalid(resource: Resource, obj: Json, problems: list[Problem], repeated: Sequence[Problem] = ()) -> None:
+    """Raises StatusError 422 when there are problems. `repeated`: problems that the message contains more than once."""
+    if problems:
+        name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
+        group = (
+            str(obj["apiVersion"]).rpartition("/")[0] if resource.to_storage else resource.group
+        )  # the group of the storage version
+        raise errors.invalid(obj["kind"], group, name, [*dict.fromkeys(problems), *repeated])
+
+
+def _warn_of_finalizers(resource: Resource, new: Json, old: Json | None, site: RequestContext) -> None:
+    stored_finalizers = (old["metadata"].get("finalizers") or ()) if old is not None else ()
+    for finalizer in new["metadata"].get("finalizers") or () if resource.custom else ():
+        if (
+            "/" not in finalizer
+            and finalizer not in metadata.STANDARD_FINALIZERS
+            and finalizer not in stored_finalizers
+        ):
+            purpose = "to avoid accidental conflicts with other finalizer writers"
+            site.warnings.append(
+                f'metadata.finalizers: "{finalizer}": prefer a domain-qualified finalizer name {purpose}'
+            )
+
+
+def _changed_finalizers(new: Json, old: Json) -> list[Problem]:
+    if "deletionTimestamp" not in old["metadata"]:
+        return []
+    added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
+    if not added:
+        return []
+    text = "no new finalizers can be added if the object is being deleted, found new finalizers"
+    return [Problem("metadata.finalizers", f"Forbidden: {text} {json_text(sorted(added))}")]
+
+
+def _changed(new: Json, old: Json, path: str) -> list[Problem]:
+    before, after = _value_at(old, path), _value_at(new, path)
+    if json_equal(before, after):
+        return []
+    return [Problem(path, f"Invalid value: {json_text(after)}: field is immutable")]
+
+
+def _value_at(obj: Any, path: str) -> Any:
+    for step in re.findall(r"[^.\[\]]+", path):
+        if isinstance(obj, list):
+            obj = obj[int(step)] if step.isdigit() and int(step) < len(obj) else None
+        else:
+            obj = obj.get(step) if isinstance(obj, dict) else None
+    return obj
+
+
+def _spec(resource: Resource, obj: Json) -> Any:
+    """The part of an object whose changes increase metadata.generation."""
+    if not resource.custom:
+        return obj.get("spec")
+    excluded = (*_IDENTITY, "status") if resource.status else _IDENTITY
+    return {name: part for name, part in obj.items() if name not in excluded}

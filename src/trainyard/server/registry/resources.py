@@ -1,0 +1,174 @@
+"""The registry: resource -> strategy. A `Resource` contains everything that is specific to a kind.
+
+A strategy is data and a few functions; all have defaults, so that a simple resource is one line. The verbs are the same
+for all. A CustomResourceDefinition is converted to such values when it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trainyard.objects import Json, Problem
+from trainyard.schema import Schema
+
+if TYPE_CHECKING:
+    from trainyard.server.registry.context import RequestContext
+
+Check = Callable[[Json, Json | None], list[Problem]]
+
+
+class Column(NamedTuple):
+    """A printer column. `cell` takes (object, current time in seconds); columns of `-o wide` have a priority above
+    0."""
+
+    name: str
+    cell: Callable[[Json, float], Any]
+    type: str = "string"
+    priority: int = 0
+    description: str = ""
+    format: str = ""
+
+
+def no_mutation(new: Json, old: Json | None, site: RequestContext) -> None:
+    """Changes nothing: the default of `prepare` and `admit`."""
+
+
+class ScalePaths(NamedTuple):
+    """The paths of the scale subresource as steps, and a function that returns the selector as text."""
+
+    spec_replicas: tuple[str, ...] = ("spec", "replicas")
+    status_replicas: tuple[str, ...] = ("status", "replicas")
+    selector: Callable[[Json], str] = lambda obj: ""
+    selector_path: tuple[str, ...] = ()
+    """The path of the selector, for custom resources."""
+
+
+def no_problems(new: Json, old: Json | None) -> list[Problem]:
+    return []
+
+
+def no_fields(obj: Json) -> Mapping[str, str]:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Resource:
+    """A resource and its strategy. Compared by identity, so that it can be a cache key."""
+
+    group: str = ""
+    version: str = "v1"
+    kind: str
+    plural: str
+    singular: str = ""
+    short: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    namespaced: bool = True
+    storage_name: str = ""
+    """The storage key of its objects in the log. Versions of one resource share it. Default: plural.group."""
+
+    status: bool = False
+    """It has /status; then the main endpoint ignores changes of the status, and /status all other changes."""
+    status_on_create: bool = False
+    """A create stores the status of the request (nodes register with one)."""
+    subresources: tuple[str, ...] = ()
+    """Further subresources: log, binding."""
+    scale: ScalePaths | None = None
+    """The paths of /scale; None without /scale."""
+    review: Callable[[Json, RequestContext], Json] | None = None
+    """For virtual resources (reviews): a create returns the result of this function; nothing is stored."""
+    custom: bool = False
+    """A custom resource: /status does not change metadata, an update needs a resourceVersion."""
+    requires_version: bool = False
+    """An update needs a resourceVersion, as for a custom resource."""
+    generation: bool = False
+    """metadata.generation grows with each change of the spec."""
+    propagation: str = "Background"
+    """The default propagation policy of a delete."""
+    created_revision: int = 0
+    """The revision of its CRD's creation. A watch cannot start before it."""
+    name_rule: str = "subdomain"
+    """The syntax of names: subdomain, label, service (a label that starts with a letter), path."""
+    immutable: tuple[str, ...] = ()
+    """Paths of immutable fields: "spec.template"."""
+
+    schema: Schema | None = None
+    openapi_schema: Json | None = None
+    """The schema as in the CRD, for `kubectl explain`."""
+    prune: bool = False
+    """Fields that the schema does not declare are pruned. Off for built-in resources, which keep fields of newer
+    versions."""
+    prepare: Callable[[Json, Json | None, RequestContext], None] = no_mutation
+    """Mutates `new` as kube-apiserver's strategy does (PrepareForCreate, PrepareForUpdate); `old` is None on create and
+    must not be changed."""
+    prepare_status: Callable[[Json, Json, Json], None] | None = None
+    """The same for updates of /status: (new, old, sent). It may only change `new`."""
+    check_status: Callable[[Json, Json], Iterable[Problem]] | None = None
+    """The validation of updates of /status: (new, old)."""
+    unowned: Callable[[Json], Iterable[tuple[str, ...]]] | None = None
+    """The paths of fields that the server has set: no manager of server-side apply owns them."""
+    admit: Callable[[Json, Json | None, RequestContext], None] = no_mutation
+    """Admission that depends on the user and on other objects. It may change `new`. Raises StatusError 403."""
+    check: Check = no_problems
+    rules: Check | None = None
+    """The validation rules of a CRD (CEL). A check that the server was given for the kind replaces them."""
+    fields: Callable[[Json], Mapping[str, str]] = no_fields
+    """The selectable fields of an object, besides metadata.name and metadata.namespace."""
+    field_names: tuple[str, ...] = ()
+    grace_period: Callable[[Json, int | None], int] | None = None
+    """The grace period of a delete in seconds: (object, requested seconds). None: objects are removed at once."""
+    returns_deleted: bool = False
+    """A delete returns the deleted object, not a Status."""
+    columns: Sequence[Column] = ()
+    row_conditions: Callable[[Json], list[Json]] | None = None
+    """The conditions of a table row: a pod that has completed."""
+
+    from_storage: Callable[[Json], Json] | None = None
+    """Conversion from the storage version to this version; `to_storage` is the reverse. None when they are the same."""
+    to_storage: Callable[[Json], Json] | None = None
+
+    @cached_property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @cached_property
+    def full_name(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @cached_property
+    def storage_key(self) -> str:
+        """The storage key of its objects."""
+        return self.storage_name or self.full_name
+
+
+class Registry:
+    """The table of resources. Built-in ones are added at the start, custom ones with their CRDs."""
+
+    def __init__(self, resources: Sequence[Resource]) -> None:
+        self._table: dict[tuple[str, str, str], Resource] = {}
+        for resource in resources:
+            self.add(resource)
+
+    def add(self, resource: Resource) -> None:
+        self._table[resource.group, resource.version, resource.plural] = resource
+
+    def remove(self, group: str, plural: str) -> None:
+        for key in [key for key in self._table if key[0] == group and key[2] == plural]:
+            del self._table[key]
+
+    def built_in(self, group: str, plural: str) -> bool:
+        """Whether that is a built-in resource, which no CRD can replace."""
+        return any((key[0], key[2]) == (group, plural) and not resource.custom for key, resource in self._table.items())
+
+    def has_built_in(self, group: str) -> bool:
+        """Whether the group has a built-in resource."""
+        return any(key[0] == group and not resource.custom for key, resource in self._table.items())
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._table.get((group, version, plural))
+
+    def all(self) -> list[Resource]:
+        """All resources in the order in which they were added."""
+        return list(self._table.values())

@@ -1,0 +1,372 @@
+"""The verbs: each request is executed as one synchronous function call. The path of a request is http -> verbs -> log.
+
+Rules for this file:
+- No await: no other task runs between a read of the log and the append. This is the server's only lock.
+- A verb never tests for a specific resource; the strategy in the registry has all that differs.
+- Authorization comes first: to a user without permission, existing and missing objects look the same.
+- A write that changes nothing appends nothing, so that a controller does not trigger itself forever.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from trainyard.objects import Json, NamespacedName, Problem, decode, encode, format_time
+from trainyard.server import errors
+from trainyard.server.auth import authorization
+from trainyard.server.auth.rbac import Attributes
+from trainyard.server.auth.tokens import TokenAuthority
+from trainyard.server.auth.users import User
+from trainyard.server.builtin import unsupported_resources
+from trainyard.server.crd.definitions import Definitions
+from trainyard.server.http.paths import Target, parse
+from trainyard.server.http.requests import Answer, Request, Response, decode_body, is_dry_run, is_shallow, reply
+from trainyard.server.patch import apply, dispatch
+from trainyard.server.registry import (
+    admission,
+    deletion,
+    discovery,
+    field_validation,
+    lists,
+    metadata,
+    preflight,
+    scale,
+)
+from trainyard.server.registry import subresources as below
+from trainyard.server.registry.context import ClusterIPAllocator, RequestContext
+from trainyard.server.registry.resources import Registry, Resource
+from trainyard.server.registry.writes import NAMESPACES, Writes
+from trainyard.server.schemas import ANY
+from trainyard.server.storage.log import Log
+
+EVENT_SECONDS = 3600.0
+MAX_EVENTS = 4000
+NOT_FOUND_PAGE = Response(b"404 page not found\n", 404, "text/plain", {"Content-Type": "text/plain; charset=utf-8"})
+_NAME_ATTEMPTS = 8  # attempts to find a free name for generateName
+
+
+class Verbs:
+    """The API of one cluster. `answer` raises `StatusError` when the answer is a Status."""
+
+    def __init__(
+        self, log: Log, registry: Registry, checks: admission.Checks, now: Callable[[], float], key: bytes = b""
+    ) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self._log, self._registry, self._checks, self._now = log, registry, checks, now
+        self._addresses = ClusterIPAllocator()
+        log.follow(self._addresses.on_entry)
+        log.follow(Definitions(registry).on_entry)
+        self.writes = Writes(log, registry)
+        self.tokens = TokenAuthority(log, now, key)
+        self.has_tls_listener = False
+        """Pods can reach this server (TLS listener), so they get tokens."""
+
+    def context(self, user: User) -> RequestContext:
+        return RequestContext(
+            self._now(), self._addresses, self._log, user, self.has_tls_listener, user_of_token=self.tokens.validate
+        )
+
+    def expire_events(self) -> None:
+        """Deletes Events after an hour, as kube-apiserver does, and the oldest ones beyond MAX_EVENTS, because this
+        process holds them in memory."""
+        eldest = format_time(self._now() - EVENT_SECONDS)
+        resource = self._registry.find("", "v1", "events")
+        if resource is None:
+            return
+        records = sorted((record for _, record in self._log.list("events")), key=lambda record: record.revision)
+        for number, record in enumerate(records):
+            if record.fields.get("created", eldest) < eldest or number < len(records) - MAX_EVENTS:
+                self.writes.remove(resource, decode(record.body))
+
+    def answer(self, request: Request) -> Answer:
+        target = parse(request.path)
+        if target is None:
+            return self._discovery(request)
+        if not request.user.is_admin:
+            authorization.require_allowed(
+                self._log, request.user, authorization.attributes_of(_verb(request, target), target, request)
+            )
+        resource = self._registry.find(target.group, target.version, target.plural)
+        if resource is None and (unsupported := unsupported_resources.not_served_error(target.group, target.plural)):
+            raise unsupported
+        if resource is None and not self._registry.has_built_in(target.group):
+            return NOT_FOUND_PAGE
+        if resource is None or (target.namespace and not resource.namespaced) or "/" in target.name:
+            raise errors.path_not_found()
+        if target.name in (".", ".."):
+            raise errors.bad_request(f"Name parameter invalid: \"{target.name}\": may not be '{target.name}'")
+        verb = _verb(request, target)
+        if verb in ("update", "patch") and not target.name:
+            raise errors.bad_request("name must be provided") if resource.custom else errors.method_not_allowed()
+        is_known_subresource = target.subresource in (
+            "status",
+            "scale",
+            *resource.subresources,
+        )  # unknown subresources must not add counters
+        self.counts[verb, f"{target.plural}/{target.subresource}" if is_known_subresource else target.plural] += 1
+        return self._dispatch(verb, resource, target, request)
+
+    def _discovery(self, request: Request) -> Answer:
+        if not request.user.is_admin:
+            verbs = {"GET": "get", "HEAD": "head"}
+            verb = verbs.get(request.method, request.method.lower())
+            authorization.require_allowed(self._log, request.user, Attributes(verb, path=request.path))
+        if (answer := discovery.respond(self._registry, request)) is None:
+            return NOT_FOUND_PAGE
+        if request.method not in ("GET", "HEAD"):
+            raise errors.method_not_allowed()
+        return answer
+
+    def _dispatch(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
+        if resource.review:
+            return self._respond(verb, resource, target, request)
+        lacks_status = target.subresource == "status" and not resource.status
+        is_status_or_scale = (
+            target.name and not lacks_status and (target.subresource == "status" or _is_scale(resource, target))
+        )
+        if resource.custom and is_status_or_scale and verb in ("create", "delete"):
+            raise errors.not_supported(verb, resource.plural, resource.group)
+        if target.subresource == "scale" and resource.scale and target.name:
+            preflight.check_request(resource, target, request, self._now)
+            return self._scale(verb, resource, target, request)
+        if resource.custom and target.name and (lacks_status or target.subresource not in ("", "status")):
+            raise errors.not_found(resource.plural, resource.group, target.name)
+        if lacks_status:
+            raise errors.path_not_found()
+        preflight.check_request(resource, target, request, self._now)
+        if target.subresource and target.subresource != "status":
+            return below.serve(
+                below.SubresourceContext(self.writes, self.tokens, self.context(request.user)),
+                resource,
+                target,
+                request,
+            )
+        if verb == "get":
+            return self._get(resource, target, request)
+        if verb in ("list", "watch"):
+            answer = lists.watch if verb == "watch" else lists.list_objects
+            return answer(self._log, resource, target, request, self._now)
+        if target.namespace == "" and resource.namespaced:
+            raise errors.method_not_allowed()
+        if verb == "deletecollection" and resource.storage_key == NAMESPACES:
+            raise errors.method_not_allowed()
+        if verb == "create":
+            return self._create(resource, target, request)
+        if verb in ("update", "patch"):
+            return self._update(resource, target, request, verb)
+        if target.subresource:
+            raise errors.method_not_allowed()
+        if verb == "delete":
+            return deletion.delete(self.writes, resource, target, request, self.context(request.user))
+        return deletion.delete_collection(self.writes, resource, target, request, self.context(request.user))
+
+    def _get(self, resource: Resource, target: Target, request: Request) -> Answer:
+        form = lists.representation(resource, request, self._now)
+        record = self._log.get(resource.storage_key, NamespacedName(target.namespace, target.name))
+        if record is None:
+            raise errors.not_found(resource.plural, resource.group, target.name)
+        return Response(form.encode_object(record.body))
+
+    def _create(self, resource: Resource, target: Target, request: Request) -> Answer:
+        if target.name and not resource.custom:
+            raise errors.method_not_allowed()
+        sent = decode_body(request)
+        plain = admission.require_decodable(resource, sent, is_shallow(request))
+        warnings = field_validation.field_warnings(resource, request, sent, plain=plain)
+        with preflight.warnings_on_error(warnings):
+            obj = admission.with_identity(resource, sent, target.namespace, "")
+        warnings += field_validation.duplicate_owner_warnings(request, sent)
+        with preflight.warnings_on_error(warnings):
+            obj = obj if plain else field_validation.without_unknown_fields(resource, obj)
+            self.writes.require_creatable(target.namespace, resource, obj["metadata"].get("name") or "")
+            meta = obj["metadata"]
+            if not meta.get("name") and (prefix := meta.get("generateName")):
+                meta["name"] = self._generate_name(resource, target.namespace, prefix)
+            form = lists.representation(resource, request, self._now)
+            site, version, dry = self.context(request.user), meta.get("resourceVersion"), is_dry_run(request)
+            new = admission.create(resource, obj, site, self._checks)
+        with preflight.warnings_on_error((*warnings, *site.warnings)):
+            if version and not dry:
+                raise errors.StatusError(500, "", "resourceVersion should not be set on objects to be created")
+            if self._log.get(resource.storage_key, NamespacedName(target.namespace, meta["name"])) is not None:
+                raise errors.already_exists(resource.plural, resource.group, meta["name"])
+            if version:
+                new["metadata"]["resourceVersion"] = version  # dry run: the resourceVersion is not checked
+            body = self.writes.put(resource, new, None, dry=dry)
+            return Response(form.encode_object(body), 201, warnings=(*warnings, *site.warnings))
+
+    def _generate_name(self, resource: Resource, namespace: str, prefix: str) -> str:
+        """A free name for generateName; after _NAME_ATTEMPTS possibly one in use."""
+        for _ in range(_NAME_ATTEMPTS):
+            name = metadata.generate_name(prefix)
+            if self._log.get(resource.storage_key, NamespacedName(namespace, name)) is None:
+                break
+        return name
+
+    def _create_by_apply(self, resource: Resource, target: Target, request: Request) -> Answer:
+        """Server-side apply of an object that does not exist: creates it."""
+        site = self.context(request.user)
+        config = dispatch.apply_configuration(resource, request)
+        apply.require_typed(resource, config)
+        preflight.require_name(target, config)
+        config["metadata"].pop("creationTimestamp", None)  # it may have any type; the server sets its own
+        obj = field_validation.without_unknown_fields(
+            resource, admission.read_object(resource, config, target.namespace, target.name)
+        )
+        self.writes.require_creatable(target.namespace, resource, obj["metadata"].get("name") or "")
+        form = lists.representation(resource, request, self._now)
+        owned = apply.create_applied(resource, obj, dispatch.field_manager(request, "", site.timestamp))
+        new = admission.create(resource, owned, site, self._checks)
+        if owned["metadata"]["managedFields"]:
+            new["metadata"]["managedFields"] = owned["metadata"]["managedFields"]
+        body = self.writes.put(resource, new, None, dry=is_dry_run(request))
+        return Response(form.encode_object(body), 201, warnings=tuple(site.warnings))
+
+    def _update(self, resource: Resource, target: Target, request: Request, verb: str) -> Answer:
+        obj, warnings = preflight.decoded_body(resource, target, request) if verb == "update" else (None, ())
+        if verb == "patch" and request.content_type != dispatch.APPLY:
+            decode_body(request, request.content_type)
+        with preflight.warnings_on_error(warnings):
+            record = self._log.get(resource.storage_key, NamespacedName(target.namespace, target.name))
+            if record is None and dispatch.creates_by_apply(request, target.subresource):
+                return self._create_by_apply(resource, target, request)
+            if record is None:
+                raise errors.not_found(resource.plural, resource.group, target.name)
+        old: Json = decode(record.body)
+        site = self.context(request.user)
+        writer = dispatch.field_manager(request, target.subresource, site.timestamp)
+        if obj is None:
+            obj, warnings = self._patched(resource, target, request, record.body, writer)
+        with preflight.warnings_on_error(warnings):
+            return self._store_update(resource, target, request, (old, obj), (writer, site, warnings))
+
+    def _patched(
+        self, resource: Resource, target: Target, request: Request, stored: bytes, writer: apply.FieldManager
+    ) -> tuple[Json, tuple[str, ...]]:
+        """The patched object, and the warnings about it. Raises StatusError."""
+        sent = dispatch.patched_object(resource, stored, request, writer)
+        try:
+            plain = admission.require_decodable(resource, sent)
+        except errors.DecodingError as error:
+            raise errors.patch_invalid(error.message) from None
+        applies = request.content_type == dispatch.APPLY  # apply itself has refused undeclared fields
+        warnings = (
+            () if applies else field_validation.field_warnings(resource, request, sent, decode(stored), plain=plain)
+        )
+        warnings += field_validation.duplicate_owner_warnings(request, sent)
+        with preflight.warnings_on_error(warnings):
+            obj = admission.with_identity(resource, sent, target.namespace, target.name)
+            preflight.require_name(target, sent)
+        return obj if plain else field_validation.without_unknown_fields(resource, obj), warnings
+
+    def _store_update(
+        self,
+        resource: Resource,
+        target: Target,
+        request: Request,
+        objects: tuple[Json, Json],
+        context: tuple[apply.FieldManager, RequestContext, tuple[str, ...]],
+    ) -> Answer:
+        """Stores an update of `objects` (old, new): optimistic concurrency, admission, ownership, write."""
+        (old, obj), (writer, site, warnings) = objects, context
+        form = lists.representation(resource, request, self._now)
+        self._must_be_current(resource, obj["metadata"], old, "patch" if request.method == "PATCH" else "update")
+        if target.subresource:
+            new = admission.update_status(resource, obj, old, self._checks)
+        else:
+            new = admission.update(resource, obj, old, site, self._checks)
+        apply.set_managed_fields(resource, request.content_type, (old, obj, new), writer)
+        body = self.writes.put(resource, new, old, dry=is_dry_run(request))
+        return Response(form.encode_object(body), warnings=(*warnings, *site.warnings))
+
+    def _respond(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
+        """A virtual resource (review): the response is computed, nothing is stored."""
+        if verb != "create" or target.name or resource.review is None:
+            raise errors.method_not_allowed()
+        sent = admission.read_object(resource, decode_body(request), target.namespace, "")
+        if resource.schema is not None and (problems := resource.schema.validate(sent)):
+            raise errors.invalid(resource.kind, resource.group, "", problems)
+        return reply(resource.review(sent, self.context(request.user)), 201)
+
+    def _scale(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
+        """/scale. A change is an update of the whole object, with the same admission as any update."""
+        warnings: tuple[str, ...] = ()
+        if verb == "update":
+            sent = decode_body(request) if request.body[:1] == b"{" else None
+            warnings = field_validation.schema_warnings(scale.SHAPE, request, sent)
+            with preflight.warnings_on_error(warnings):
+                scale.require_decodable(decode_body(request), target.name)
+                preflight.require_name(target, decode_body(request))
+        with preflight.warnings_on_error(warnings):
+            return self._serve_scale(verb, resource, target, request, warnings)
+
+    def _serve_scale(
+        self, verb: str, resource: Resource, target: Target, request: Request, warnings: tuple[str, ...]
+    ) -> Answer:
+        record = self._log.get(resource.storage_key, NamespacedName(target.namespace, target.name))
+        if record is None:
+            raise errors.not_found(resource.plural, resource.group, target.name)
+        if verb not in ("get", "update", "patch") or resource.scale is None:
+            raise errors.method_not_allowed()
+        old: Json = decode(record.body)
+        form = lists.representation(scale.scale_resource(resource), request, self._now)
+        if verb == "get":
+            return Response(form.encode_object(encode(scale.view(resource, resource.scale, old))))
+        if verb == "update":
+            sent = decode_body(request)
+        else:
+            sent = dispatch.apply_patch(scale.patch_base(resource, resource.scale, old), request, ANY)
+            scale.require_scale(sent)
+            preflight.require_name(target, sent)
+            warnings = field_validation.schema_warnings(scale.SHAPE, request, sent)
+            sent["metadata"] = {**(sent.get("metadata") or {}), "uid": ""}  # a uid in a patch is ignored
+        number = scale.requested_replicas(sent, target.name, resource.scale, custom=resource.custom)
+        self._must_be_current(resource, sent.get("metadata") or {}, old, "scale")
+        obj = scale.with_replicas(resource.scale, old, number)
+        site = self.context(request.user)
+        new = admission.update(resource, obj, old, site, self._checks)
+        if "managedFields" in old["metadata"]:
+            apply.track_update(resource, old, new, dispatch.field_manager(request, "scale", site.timestamp))
+        body = self.writes.put(resource, new, old, dry=is_dry_run(request))
+        return Response(
+            form.encode_object(encode(scale.view(resource, resource.scale, decode(body)))), warnings=warnings
+        )
+
+    def _must_be_current(self, resource: Resource, meta: Json, old: Json, verb: str) -> None:
+        """Optimistic concurrency: raises Refused 409 when resourceVersion or uid differ from the stored object's, 422
+        for a missing or invalid resourceVersion."""
+        name, current = old["metadata"]["name"], old["metadata"]
+        if (uid := meta.get("uid")) and uid != current["uid"] and verb != "patch":  # for a patch, admission reports it
+            reason = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current['uid']}"
+            raise errors.conflict(resource.plural, resource.group, name, errors.printable(reason))
+        version = meta.get("resourceVersion")
+        version_optional = not version and verb == "scale"
+        version = "" if version == "0" else version
+        if not version and (resource.custom or resource.requires_version) and not version_optional:
+            problem = Problem("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+            raise errors.invalid(resource.plural, resource.group, name, [problem])
+        if version and version != current["resourceVersion"]:
+            if not version.isascii() or not version.isdigit():
+                problem = Problem("metadata.resourceVersion", "Invalid value: must be the version the server gave")
+                raise errors.invalid(resource.kind, resource.group, name, [problem])
+            raise errors.conflict(resource.plural, resource.group, name, errors.MODIFIED)
+
+
+def _is_scale(resource: Resource, target: Target) -> bool:
+    return target.subresource == "scale" and resource.scale is not None
+
+
+def _verb(request: Request, target: Target) -> str:
+    if target.subresource == "proxy" and request.method in ("HEAD", "OPTIONS"):
+        return "get"  # forwarded to the program; authorized as get
+    if request.method == "GET":
+        if request.flag("watch") and not target.name:
+            return "watch"
+        return "get" if target.name else "list"
+    if request.method == "DELETE":
+        return "delete" if target.name else "deletecollection"
+    verb = {"POST": "create", "PUT": "update", "PATCH": "patch"}.get(request.method)
+    if verb is None:
+        raise errors.method_not_allowed()
+    return verb

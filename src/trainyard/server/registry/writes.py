@@ -1,0 +1,132 @@
+"""All writes: an object is encoded with its resourceVersion and appended to the log.
+
+Also the deletion of containers: namespaces contain objects, CustomResourceDefinitions contain custom objects. While a
+container is terminating no object can be created in it; when its last object is removed, it is removed, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainyard.objects import Json, NamespacedName, decode, encode, labels_of
+from trainyard.objects.json_equal import json_equal
+from trainyard.server import errors
+from trainyard.server.registry.resources import Registry, Resource
+from trainyard.server.storage.log import Log
+from trainyard.server.storage.store import Record
+
+NAMESPACES = "namespaces"
+DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+
+
+class Writes:
+    """The write side of the log."""
+
+    def __init__(self, log: Log, registry: Registry) -> None:
+        self.log, self.registry = log, registry
+
+    def require_creatable(self, namespace: str, resource: Resource, name: str) -> None:
+        """Raises StatusError 403, 404 or 405 when objects cannot be created: the namespace does not exist or is
+        terminating, or the CRD is terminating."""
+        if resource.custom and _is_terminating(self.log.get(DEFINITIONS, NamespacedName("", resource.storage_key))):
+            refused = errors.not_supported("create", resource.plural, resource.group)
+            refused.message = "create not allowed while custom resource definition is terminating"
+            raise refused
+        if not namespace:
+            return
+        record = self.log.get(NAMESPACES, NamespacedName("", namespace))
+        if record is None:
+            raise errors.not_found(NAMESPACES, "", errors.printable(namespace))
+        if _is_terminating(record):
+            reason = f"unable to create new content in namespace {namespace} because it is being terminated"
+            cause = {"reason": "NamespaceTerminating", "message": f"namespace {namespace} is being terminated"}
+            causes = [{**cause, "field": "metadata.namespace"}]
+            raise errors.forbidden(resource.plural, resource.group, name, reason, causes=causes)
+
+    def put(self, resource: Resource, new: Json, old: Json | None, dry: bool = False) -> bytes:
+        """Stores `new` in place of `old`; returns the stored bytes. Without a difference nothing is written. An update
+        that removes the last finalizer of a deleted object removes the object."""
+        new = {"kind": new["kind"], "apiVersion": new["apiVersion"], **new}  # first, so that lists can cut them off
+        meta = new["metadata"]
+        key = NamespacedName(meta.get("namespace", ""), meta["name"])
+        before = self.log.get(resource.storage_key, key) if old is not None else None
+        if old is not None and before is not None:
+            meta["resourceVersion"] = old["metadata"]["resourceVersion"]
+            if json_equal(new, old):
+                return before.body
+            if "deletionTimestamp" in meta and not has_finalizers_or_grace(resource, new):
+                self.remove(resource, old, dry)
+                return encode(new)  # the client gets the object as it sent it; watches get it as it was stored
+        if dry:
+            return encode(new)
+        revision = self.log.revision + 1
+        meta["resourceVersion"] = str(revision)
+        body = encode(new)
+        fields = resource.fields(new)
+        record = Record(revision, body, labels_of(new), fields)
+        self.log.append(resource.storage_key, key, record, before.revision if before else 0)
+        return body
+
+    def remove(self, resource: Resource, obj: Json, dry: bool = False) -> bytes:
+        """Removes the object. Returns its last state, with the revision of the deletion. Raises StatusError 404."""
+        meta = obj["metadata"]
+        key = NamespacedName(meta.get("namespace", ""), meta["name"])
+        record = self.log.get(resource.storage_key, key)
+        if record is None:
+            raise errors.not_found(resource.plural, resource.group, key.name)
+        if dry:
+            return encode(obj)
+        last = encode({**obj, "metadata": {**meta, "resourceVersion": str(self.log.revision + 1)}})
+        self.log.append(resource.storage_key, key, None, record.revision, last)
+        self._settle_container(resource.storage_key, key)
+        return last
+
+    def objects_in(self, place: str, name: str) -> Iterator[tuple[Resource, NamespacedName]]:
+        """The objects in a namespace, or the custom objects of a CRD."""
+        visited: set[str] = set()
+        for resource in self.registry.all():
+            if resource.storage_key in visited:
+                continue
+            visited.add(resource.storage_key)
+            if place == DEFINITIONS and resource.custom and resource.storage_key == name:
+                yield from ((resource, key) for key in self.log.view(resource.storage_key).keys_in(""))
+            if place == NAMESPACES and resource.namespaced:
+                yield from ((resource, key) for key in self.log.view(resource.storage_key).keys_in(name))
+
+    def finish_if_empty(self, place: str, name: str) -> None:
+        """Removes the finalizer of a terminating and empty namespace or CRD, which then is removed."""
+        record = self.log.get(place, NamespacedName("", name))
+        if record is None or not _is_terminating(record) or any(self.objects_in(place, name)):
+            return
+        old: Json = decode(record.body)
+        resource = next(candidate for candidate in self.registry.all() if candidate.storage_key == place)
+        new = {**old, "metadata": dict(old["metadata"])}
+        if place == NAMESPACES:
+            spec = old.get("spec") or {}
+            # Other finalizers are removed by their owners.
+            kept = [name for name in spec.get("finalizers") or () if name != "kubernetes"]
+            new["spec"] = {**spec, "finalizers": kept}
+        else:
+            kept = [candidate for candidate in old["metadata"].get("finalizers") or () if candidate != CLEANUP]
+            new["metadata"]["finalizers"] = kept
+        self.put(resource, new, old)
+
+    def _settle_container(self, place: str, key: NamespacedName) -> None:
+        if key.namespace:
+            self.finish_if_empty(NAMESPACES, key.namespace)
+        if "." in place:
+            self.finish_if_empty(DEFINITIONS, place)
+
+
+def _is_terminating(record: Record | None) -> bool:
+    """Whether a namespace or CRD is terminating."""
+    return record is not None and record.fields.get("status.phase") == "Terminating"
+
+
+def has_finalizers_or_grace(resource: Resource, obj: Json) -> bool:
+    """Whether a deleted object must be kept: it has finalizers, or its grace period runs."""
+    meta = obj["metadata"]
+    if meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"):
+        return True
+    return resource.storage_key == NAMESPACES and bool((obj.get("spec") or {}).get("finalizers"))

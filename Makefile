@@ -87,7 +87,7 @@ test-cluster: $(VENV)/dev control-plane frameworks ## every test that needs a re
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "cluster and not frameworks"
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "cluster and frameworks"
 
-leftovers: $(VENV)/dev ## kill the runner, the watcher or the hub 50 times in each network, and look for what is left
+leftovers: $(VENV)/dev ## kill the runner, the watcher or the supervisor 50 times in each network, and look for what is left
 	@PYTHONPATH=src:tests/node $(BIN)/python tests/node/leftovers.py 50
 
 prove: $(VENV)/dev ## a thousand random histories under faults, and every planted fault of the operator caught

@@ -16,12 +16,13 @@ import pytest
 from yards import TOKEN, CurrentInterpreter, Yard, terminated
 
 from trainyard.client import Api, ApiError
-from trainyard.node import Node, lifecycle
-from trainyard.node.hub import beneath
-from trainyard.node.pod_logs import PodLogs
-from trainyard.node.pods import EnvContext
-from trainyard.node.running import UNEXPECTED_ADMISSION_ERROR, folder_name
-from trainyard.node.volumes import FatalStartError, VolumeContext, build
+from trainyard.node import Node
+from trainyard.node.kubelet import lifecycle
+from trainyard.node.kubelet.pod_logs import PodLogs
+from trainyard.node.kubelet.pod_spec import EnvContext
+from trainyard.node.kubelet.pod_worker import UNEXPECTED_ADMISSION_ERROR, folder_name
+from trainyard.node.kubelet.volumes import FatalStartError, VolumeContext, build
+from trainyard.node.supervisor import safe_paths
 from trainyard.objects import Json, name_of
 from trainyard.objects.resources import POD
 from trainyard.server import Server
@@ -285,4 +286,4 @@ def test_what_leads_out_of_a_volume_is_not_resolved(path: str, tmp_path: Path) -
     (root / "out").symlink_to("../secret")
     (tmp_path / "secret").mkdir()
     with pytest.raises(OSError, match=r"leads out of the volume|must be relative"):
-        os.close(beneath.resolve(str(root), path))
+        os.close(safe_paths.resolve(str(root), path))

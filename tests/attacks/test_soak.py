@@ -10,7 +10,7 @@ import pytest
 from soak import AT_ONCE, grown, run_jobs, until_given_back
 
 from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.node.shared import PortAllocator
+from trainyard.node.network.shared import PortAllocator
 from trainyard.objects import NamespacedName
 
 

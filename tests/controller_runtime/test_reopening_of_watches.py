@@ -16,7 +16,7 @@ from trainyard.client import Api, Gone, Request
 from trainyard.controller_runtime import Reflector, TaskSupervisor, WatchBackoff, WatchTarget
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.core import Config
-from trainyard.node.cluster import Cluster
+from trainyard.node.kubelet.api_client import Cluster
 from trainyard.objects import encode
 from trainyard.objects.resources import POD
 from trainyard.operator import Operator
@@ -151,4 +151,6 @@ def test_no_other_file_opens_a_watch() -> None:
     package = Path(__file__).parents[2] / "src" / "trainyard"
     files = (path for path in package.rglob("*.py") if "testing" not in path.parts and ".watch(" in path.read_text())
     callers = {str(path.relative_to(package)) for path in files if "api.watch(" in path.read_text()}
-    assert callers == {"controller_runtime/reflector.py", "node/cluster.py"}, "use controller_runtime.Reflector"
+    assert callers == {"controller_runtime/reflector.py", "node/kubelet/api_client.py"}, (
+        "use controller_runtime.Reflector"
+    )

@@ -12,7 +12,7 @@ from image_fixtures import make, said
 
 from trainyard.node.images import Images
 from trainyard.node.images.progress import Meter, Progress, format_bytes
-from trainyard.node.images.received import ReceivedBytes
+from trainyard.node.images.received_bytes import ReceivedBytes
 
 __all__ = ["make", "said"]
 

@@ -69,11 +69,11 @@ def links() -> list[str]:
     return sorted(os.listdir("/sys/class/net"))
 
 
-def hubs(mark: str) -> tuple[list[int], list[int]]:
-    """The watcher and the hub: of the helper's processes, the child of the runner and that one's child."""
+def supervisors(mark: str) -> tuple[list[int], list[int]]:
+    """The watcher and the supervisor: of the helper's processes, the child of the runner and that one's child."""
     helpers = {}
     for pid, line in processes(mark).items():
-        if "/node/hub " in line:
+        if "/node/supervisor " in line:
             with contextlib.suppress(OSError):
                 helpers[pid] = int(stat(pid)[1])
     watchers = [pid for pid, parent in helpers.items() if parent not in helpers]
@@ -95,7 +95,7 @@ def one(network: str, dice: random.Random, stage: str) -> tuple[str, list[str]]:
     state = tempfile.mkdtemp(prefix="yard-left-")
     mounted, linked, own = mounts(), links(), namespaces([os.getpid()])
     hold = contextlib.ExitStack()
-    victim = dice.choice(["runner", "runner", "watcher", "hub"])
+    victim = dice.choice(["runner", "runner", "watcher", "supervisor"])
     wait = dice.uniform(0, 0.8)
     with open(f"{state}/runner.log", "wb") as log:
         runner = subprocess.Popen([sys.executable, str(RUNNER), network, state], stdout=log, stderr=log)
@@ -107,7 +107,7 @@ def one(network: str, dice: random.Random, stage: str) -> tuple[str, list[str]]:
         theirs = namespaces(list(seen), hold) - own
         left: list[str] = []
         if victim != "runner":
-            watchers, inner = hubs(state)
+            watchers, inner = supervisors(state)
             below = set(seen) - {runner.pid}
             for pid in watchers if victim == "watcher" else inner:
                 with contextlib.suppress(ProcessLookupError):

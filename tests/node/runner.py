@@ -44,7 +44,7 @@ async def main(network: str, state: Path) -> None:
 
 
 def _pods() -> object:
-    from trainyard.node.cluster import POD
+    from trainyard.node.kubelet.api_client import POD
 
     return POD
 

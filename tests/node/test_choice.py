@@ -17,9 +17,9 @@ from trainyard.node import Node, NodeError
 REFUSED = """
 import asyncio, os, sys
 from pathlib import Path
-from trainyard.node.hub import calls
-calls.enter_user_namespace(0, os.getuid(), os.getgid())
-calls.write("/proc/sys/user/max_net_namespaces", "0")
+from trainyard.node.supervisor import syscalls
+syscalls.enter_user_namespace(0, os.getuid(), os.getgid())
+syscalls.write("/proc/sys/user/max_net_namespaces", "0")
 from leftovers import HERE, SOURCES
 from yards import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import Api

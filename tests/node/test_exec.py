@@ -18,7 +18,7 @@ from leftovers import processes
 from sessions import V4, V5, execute, query, refusal, talk
 from yards import Yard
 
-from trainyard.node.exec import ExecRequest, ExecResult
+from trainyard.node.kubelet.exec import ExecRequest, ExecResult
 from trainyard.objects.resources import POD
 
 pytestmark = pytest.mark.slow

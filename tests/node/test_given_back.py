@@ -8,31 +8,31 @@ import signal
 from pathlib import Path
 
 import pytest
-from leftovers import hubs
+from leftovers import supervisors
 from test_exec import WAITS, soon
 from yards import Yard
 
-from trainyard.node.helper_process import HelperProcess
-from trainyard.node.sandbox import Sandbox, StartError
+from trainyard.node.kubelet.supervisor_client import Sandbox, StartError
+from trainyard.node.kubelet.supervisor_process import HelperProcess
 from trainyard.objects.resources import POD
 
 pytestmark = pytest.mark.slow
 
 
-def held(hub: int) -> list[str]:
+def held(supervisor: int) -> list[str]:
     """The namespaces that it keeps open."""
     found = []
-    for fd in os.listdir(f"/proc/{hub}/fd"):
+    for fd in os.listdir(f"/proc/{supervisor}/fd"):
         with contextlib.suppress(FileNotFoundError):
-            found.append(os.readlink(f"/proc/{hub}/fd/{fd}"))
+            found.append(os.readlink(f"/proc/{supervisor}/fd/{fd}"))
     return sorted(one for one in found if one.startswith(("net:", "uts:", "ipc:")))
 
 
 @pytest.mark.parametrize("yard", ["namespace"], indirect=True)
 async def test_a_pod_that_is_deleted_while_its_namespaces_are_made_leaves_none(yard: Yard, state: Path) -> None:
-    (hub,) = hubs(str(state))[1]
-    before = held(hub)
-    os.kill(hub, signal.SIGSTOP)
+    (supervisor,) = supervisors(str(state))[1]
+    before = held(supervisor)
+    os.kill(supervisor, signal.SIGSTOP)
     try:
         await yard.pod("early", WAITS)
         # It waits for nothing else while it holds this lock.
@@ -40,18 +40,18 @@ async def test_a_pod_that_is_deleted_while_its_namespaces_are_made_leaves_none(y
         await yard.api.delete(POD, "default", "early", grace_period_seconds=0)
         assert await soon(lambda: all(one.state.over for one in yard.node._pod_workers.values()))
     finally:
-        os.kill(hub, signal.SIGCONT)
+        os.kill(supervisor, signal.SIGCONT)
     await yard.pod("after", "print('goes on')")
     assert await yard.result("after") == "goes on\n"
-    assert await soon(lambda: held(hub) == before)
+    assert await soon(lambda: held(supervisor) == before)
 
 
 async def test_a_pod_that_cannot_be_furnished_leaves_no_namespaces(state: Path) -> None:
     sandbox = Sandbox("namespace", lambda *_: None, lambda: None)
-    await sandbox.start(HelperProcess("namespace", state / "hub.log"))
-    (hub,) = hubs(str(state))[1]
-    before = held(hub)
+    await sandbox.start(HelperProcess("namespace", state / "supervisor.log"))
+    (supervisor,) = supervisors(str(state))[1]
+    before = held(supervisor)
     with pytest.raises(StartError, match="mount tmpfs on /there/is/none"):
         await sandbox.add_pod("uid", "host", "10.244.0.2", ["/there/is/none"])
-    assert held(hub) == before
+    assert held(supervisor) == before
     await sandbox.close()

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from trainyard.node.hub import memory, reaper
-from trainyard.node.hub.channel import UNREADABLE, Channel
-from trainyard.node.hub.container import Failed
-from trainyard.node.hub.loop import Hub, StartingContainer
-from trainyard.node.sandbox import Sandbox
+from trainyard.node.kubelet.supervisor_client import Sandbox
+from trainyard.node.supervisor import memory, reaper
+from trainyard.node.supervisor.channel import UNREADABLE, Channel
+from trainyard.node.supervisor.container import Failed
+from trainyard.node.supervisor.loop import StartingContainer, Supervisor
 
 
 @pytest.fixture
@@ -43,24 +43,24 @@ def test_half_a_report_of_an_init_is_a_start_error(report: bytes) -> None:
     assert (failed["code"], failed["reason"]) == (128, "StartError") and "while it reported" in failed["message"]
 
 
-def _hub(channel: Channel) -> Hub:
-    return Hub(channel, None, memory.Cgroups(os.getpid()))
+def _supervisor(channel: Channel) -> Supervisor:
+    return Supervisor(channel, None, memory.Cgroups(os.getpid()))
 
 
 def test_half_a_report_ends_one_start_and_not_the_helper(ends: tuple[Channel, Channel]) -> None:
     """The helper reads it, answers, and serves the next request."""
     ours, theirs = ends
-    hub = _hub(theirs)
+    supervisor = _supervisor(theirs)
     pipe, report = os.pipe()
     os.write(report, b'{"code": 128, "reas')
     os.close(report)
     starting = StartingContainer("u/main/1", 7, pipe)
-    hub._starting[-5] = starting
-    hub._selector.register(pipe, 1, starting)
+    supervisor._starting[-5] = starting
+    supervisor._selector.register(pipe, 1, starting)
     watched, watcher = os.pipe()
     ours.send({"do": "nonsense", "id": 8})
     ours.sock.shutdown(socket.SHUT_WR)
-    hub.run(watched)
+    supervisor.run(watched)
     os.close(watched), os.close(watcher)
     replies = {message.get("re"): message for message, _ in ours.receive() or []}
     assert replies[7]["error"]["reason"] == "StartError" and "no such request" in replies[8]["error"]["message"]
@@ -70,15 +70,15 @@ def test_the_exit_of_a_container_is_reported_whatever_fails_while_another_is_cle
     ends: tuple[Channel, Channel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = ends
-    hub = _hub(theirs)
-    hub._inits = {-5: "u/a/1", -6: "u/b/1"}
+    supervisor = _supervisor(theirs)
+    supervisor._inits = {-5: "u/a/1", -6: "u/b/1"}
 
     def fail(*_: object, **__: object) -> None:
         raise OSError("no such process")
 
     monkeypatch.setattr(reaper, "reap", lambda: {-5: 1, -6: 2})
     monkeypatch.setattr(reaper, "end_all_below", fail)
-    hub._collect()
+    supervisor._collect()
     exits = {message["container"]: message["code"] for message, _ in ours.receive() or []}
     assert exits == {"u/a/1": 1, "u/b/1": 2}
 

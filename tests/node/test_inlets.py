@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.node.inlets import MAX_SOCKET_PATH, PodSockets
-from trainyard.node.streams import Streams
+from trainyard.node.kubelet.pod_sockets import MAX_SOCKET_PATH, PodSockets
+from trainyard.node.network.proxy import Streams
 
 
 @pytest.fixture

@@ -11,11 +11,10 @@ import pytest
 from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.node_agent import HolderIdentity, JoinedNode, JoinOptions, host_name
 from trainyard.controller_runtime.lease import LeaseRecord, ObservedLease
-from trainyard.node import lifecycle
-from trainyard.node.doors import API_SERVERS, certificate_refusal
-from trainyard.node.lifecycle import Container, ContainerState, Ended, Pod, Start, Stop, Tick
-from trainyard.node.network import ClusterNetwork
-from trainyard.node.registration import (
+from trainyard.node.kubelet import lifecycle
+from trainyard.node.kubelet.authentication import API_SERVERS, certificate_refusal
+from trainyard.node.kubelet.lifecycle import Container, ContainerState, Ended, Pod, Start, Stop, Tick
+from trainyard.node.kubelet.registration import (
     CORDONED_ANNOTATION,
     CREATED_ANNOTATION,
     NodeConfig,
@@ -23,7 +22,8 @@ from trainyard.node.registration import (
     node_object,
     node_status,
 )
-from trainyard.node.returning import LOST, returned
+from trainyard.node.kubelet.restore import LOST, returned
+from trainyard.node.network.pod_network import ClusterNetwork
 from trainyard.objects import Json, find_condition
 
 THEN, LATER = "2026-11-21T12:00:00Z", "2026-11-21T12:05:00Z"
@@ -206,9 +206,9 @@ def test_a_life_knows_that_it_lives_and_that_others_on_this_machine_are_over() -
 
 
 def test_the_ranges_of_services_are_told_and_those_around_the_pods_are_not_taken() -> None:
-    from trainyard.node.names import Directory
-    from trainyard.node.namespaced import NamespaceNetwork
-    from trainyard.node.sandbox import Sandbox
+    from trainyard.node.kubelet.supervisor_client import Sandbox
+    from trainyard.node.network.directory import Directory
+    from trainyard.node.network.namespaced import NamespaceNetwork
 
     def ranges(*services: str) -> list[str]:
         sandbox = Sandbox("namespace", lambda *_: None, lambda: None)

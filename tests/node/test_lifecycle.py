@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.node.lifecycle import (
+from trainyard.node.kubelet.lifecycle import (
     TERMINAL_STATES,
     TRANSITIONS,
     Action,
@@ -29,7 +29,7 @@ from trainyard.node.lifecycle import (
     back_off,
     step,
 )
-from trainyard.node.status import StatusInputs, phase, status
+from trainyard.node.kubelet.status import StatusInputs, phase, status
 
 PLACE = StatusInputs("10.0.0.1", "10.0.0.2", {})
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from trainyard.app.retention import cut_log
-from trainyard.node.hub import calls
-from trainyard.node.hub.log_file import LogFile
-from trainyard.node.kubelet import Log, LogOptions, read_log
+from trainyard.node.kubelet.server import Log, LogOptions, read_log
+from trainyard.node.supervisor import syscalls
+from trainyard.node.supervisor.log_file import LogFile
 from trainyard.objects.log_files import hole, pieces
 
 SIZE = 1 << 18
@@ -72,7 +72,7 @@ def test_a_file_system_without_holes_keeps_the_whole_log(log: LogFile, monkeypat
     def unsupported(fd: int, begin: int, size: int) -> None:
         raise OSError("not supported")
 
-    monkeypatch.setattr(calls, "punch_hole", unsupported)
+    monkeypatch.setattr(syscalls, "punch_hole", unsupported)
     written(log, range(60_000))
     assert text(log) == [f"line {n:05d}" for n in range(60_000)]
 

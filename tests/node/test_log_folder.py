@@ -11,7 +11,7 @@ from yards import TOKEN, CurrentInterpreter, Yard
 
 from trainyard.client import Api
 from trainyard.node import Node
-from trainyard.node.pod_logs import run_to_remove
+from trainyard.node.kubelet.pod_logs import run_to_remove
 from trainyard.objects import Json, name_of
 from trainyard.objects.resources import POD
 from trainyard.server import Server

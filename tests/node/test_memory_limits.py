@@ -15,7 +15,7 @@ from sessions import execute
 from yards import Yard, terminated
 
 from trainyard.node import memory_limits
-from trainyard.node.hub import memory
+from trainyard.node.supervisor import memory
 from trainyard.objects import Json
 
 LIMIT = {"resources": {"limits": {"memory": "128Mi"}}}
@@ -77,7 +77,7 @@ async def test_a_restarted_container_has_its_limit_again(yard: Yard) -> None:
 
 
 def cgroups(watcher: int) -> list[str]:
-    """The cgroups that the hub of that watcher has made."""
+    """The cgroups that the supervisor of that watcher has made."""
     folders = [folder for version in (memory.V2, memory.V1) for folder in memory._own_cgroups(version)]
     return [name for folder in folders for name in os.listdir(folder) if name.startswith(f"trainyard-{watcher}-")]
 

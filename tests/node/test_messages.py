@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from yards import Yard, terminated
 
-from trainyard.node import messages
+from trainyard.node.kubelet import termination_message
 
 WRITES = "open('/dev/termination-log', 'w').write('rendezvous closed'); raise SystemExit({})"
 FALLBACK = {"terminationMessagePolicy": "FallbackToLogsOnError"}
@@ -88,6 +88,6 @@ def there(path: str) -> bool:
 def test_no_more_than_the_last_bytes_and_lines_of_a_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"y" * 3000 + b"\nlast\xff\n")
-    assert messages.read(FALLBACK, tmp_path / "none", log, 1) == "y" * (2048 - 7) + "\nlast\ufffd\n"
+    assert termination_message.read(FALLBACK, tmp_path / "none", log, 1) == "y" * (2048 - 7) + "\nlast\ufffd\n"
     log.write_bytes(b"\n" * 100)
-    assert messages.read(FALLBACK, tmp_path / "none", log, 1) == "\n" * 80
+    assert termination_message.read(FALLBACK, tmp_path / "none", log, 1) == "\n" * 80

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from trainyard.node import dns, host_ports, paths
-from trainyard.node.names import Directory, Peer, Port, ports_of
-from trainyard.node.namespaced import NamespaceNetwork, resolv_conf
-from trainyard.node.sandbox import Mount, Sandbox
-from trainyard.node.shared import PortAllocator, host_address
-from trainyard.node.textual import NameScope, PortOf, declared_ports, rewriter
+from trainyard.node.kubelet import mount_paths
+from trainyard.node.kubelet.supervisor_client import Mount, Sandbox
+from trainyard.node.network import dns, host_ports
+from trainyard.node.network.address_rewrite import NameScope, PortOf, declared_ports, rewriter
+from trainyard.node.network.directory import Directory, Peer, Port, ports_of
+from trainyard.node.network.namespaced import NamespaceNetwork, resolv_conf
+from trainyard.node.network.shared import PortAllocator, host_address
 from trainyard.objects import Json, NamespacedName
 
 
@@ -325,4 +326,4 @@ MOUNTS = [Mount("/state/v/data", "/data"), Mount("/state/v/inner", "/data/inner"
     ],
 )
 def test_mount_paths_in_texts_become_where_the_volume_is(text: str, expected: str) -> None:
-    assert paths.rewriter(MOUNTS)(text) == expected
+    assert mount_paths.rewriter(MOUNTS)(text) == expected

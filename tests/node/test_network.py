@@ -124,7 +124,7 @@ async def test_a_service_leads_to_ready_pods_and_translates_the_port(yard: Yard)
 
 
 def _pod_kind() -> object:
-    from trainyard.node.cluster import POD
+    from trainyard.node.kubelet.api_client import POD
 
     return POD
 

@@ -11,8 +11,8 @@ from yards import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import Api
 from trainyard.client.errors import error_for
 from trainyard.node import Node
-from trainyard.node.doors import TokenAuthenticator
-from trainyard.node.registration import NodeConfig
+from trainyard.node.kubelet.authentication import TokenAuthenticator
+from trainyard.node.kubelet.registration import NodeConfig
 from trainyard.objects import Json, decode, find_condition, resource_version_of
 from trainyard.objects.resources import NODE
 from trainyard.server import Server

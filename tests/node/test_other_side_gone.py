@@ -16,13 +16,13 @@ from test_exec import soon
 from yards import TOKEN
 
 from trainyard.client.errors import error_for
-from trainyard.node import tokens
-from trainyard.node.doors import TokenAuthenticator
-from trainyard.node.exec import ExecRequest, Session
-from trainyard.node.hub.channel import Channel
-from trainyard.node.kubelet import Kubelet, Log, RequestError
-from trainyard.node.pods import TokenRequest
-from trainyard.node.sandbox import Sandbox, SandboxError
+from trainyard.node.kubelet import tokens
+from trainyard.node.kubelet.authentication import TokenAuthenticator
+from trainyard.node.kubelet.exec import ExecRequest, Session
+from trainyard.node.kubelet.pod_spec import TokenRequest
+from trainyard.node.kubelet.server import Kubelet, Log, RequestError
+from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxError
+from trainyard.node.supervisor.channel import Channel
 
 
 def refuse(*_: object) -> NoReturn:

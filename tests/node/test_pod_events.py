@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from yards import Yard
 
-from trainyard.node import events, lifecycle
-from trainyard.node.events import REPEAT_SECONDS, EventWriter, PodEvent
-from trainyard.node.lifecycle import Blocked, Container, Ended, Event, Started, Stop, Tick
+from trainyard.node.kubelet import events, lifecycle
+from trainyard.node.kubelet.events import REPEAT_SECONDS, EventWriter, PodEvent
+from trainyard.node.kubelet.lifecycle import Blocked, Container, Ended, Event, Started, Stop, Tick
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import EVENT
 

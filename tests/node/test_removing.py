@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from ordinary_user import command
 
-from trainyard.node.removing import remove
+from trainyard.node.kubelet.removal import remove
 
 # As an ordinary user: root may remove all of it anyway.
 READ_ONLY = """
 import os, tempfile
 from pathlib import Path
-from trainyard.node.removing import remove
+from trainyard.node.kubelet.removal import remove
 beside = Path(tempfile.mkdtemp(prefix="yard-beside-"))
 folder = Path(tempfile.mkdtemp(prefix="yard-removed-"))
 (folder / "modules" / "inner").mkdir(parents=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from yards import Yard, waiting
 
-from trainyard.node.pods import EnvContext, Missing, TokenRequest
-from trainyard.node.volumes import FatalStartError, VolumeContext, build
+from trainyard.node.kubelet.pod_spec import EnvContext, Missing, TokenRequest
+from trainyard.node.kubelet.volumes import FatalStartError, VolumeContext, build
 from trainyard.objects import Json
 
 POD: Json = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.node.pods import EnvContext, Missing, command_line, containers, environment, references
-from trainyard.node.words import expand, field, quantity, resource
+from trainyard.node.kubelet.interpolation import expand, field, quantity, resource
+from trainyard.node.kubelet.pod_spec import EnvContext, Missing, command_line, containers, environment, references
 from trainyard.objects import Json
 
 POD: Json = {

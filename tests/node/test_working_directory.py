@@ -10,11 +10,11 @@ import pytest
 from test_exec import soon
 from yards import Yard
 
-from trainyard.node.hub import unsaved
 from trainyard.node.images import PreparedImage
-from trainyard.node.sandbox import Mount
-from trainyard.node.starting import _visible_image_files
-from trainyard.node.unsaved_files import UnsavedFiles, replica_name, report_claims, size_text, working_directory
+from trainyard.node.kubelet.container_runtime import _visible_image_files
+from trainyard.node.kubelet.supervisor_client import Mount
+from trainyard.node.kubelet.unsaved_files import UnsavedFiles, replica_name, report_claims, size_text, working_directory
+from trainyard.node.supervisor import unsaved_count
 from trainyard.objects import Json
 from trainyard.objects.labels import INDEX, ROLE, WORKING_DIRECTORY
 from trainyard.objects.resources import EVENT, POD
@@ -205,11 +205,11 @@ def test_a_claim_that_goes_with_the_cluster_is_named(tmp_path: Path) -> None:
 def test_counting_a_large_tree_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         (tmp_path / str(number)).write_text("x")
-    monkeypatch.setattr(unsaved, "MAX_ENTRIES", 10)
-    count = unsaved.FileCount()
+    monkeypatch.setattr(unsaved_count, "MAX_ENTRIES", 10)
+    count = unsaved_count.FileCount()
     count.add(str(tmp_path), "/")
     message = count.message()
-    assert (message["files"], message["complete"], len(message["largest"])) == (10, False, unsaved.MAX_NAMED)
+    assert (message["files"], message["complete"], len(message["largest"])) == (10, False, unsaved_count.MAX_NAMED)
 
 
 def test_sizes() -> None:

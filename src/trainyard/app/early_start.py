@@ -8,7 +8,7 @@ from types import TracebackType
 
 from trainyard.app.certificate_process import CertificateProcess
 from trainyard.app.folder import PrivateFolder
-from trainyard.node.helper_process import HelperProcess
+from trainyard.node.kubelet.supervisor_process import HelperProcess
 
 
 class EarlyStart:
@@ -21,7 +21,7 @@ class EarlyStart:
             self.certified = stack.enter_context(CertificateProcess()).make_certificates
             self._folder: PrivateFolder | None = PrivateFolder()
             stack.callback(self._close_folder)
-            log = self._folder.path / "hub.log"
+            log = self._folder.path / "supervisor.log"
             self.helper = HelperProcess("namespace" if network == "auto" else network, log)
             stack.callback(self.helper.close)
             self._stack = stack.pop_all()

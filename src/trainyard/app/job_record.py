@@ -34,7 +34,7 @@ from trainyard.app.history import (
 )
 from trainyard.app.retention import Limits
 from trainyard.kinds import kind_of
-from trainyard.node.returning import LOST as LOST_PROCESS
+from trainyard.node.kubelet.restore import LOST as LOST_PROCESS
 from trainyard.objects import (
     Json,
     find_condition,

@@ -40,10 +40,10 @@ from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.leader_election import LeaderElector
 from trainyard.controller_runtime.lease import LeaseIdentity, LeaseTimings, parse_lease
 from trainyard.node import Images, Node, NodeError
-from trainyard.node.doors import API_SERVERS, CertificateAuthenticator, with_client_ca
-from trainyard.node.names import cluster_ip, ports_of
-from trainyard.node.network import ClusterNetwork
-from trainyard.node.registration import NodeConfig, ephemeral_storage
+from trainyard.node.kubelet.authentication import API_SERVERS, CertificateAuthenticator, with_client_ca
+from trainyard.node.kubelet.registration import NodeConfig, ephemeral_storage
+from trainyard.node.network.directory import cluster_ip, ports_of
+from trainyard.node.network.pod_network import ClusterNetwork
 from trainyard.objects import Json
 from trainyard.objects.resources import LEASE, NAMESPACE, SERVICE, SERVICE_CIDR
 from trainyard.objects.structs import replace

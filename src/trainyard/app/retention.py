@@ -121,7 +121,9 @@ def _trim_and_measure(folder: Path, max_log_size: int) -> int:
 def cut_log(path: Path, max_size: int) -> None:
     """Cut a log to `longest` bytes in whole lines: a quarter from its beginning, three quarters from its end, and a
     note between them. Raises OSError."""
-    from trainyard.node.pod_logs import open_log  # importing the node takes longer than `trainyard history` does
+    from trainyard.node.kubelet.pod_logs import (
+        open_log,  # importing the node takes longer than `trainyard history` does
+    )
 
     new_file = path.with_name(f".{path.name}.new")
     with os.fdopen(open_log(path), "rb", buffering=0) as log, new_file.open("xb") as kept:

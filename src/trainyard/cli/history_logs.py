@@ -157,7 +157,7 @@ async def _print(files: Sequence[LogFile], multi_container_replicas: set[str], w
 
 async def _print_file(file: LogFile, prefix: str, tail: int | None, screen: Screen, reader_gone: asyncio.Event) -> None:
     from trainyard.cli.screen import LineSplitter
-    from trainyard.node.pod_logs import open_log
+    from trainyard.node.kubelet.pod_logs import open_log
 
     splitter = LineSplitter()
     last_lines: deque[bytes] = deque(maxlen=tail)

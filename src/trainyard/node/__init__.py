@@ -1,18 +1,18 @@
 """Pods become processes of this machine.
 
-Structure: the lifecycle of a pod is a transition table (`lifecycle`); its inputs are computed by pure modules (`pods`,
-`volumes`, `words`, `names`, `status`); only two parts start processes or open ports: `sandbox`, the client of the
-helper program in `hub`, and the network. `running` performs the lifecycle's actions for one pod; `node` has one worker
-per pod.
+Structure: `kubelet` watches the pods of this Node. The lifecycle of a pod is a transition table (`kubelet.lifecycle`);
+its inputs are computed by pure modules (`pod_spec`, `volumes`, `interpolation`, `status`); `kubelet.pod_worker`
+performs its actions for one pod. Only two parts start processes or open ports: `kubelet.supervisor_client`, the client
+of the helper program `supervisor`, and `network`. `images` turns an image into an environment of this machine.
 
 Rules:
 - The node knows pods, not the jobs that own them.
 - No isolation is promised: a pod is a process of the user who started the runner.
-- When the runner ends, in whatever way, all processes of its pods end (see `hub`).
+- When the runner ends, in whatever way, all processes of its pods end (see `supervisor`).
 """
 
-from trainyard.node.hub.memory import mechanism as memory_limits
 from trainyard.node.images import Images
-from trainyard.node.node import LOG_SIZE, Node, NodeError
+from trainyard.node.kubelet.node import LOG_SIZE, Node, NodeError
+from trainyard.node.supervisor.memory import mechanism as memory_limits
 
 __all__ = ["LOG_SIZE", "Images", "Node", "NodeError", "memory_limits"]

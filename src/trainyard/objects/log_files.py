@@ -1,7 +1,8 @@
 """Reading log files whose middle may be a hole of a sparse file: it reads as zero bytes and uses no disk blocks.
 
-The node punches the hole when a container writes more than the log limit (node/hub/log_file.py); a line after the hole
-says so. Callers open the file unbuffered (`buffering=0`): the functions here seek with SEEK_DATA and SEEK_HOLE."""
+The node punches the hole when a container writes more than the log limit (node/supervisor/log_file.py); a line after
+the hole says so. Callers open the file unbuffered (`buffering=0`): the functions here seek with SEEK_DATA and
+SEEK_HOLE."""
 
 from __future__ import annotations
 

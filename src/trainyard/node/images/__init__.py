@@ -18,8 +18,8 @@ Rules:
 """
 
 from trainyard.node.images.catalogue import WORKING_DIRECTORY, Image
+from trainyard.node.images.images import Images, PreparedImage
 from trainyard.node.images.layout import create_files
 from trainyard.node.images.problems import ImageProblem
-from trainyard.node.images.room import Images, PreparedImage
 
 __all__ = ["WORKING_DIRECTORY", "Image", "ImageProblem", "Images", "PreparedImage", "create_files"]

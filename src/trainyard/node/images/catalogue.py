@@ -46,7 +46,7 @@ from trainyard.objects import Problem
 from trainyard.objects.yaml_reader import ManifestError, load
 
 SHIPPED = Path(__file__).with_name("images.yaml")
-PROGRAMS = Path(__file__).parents[1] / "programs"
+PROGRAMS = Path(__file__).parents[2] / "programs"
 WORKING_DIRECTORY = "{working-directory}"
 """Value of `workdir` for the folder in the pod's annotation (objects/labels.py)."""
 

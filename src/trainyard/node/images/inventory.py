@@ -11,8 +11,8 @@ import msgspec
 from trainyard.node.images import catalogue, interpreters
 from trainyard.node.images.catalogue import Image
 from trainyard.node.images.environments import Builder
+from trainyard.node.images.images import Images
 from trainyard.node.images.interpreters import Python
-from trainyard.node.images.room import Images
 from trainyard.node.images.store import Environment
 from trainyard.node.images.ways import Candidate
 from trainyard.objects.yaml_reader import ManifestError

@@ -13,7 +13,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from trainyard.node.images.room import PreparedImage
+from trainyard.node.images.images import PreparedImage
 
 
 def create_files(prepared: PreparedImage, folder: Path) -> list[tuple[str, str]]:

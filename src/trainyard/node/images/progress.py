@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from trainyard.node.images.received import ReceivedBytes
+from trainyard.node.images.received_bytes import ReceivedBytes
 from trainyard.objects.structs import replace
 
 # Called with the image and a text about its installation; None when the installation has ended.

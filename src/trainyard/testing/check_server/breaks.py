@@ -1,15 +1,13 @@
 """Mutations of the embedded server: one behaviour switched off, so that a check can be shown able to fail.
 
-    ignores("limit")                    the server does not know that query parameter
-    drops("metadata.finalizers")        the server does not see that field of a request's body
-    without("details.causes")           the answers lack that field (each line of a watch, too)
-    answers(409, 201)                   the answers have another code
-    sets("reason", "Unknown")           the answers have another value there
-    swaps(b"ADDED", b"MODIFIED")        the answers have other bytes
-    unsent("Warning")                   the answers lack that header
-    replaced("registry.metadata:generate_name", f)   a function (or method, "Class.method") of a module of the server is another one
-    unheard("Accept")                   the server does not see that header
-    hears("POST", "PUT")                a request with the first method is taken for one with the second
+    ignores("limit")                    the server does not know that query parameter drops("metadata.finalizers")
+    the server does not see that field of a request's body without("details.causes")           the answers lack that
+    field (each line of a watch, too) answers(409, 201)                   the answers have another code sets("reason",
+    "Unknown")           the answers have another value there swaps(b"ADDED", b"MODIFIED")        the answers have other
+    bytes unsent("Warning")                   the answers lack that header replaced("registry.metadata:generate_name",
+    f)   a function (or method, "Class.method") of a module of the server is another one unheard("Accept")
+    the server does not see that header hears("POST", "PUT")                a request with the first method is taken for
+    one with the second
 
 They are joined by `|`.
 """

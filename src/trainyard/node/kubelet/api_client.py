@@ -1,0 +1,270 @@
+"""All requests of the node to the API server.
+
+Rules: a watch resumes from its last resourceVersion and lists again after 410; a write that fails because the API
+server is unavailable is retried with exponential back-off; a deleted pod is no error."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
+
+from trainyard.client import AlreadyExists, Api, ApiError, Conflict, NotFound, Selection, Unavailable
+from trainyard.controller_runtime import Backoff, Reflector, WatchBackoff, WatchTarget
+from trainyard.controller_runtime.object_adapter import dict_adapter
+from trainyard.controller_runtime.reflector import ListReplaced, ObjectChanged, StoreEvent
+from trainyard.node.kubelet.events import PodEvent
+from trainyard.node.kubelet.pod_spec import Ref, TokenRequest
+from trainyard.node.kubelet.registration import (
+    CORDONED_ANNOTATION,
+    CREATED_ANNOTATION,
+    NodeConfig,
+    has_annotation,
+    node_object,
+    node_status,
+)
+from trainyard.objects import (
+    GVK,
+    Json,
+    decode,
+    format_time,
+    name_of,
+    namespace_of,
+    parse_time,
+    resource_version_of,
+    uid_of,
+)
+from trainyard.objects.resources import EVENT, NODE, POD, SERVICE, SERVICE_ACCOUNT
+
+log = logging.getLogger(__name__)
+
+_GVKS = {"configmap": GVK("", "v1", "ConfigMap", "configmaps"), "secret": GVK("", "v1", "Secret", "secrets")}
+_MIN_DELAY, _MAX_DELAY = 0.1, 15.0
+_MAX_MESSAGE = 1024  # of an event
+
+Say = Callable[[str], object]
+ReplacedHandler = Callable[[list[Json]], None]
+ChangedHandler = Callable[[str, Json], None]
+
+
+class Cluster:
+    def __init__(self, api: Api, node: str, say: Say, member: NodeConfig | None = None) -> None:
+        self._api, self._node, self.say, self._member = api, node, say, member or NodeConfig()
+        self._port = 0
+        self._reported_errors: set[str] = set()  # printed already
+
+    # The Node object.
+
+    async def register(self, port: int, now: float, problem: str = "") -> None:
+        """Create or update the Node object, with the kubelet endpoint at `port` on loopback: Ready unless there is a
+        `problem`. Raises ApiError."""
+        self._port = port
+        try:
+            node = await self._api.create(NODE, "", node_object(self._node, self._member))
+        except AlreadyExists:
+            node = await self._api.get(NODE, "", self._node)
+            if has_annotation(node, CORDONED_ANNOTATION):  # by an earlier process of this node, when it stopped
+                body = {"metadata": {"annotations": {CORDONED_ANNOTATION: None}}, "spec": {"unschedulable": None}}
+                node = await self._api.patch(NODE, "", self._node, body)
+        await self.set_ready(node, now, problem=problem)
+
+    async def set_ready(self, node: Json, now: float, stopping: bool = False, problem: str = "") -> None:
+        """Write the Node's status: ready, or not (`stopping`, `problem`). `node`: the Node object as last seen."""
+        conditions = [
+            condition for condition in (node.get("status") or {}).get("conditions") or [] if isinstance(condition, dict)
+        ]
+        status = node_status(self._port, self._member, conditions, now, stopping, problem)
+        await self._api.patch(NODE, "", self._node, {"status": status}, "status")
+
+    async def cordon(self, now: float) -> None:
+        """Cordon the Node and set it not ready: no more pods are scheduled here."""
+        body = {"metadata": {"annotations": {CORDONED_ANNOTATION: "true"}}, "spec": {"unschedulable": True}}
+        with contextlib.suppress(NotFound):
+            await self.set_ready(await self._api.patch(NODE, "", self._node, body), now, stopping=True)
+
+    async def deregister(self) -> bool:
+        """Delete the Node object if this node has created it. Returns False when it has not."""
+        try:
+            node = await self._api.get(NODE, "", self._node)
+            if not has_annotation(node, CREATED_ANNOTATION):
+                return False
+            await self._api.delete(NODE, "", self._node, uid=uid_of(node))
+        except (NotFound, Conflict):
+            pass
+        return True
+
+    def node(self, replaced: ReplacedHandler, changed: ChangedHandler) -> Reflector[Json]:
+        """The watch of this node's Node object."""
+        return self._reflector(NODE, f"metadata.name={self._node}", replaced, changed)
+
+    # Pods and Services.
+
+    def pods(self, replaced: ReplacedHandler, changed: ChangedHandler) -> Reflector[Json]:
+        """The watch of the pods that are scheduled to this node."""
+        return self._reflector(POD, f"spec.nodeName={self._node}", replaced, changed)
+
+    def services(self, replaced: ReplacedHandler, changed: ChangedHandler) -> Reflector[Json]:
+        """The watch of all Services."""
+        return self._reflector(SERVICE, "", replaced, changed)
+
+    def _reflector(self, gvk: GVK, fields: str, replaced: ReplacedHandler, changed: ChangedHandler) -> Reflector[Json]:
+        """`replaced` is called with all objects after a list, `changed` with type and object of each watch event."""
+
+        def apply(event: StoreEvent[Json]) -> None:
+            if isinstance(event, ListReplaced):
+                replaced(list(event.objs))
+            elif isinstance(event, ObjectChanged):
+                changed(event.type, event.obj)
+
+        def refused(reason: str) -> None:
+            self.say(f"node: watching {gvk.plural}: {reason}")
+
+        target = WatchTarget(gvk, selection=Selection("", fields))
+        return Reflector(
+            self._api, target, dict_adapter(api_version=gvk.api_version, kind=gvk.kind), apply, on_refused=refused
+        )
+
+    async def fetch(self, namespace: str, refs: set[Ref]) -> dict[Ref, Json | None]:
+        """The ConfigMaps and Secrets in `refs`; None for one that does not exist."""
+        objects: dict[Ref, Json | None] = {}
+        for kind, name in sorted(refs):
+            request = partial(self._api.get, _GVKS[kind], namespace, name)
+            try:
+                objects[kind, name] = await self._retry(request)
+            except NotFound:
+                objects[kind, name] = None
+        return objects
+
+    async def wait_for_change(self, namespace: str, ref: Ref, seen: Json | None) -> None:
+        """Wait until the object exists with a resourceVersion other than that of `seen`. Without polling: by a watch
+        of this name."""
+        kind, name = ref
+        clock, backoff = asyncio.get_running_loop().time, WatchBackoff(_MIN_DELAY, _MAX_DELAY)
+        while True:
+            try:
+                listed = await self._api.list(_GVKS[kind], namespace, "", f"metadata.name={name}")
+                if any(
+                    resource_version_of(obj) != resource_version_of(seen or {}) for obj in listed.get("items") or []
+                ):
+                    return
+                began = clock()
+                watch = self._api.watch(
+                    _GVKS[kind], namespace, resource_version_of(listed), "", f"metadata.name={name}"
+                )
+                async with aclosing(watch) as stream:
+                    async for line in stream:
+                        if decode(line).get("type") in ("ADDED", "MODIFIED"):
+                            return
+                pause = backoff.watch_closed(clock() - began, advanced=False)
+                await asyncio.sleep(backoff.next_delay() if pause is None else pause)
+            except ApiError as error:
+                await asyncio.sleep(backoff.next_delay(error.retry_after if isinstance(error, Unavailable) else None))
+
+    async def token(self, pod: Json, request: TokenRequest) -> tuple[str, float]:
+        """A token of the pod's service account, bound to the pod, and its expiry (Unix time). Raises ApiError,
+        ValueError."""
+        meta, account = pod["metadata"], str((pod.get("spec") or {}).get("serviceAccountName") or "default")
+        bound_ref = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": uid_of(pod)}
+        body: Json = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "metadata": {"name": account},
+            "spec": {"expirationSeconds": request.seconds, "boundObjectRef": bound_ref},
+        }
+        body["spec"]["audiences"] = [request.audience] if request.audience else []
+        create_token = partial(self._api.create, SERVICE_ACCOUNT, meta["namespace"], body, "token")
+        status = (await self._retry(create_token)).get("status") or {}
+        expiry = parse_time(str(status.get("expirationTimestamp")))
+        if not status.get("token") or expiry is None:
+            raise ValueError("the API server answered without a token and its expirationTimestamp")
+        return str(status["token"]), expiry
+
+    async def write_status(self, pod: Json, status: Json) -> Json | None:
+        """Patch the status of the pod at its resourceVersion. Returns the pod, None when it is deleted; raises
+        Conflict when it has changed, ApiError when the status is refused."""
+        meta = pod["metadata"]
+        body = {"metadata": {"uid": uid_of(pod), "resourceVersion": resource_version_of(pod)}, "status": status}
+        request = partial(self._api.patch, POD, meta["namespace"], meta["name"], body, "status")
+        try:
+            return await self._retry(request, self._report_authorization_error)
+        except NotFound:
+            return None
+
+    async def end_pod(self, pod: Json, reason: str, message: str) -> None:
+        """Write the phase Failed with that reason, whatever the resourceVersion of the pod. No effect when it is
+        deleted."""
+        meta, status = pod["metadata"], {"phase": "Failed", "reason": reason, "message": message[:_MAX_MESSAGE]}
+        request = partial(self._api.patch, POD, meta["namespace"], meta["name"], {"status": status}, "status")
+        if await self.pod(pod) is not None:
+            with contextlib.suppress(NotFound):
+                await self._retry(request, self._report_authorization_error)
+
+    async def pod(self, pod: Json) -> Json | None:
+        """The pod as it is now; None when it is deleted or when another pod has its name."""
+        meta = pod["metadata"]
+        try:
+            request = partial(self._api.get, POD, meta["namespace"], meta["name"])
+            current = await self._retry(request, self._report_authorization_error)
+        except NotFound:
+            return None
+        return current if uid_of(current) == uid_of(pod) else None
+
+    async def delete_pod(self, pod: Json) -> None:
+        """Delete the object of a stopped pod, with a grace period of 0."""
+        meta = pod["metadata"]
+        with contextlib.suppress(NotFound, Conflict):
+            request = partial(
+                self._api.delete, POD, meta["namespace"], meta["name"], uid=uid_of(pod), grace_period_seconds=0
+            )
+            await self._retry(request, self._report_authorization_error)
+
+    async def write_event(self, pod: Json, event: PodEvent, now: float) -> None:
+        """Create an Event, without a retry: nothing depends on it."""
+        timestamp, namespace = format_time(now), namespace_of(pod)
+        involved = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name_of(pod), "uid": uid_of(pod)}
+        body: Json = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"namespace": namespace, "name": f"{name_of(pod)[:200]}.{time.time_ns():x}"},
+            "involvedObject": {**involved, **({"fieldPath": event.field} if event.field else {})},
+            "type": event.type,
+            "reason": event.reason,
+            "message": event.message[:_MAX_MESSAGE],
+            "count": 1,
+            "firstTimestamp": timestamp,
+            "lastTimestamp": timestamp,
+            "source": {"component": "kubelet", "host": self._node},
+            "reportingComponent": "kubelet",
+            "reportingInstance": self._node,
+        }
+        try:
+            await self._api.create(EVENT, namespace, body)
+        except ApiError as error:
+            log.debug("event not written pod=%s reason=%s error=%s", name_of(pod), event.reason, error)
+
+    def _report_authorization_error(self, error: ApiError) -> bool:
+        """Print a 401 or 403 once; True for these codes. The write is retried, because permissions and tokens can be
+        restored."""
+        if error.code in (401, 403) and str(error) not in self._reported_errors:
+            self._reported_errors.add(str(error))
+            self.say(f"node: {error}")
+        return error.code in (401, 403)
+
+    @staticmethod
+    async def _retry(
+        request: Callable[[], Awaitable[Json]], is_retryable: Callable[[ApiError], bool] = lambda error: False
+    ) -> Json:
+        """Retry `request` while the API server is unavailable, or `is_retryable` is true of its error. Raises
+        ApiError."""
+        backoff = Backoff(_MIN_DELAY, _MAX_DELAY)
+        while True:
+            try:
+                return await request()
+            except ApiError as error:
+                if not isinstance(error, Unavailable) and not is_retryable(error):
+                    raise
+                await asyncio.sleep(backoff.next_delay(error.retry_after if isinstance(error, Unavailable) else None))

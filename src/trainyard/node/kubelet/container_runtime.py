@@ -1,0 +1,365 @@
+"""Turns a container of a pod's spec into a process to start: image, ConfigMaps and Secrets, volumes, namespaces, texts.
+
+Rules:
+- An obstacle that can go away (a missing ConfigMap) is waited for and reported through `blocked`; one that cannot
+  raises `FatalStartError`, which fails the pod; any other raises `StartError`, which ends this run of the container.
+- The pod's folders, volumes and namespaces are created once, by the first container that starts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainyard.node.images import WORKING_DIRECTORY, ImageProblem, Images, PreparedImage, create_files, interpreters
+from trainyard.node.kubelet import mount_paths, termination_message
+from trainyard.node.kubelet.api_client import Cluster
+from trainyard.node.kubelet.interpolation import expand
+from trainyard.node.kubelet.pod_spec import (
+    EnvContext,
+    Missing,
+    command_line,
+    containers,
+    environment,
+    field_variables,
+    inherited,
+    memory_limit,
+    references,
+)
+from trainyard.node.kubelet.registration import capacity
+from trainyard.node.kubelet.supervisor_client import Mount, Process, Sandbox, StartError
+from trainyard.node.kubelet.tokens import Tokens
+from trainyard.node.kubelet.unsaved_files import UnsavedFiles, working_directory
+from trainyard.node.kubelet.volumes import FatalStartError, Volume, VolumeContext, build
+from trainyard.node.network import host_ports
+from trainyard.node.network.directory import hostname_of
+from trainyard.node.network.pod_network import Network, Rewrite
+from trainyard.node.supervisor import safe_paths
+from trainyard.objects import Json, labels, labels_of, namespace_of, uid_of
+from trainyard.objects.ineffective_fields import ineffective_fields
+from trainyard.objects.labels import OWNER
+from trainyard.objects.structs import replace
+
+UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # output is in the log as soon as it is printed, also when the program is killed
+_PULL_SHOWN_AFTER = 0.5  # seconds; for an image that is ready sooner no PullingImage is written
+_FIRST_RETRY, _LONGEST_RETRY = 10.0, 300.0
+_TMPDIR = "/pod-tmp"  # TMPDIR of containers with their own root folder (network namespace)
+
+Blocked = Callable[[str, str], None]  # reason and message of state.waiting
+Warn = Callable[[str, str], None]  # reason and message of an event
+
+
+@dataclass(slots=True)
+class NodeContext:
+    """The services and settings that all pods of a node share."""
+
+    cluster: Cluster
+    sandbox: Sandbox
+    network: Network
+    images: Images
+    state: Path
+    mounts: Mapping[str, Path]
+    say: Callable[[str], object]
+    now: Callable[[], float] = time.time
+    printed: set[str] = field(default_factory=set)
+    closing: bool = False
+    working_directory: Path | None = None  # of pods without the annotation
+    has_scheduler: bool = False  # a real cluster's scheduler placed the pods and has handled the fields for scheduling
+    log_folder: Callable[[Json], Path | None] = lambda pod: (
+        None
+    )  # where a pod's logs are kept; None: in the pod's folder
+    log_size: int = 0  # maximum size in bytes of the log of one run, 0 for no limit
+
+    def print_once(self, text: str) -> None:
+        if text not in self.printed:
+            self.printed.add(text)
+            self.say(text)
+
+
+class ContainerRuntime:
+    """Creates the processes of one pod. `folder`: the pod's folder; `address`: its IP; `warn` writes a Warning
+    event."""
+
+    def __init__(self, node_context: NodeContext, pod: Json, folder: Path, address: str, warn: Warn) -> None:
+        self._house, self._pod, self._folder, self._address, self._warn = node_context, pod, folder, address, warn
+        self._uid = uid_of(pod)
+        self._sandbox_ready = False
+        self._sandbox_lock = asyncio.Lock()
+        self._volumes: dict[str, Volume] = {}
+        self._tokens = Tokens(node_context.cluster, pod, node_context.now)
+        self.interpreters: dict[str, str] = {}  # container name -> path of the Python that runs its command
+        self._last_processes: dict[
+            str, tuple[Process, Rewrite]
+        ] = {}  # container name -> its last process and the function that rewrites mount paths
+        self.unsaved = UnsavedFiles(working_directory(pod, node_context.working_directory), folder)
+
+    async def process(self, container: Json, run_id: str, blocked: Blocked) -> Process:
+        """The process to start for `container`. Waits for its image and for the ConfigMaps and Secrets it refers to.
+        `run_id`: uid/container/run. Raises FatalStartError, Failed, TooLong, OSError, SandboxError."""
+        self._report_ineffective_fields(container)
+        prepared = await self._prepare_image(container, blocked)
+        namespace, refs = namespace_of(self._pod), references(self._pod)
+        while True:
+            objects = await self._house.cluster.fetch(namespace, refs)
+            try:
+                tokens = {} if self._sandbox_ready else await self._tokens.all()
+                env_context = EnvContext(self._pod_with_addresses(), objects, capacity(), tokens)
+                await self._create_pod_sandbox(env_context)
+                return self._process_spec(container, run_id, prepared, env_context)
+            except Missing as missing:
+                blocked(missing.reason, missing.message)
+                if missing.ref is not None:
+                    await self._house.cluster.wait_for_change(namespace, missing.ref, objects.get(missing.ref))
+                elif missing.retry_after:
+                    await asyncio.sleep(missing.retry_after)
+                else:
+                    await (
+                        asyncio.Event().wait()
+                    )  # only the deletion of the pod ends this wait: no other object can change it
+
+    def exec_process(self, name: str, command: list[str], tty: bool) -> Process:
+        """A further program (exec) in a started container, with the container's environment, working directory and
+        rewritten texts."""
+        process, rewrite_paths = self._last_processes[name]
+        rewrite_names = self._house.network.rewrite(self._pod)
+        env = {"TERM": "xterm", **process.env} if tty else process.env
+        return replace(
+            process,
+            argv=[rewrite_paths(rewrite_names(argument)) for argument in host_ports.arguments(command, rewrite_names)],
+            env=env,
+        )
+
+    async def remove_pod(self) -> None:
+        """Remove the pod's namespaces and its TMPDIR link."""
+        self._tokens.stop()
+        if self._sandbox_ready:
+            self._sandbox_ready = False
+            await self._house.sandbox.remove_pod(self._uid)
+        self._tmpdir_link.unlink(missing_ok=True)
+
+    def helper_lost(self) -> None:
+        """The helper process died, and with it the pod's namespaces."""
+        self._tokens.stop()
+        self._sandbox_ready = False
+
+    @property
+    def _tmpdir_link(self) -> Path:
+        """TMPDIR on the shared network: a link to the pod's tmp folder. The path is short because programs make Unix
+        sockets in TMPDIR, and a socket's path is limited."""
+        return self._house.state / "t" / self._uid[:8]
+
+    def _report_ineffective_fields(self, container: Json) -> None:
+        """Report once the fields of the spec without effect on this node. Raises FatalStartError for a sidecar, which
+        would change how the pod ends."""
+        name = container.get("name")
+        if container.get("restartPolicy") == "Always":
+            raise FatalStartError(
+                f"init container {name}: restartPolicy Always (a sidecar) is not offered by this node; "
+                "make it an ordinary container"
+            )
+        if OWNER in labels_of(self._pod) and not self._house.has_scheduler:
+            return  # `run` and `submit` have reported it for the job
+        for ineffective in ineffective_fields(self._pod, stored=True, scheduled=self._house.has_scheduler):
+            self._house.print_once(f"node: {ineffective.field}: no effect on one machine: {ineffective.reason}")
+
+    async def _prepare_image(self, container: Json, blocked: Blocked) -> PreparedImage:
+        """The prepared image. Reports PullingImage when it takes long; retries a failure with exponential back-off."""
+        image = str(container.get("image") or "")
+        retry_delay = _FIRST_RETRY
+        while True:
+            command, args = bool(container.get("command")), bool(container.get("args"))
+            working_directory = str(container.get("workingDir") or self.unsaved.working_directory)
+            preparation = asyncio.ensure_future(self._house.images.prepare(image, not command, args, working_directory))
+            try:
+                done, _ = await asyncio.wait([preparation], timeout=_PULL_SHOWN_AFTER)
+                if not done:
+                    blocked("PullingImage", f'Pulling image "{image}"')
+                return await preparation
+            except ImageProblem as problem:
+                blocked(problem.reason, problem.message)
+            except asyncio.CancelledError:
+                preparation.cancel()
+                raise
+            await asyncio.sleep(retry_delay)
+            retry_delay = min(2 * retry_delay, _LONGEST_RETRY)
+
+    def _pod_with_addresses(self) -> Json:
+        addresses = {"podIP": self._address, "podIPs": [{"ip": self._address}], "hostIP": self._house.network.host_ip}
+        return {**self._pod, "status": {**(self._pod.get("status") or {}), **addresses}}
+
+    async def _create_pod_sandbox(self, env_context: EnvContext) -> None:
+        """Create the pod's folders, volumes and namespaces, once per pod."""
+        async with self._sandbox_lock:
+            if self._sandbox_ready:
+                return
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for name, mode in (("root", 0o700), ("tmp", 0o1777), ("shm", 0o700)):
+                safe_paths.make_directory(str(self._folder), name, mode)
+            if not self._house.network.isolated_network:
+                self._tmpdir_link.parent.mkdir(exist_ok=True, mode=0o700)
+                self._tmpdir_link.unlink(missing_ok=True)
+                self._tmpdir_link.symlink_to(self._folder / "tmp")
+            volume_context = VolumeContext(
+                env_context,
+                self._folder / "volumes",
+                self._house.state / "claims",
+                self._house.mounts,
+                self._rewrite_text,
+                self._host_path_missing,
+            )
+            # ConfigMap and projected volumes come last: on the shared network the paths of the others are written into
+            # them.
+            volumes = (self._pod.get("spec") or {}).get("volumes") or []
+            for volume in sorted(volumes, key=lambda spec: "configMap" in spec or "projected" in spec):
+                self._volumes[str(volume.get("name"))] = build(volume, volume_context)
+            memory = [*volume_context.tmpfs_folders, str(self._folder / "shm")]
+            try:
+                await self._house.sandbox.add_pod(self._uid, hostname_of(self._pod), self._address, memory)
+            except asyncio.CancelledError:
+                self._sandbox_ready = True  # the helper has created the pod or will: `remove_pod` removes it
+                raise
+            self._sandbox_ready = True
+            self._tokens.start_renewal(volume_context.folder)
+
+    def _host_path_missing(self, text: str) -> None:
+        self._house.print_once(text)
+        self._warn("HostPathMissing", text)
+
+    def _rewrite_text(self, text: str) -> str:
+        """The text of a ConfigMap, with names and mount paths rewritten on the shared network."""
+        text = self._house.network.rewrite(self._pod)(text)
+        if self._house.network.isolated_network:
+            return text
+        folder = self._folder / "volumes"
+        mounts = {
+            str(mount.get("mountPath")): self._volumes.get(name := str(mount.get("name")), Volume(folder / name)).path
+            for container, _ in containers(self._pod)
+            for mount in container.get("volumeMounts") or []
+            if not mount.get("subPath") and not mount.get("subPathExpr")
+        }
+        return mount_paths.rewriter([Mount(str(path), os.path.normpath(target)) for target, path in mounts.items()])(
+            text
+        )
+
+    def _process_spec(self, container: Json, ident: str, prepared: PreparedImage, env_context: EnvContext) -> Process:
+        network = self._house.network
+        inherited_env = inherited(os.environ, proxies=not network.isolated_network)
+        base_env = {**inherited_env, **UNBUFFERED, **prepared.env, **network.environment(self._pod)}
+        base_env["PATH"] = ":".join([*prepared.path, base_env["PATH"]])
+        base_env["HOSTNAME"] = hostname_of(self._pod)
+        base_env["TMPDIR"] = _TMPDIR if network.isolated_network else str(self._tmpdir_link)
+        prepared = self._with_working_directory(prepared)
+        env = environment(container, env_context, base_env)
+        argv = command_line(container, prepared.entrypoint, prepared.args, env)
+        cwd = str(container.get("workingDir") or prepared.workdir or "/")
+        message = termination_message.message_file(self._folder, str(container.get("name")), ident.rpartition("/")[2])
+        volumes = self._volume_mounts(container, env)
+        mounts = [*self._image_mounts(container, prepared), *volumes, termination_message.mount(container, message)]
+        inits = (self._pod.get("spec") or {}).get("initContainers") or []
+        if inits and container not in inits:
+            self.unsaved.init_containers_done(message)
+        rewrite_paths: Rewrite = str
+        if network.isolated_network:
+            mounts = [
+                Mount(str(self._folder / "tmp"), _TMPDIR, pod_owned=True),
+                Mount(str(self._folder / "shm"), "/dev/shm", pod_owned=True),  # noqa: S108  (a mount point)
+                *_visible_image_files(prepared, volumes),
+                *network.files(self._pod, self._address, self._folder / "etc"),
+                *mounts,
+            ]
+        else:
+            if reason := mount_paths.refusal(mounts):
+                raise FatalStartError(reason)
+            rewrite_names, rewrite_paths = network.rewrite(self._pod), mount_paths.rewriter(mounts)
+            own_env, field_env = {**prepared.env, **environment(container, env_context, {})}, field_variables(container)
+            env |= host_ports.environment({name: env[name] for name in own_env.keys() - field_env}, rewrite_names)
+            env |= {
+                name: rewrite_paths(env[name] if name in field_env else rewrite_names(env[name])) for name in own_env
+            }
+            argv = [rewrite_paths(rewrite_names(argument)) for argument in host_ports.arguments(argv, rewrite_names)]
+            cwd = rewrite_paths(cwd)
+            mounts = []
+        if not argv:
+            raise StartError(128, "StartError", "no command specified")
+        self.interpreters[str(container.get("name"))] = interpreters.interpreter_of_command(argv, env.get("PATH", ""))
+        memory = memory_limit(container)
+        root = str(self._folder / "root")
+        process = Process(ident, self._uid, argv, env, cwd, root, mounts, memory, self._house.log_size)
+        self._last_processes[str(container.get("name"))] = process, rewrite_paths
+        return process
+
+    def _with_working_directory(self, prepared: PreparedImage) -> PreparedImage:
+        """The image, with the working directory of the pod's annotation where the image has none of its own."""
+        if prepared.workdir != WORKING_DIRECTORY:
+            return prepared
+        folder = self.unsaved.working_directory
+        if folder and not os.path.isdir(folder):
+            self._house.print_once(
+                f"node: there is no folder {folder} on this machine, which the annotation {labels.WORKING_DIRECTORY} "
+                "names; programs start in / instead"
+            )
+            folder = ""
+        return replace(prepared, workdir=folder)
+
+    def _image_mounts(self, container: Json, prepared: PreparedImage) -> list[Mount]:
+        """Mounts of the files and folders of the image. The pod's volume mounts follow them and take precedence."""
+        folder = self._folder / "image" / str(container.get("name"))
+        files = [(source, target, os.path.isdir(source)) for source, target in create_files(prepared, folder)]
+        for source, target, is_folder in files:
+            if is_folder and not any(f"{scratch}/".startswith(f"{target}/") for scratch in prepared.scratch_folders):
+                self.unsaved.watch(source, target)
+        return [
+            Mount(source, target, readonly=not is_folder, pod_owned=is_folder) for source, target, is_folder in files
+        ]
+
+    def _volume_mounts(self, container: Json, env: Mapping[str, str]) -> list[Mount]:
+        mounts = []
+        for mount in container.get("volumeMounts") or []:
+            volume = self._volumes.get(str(mount.get("name")))
+            if volume is None:
+                raise FatalStartError(f"volumeMounts: there is no volume {mount.get('name')!r} in the pod")
+            source = volume.path
+            subpath = str(mount.get("subPath") or expand(str(mount.get("subPathExpr") or ""), env))
+            if os.path.isabs(subpath) or ".." in subpath.split("/"):
+                raise FatalStartError(f"subPath {subpath!r} must be relative and without '..'")
+            if (
+                subpath and not self._house.network.isolated_network
+            ):  # in namespace mode the container's init resolves the subPath and mounts it
+                source, subpath = _resolve_subpath(source, subpath, not volume.readonly), ""
+            readonly = volume.readonly or bool(mount.get("readOnly"))
+            target = os.path.normpath("/" + str(mount.get("mountPath")).lstrip("/"))
+            if volume.temporary:
+                self.unsaved.watch(str(source / subpath), target)
+            mounts.append(Mount(str(source), target, readonly, volume.pod_owned, subpath, create=not volume.readonly))
+        return mounts
+
+
+def _resolve_subpath(folder: Path, path: str, make: bool) -> Path:
+    """The real path of `path` beneath the folder of a volume, with symbolic links followed. Raises StartError."""
+    try:
+        fd = safe_paths.resolve(str(folder), path, make)
+    except OSError as error:
+        raise StartError(128, "StartError", f"subPath {path!r}: {error.strerror}") from None
+    try:
+        return Path(os.readlink(f"/proc/self/fd/{fd}"))
+    finally:
+        os.close(fd)
+
+
+def _visible_image_files(prepared: PreparedImage, volumes: list[Mount]) -> list[Mount]:
+    """Mounts that keep the files of the image on this machine visible below a volume that hides them. Only below
+    volumes
+    in the pod's own folder: below folders of the user, mount points would have to be mirrored, and new files would be
+    in memory (see supervisor/root_filesystem.py)."""
+    real = {os.path.realpath(path) for path in (*prepared.path, *prepared.files.values())}
+    needed = {*prepared.path, *real, *map(os.path.realpath, (sys.prefix, sys.base_prefix))}
+    visible_paths = set()
+    for target in {f"{volume.target.rstrip('/')}/" for volume in volumes if volume.pod_owned}:
+        visible_paths |= {
+            target + path.removeprefix(target).split("/")[0] for path in needed if path.startswith(target)
+        }
+    return [Mount(path, path) for path in sorted(visible_paths)]

@@ -1,0 +1,146 @@
+"""The Node object of this node, with the facts of this machine.
+
+Rules:
+- The node is no kubelet, which its version fields show.
+- Its only address is loopback, as InternalIP: an API server would prefer an address of type Hostname, and only an API
+  server on this machine can read logs anyway.
+- Conditions of other writers (a cloud provider, the node problem detector) are kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from trainyard import __version__
+from trainyard.node.kubelet.authentication import Authenticator, TokenAuthenticator
+from trainyard.node.network.pod_network import ClusterNetwork
+from trainyard.objects import Json, format_time, set_condition
+
+CREATED_ANNOTATION, CORDONED_ANNOTATION = "trainyard.dev/made-by-node", "trainyard.dev/cordoned-by-node"
+"""Annotations: this node created the Node object and deletes it when it is withdrawn; this node cordoned it at its
+stop."""
+
+FEATURES = ("ExtendWebSocketsToKubelet",)
+"""Without it an API server translates exec to SPDY, which this node does not support (read by Kubernetes 1.36 and
+newer)."""
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_PRESSURES = {
+    "MemoryPressure": "KubeletHasSufficientMemory",
+    "DiskPressure": "KubeletHasNoDiskPressure",
+    "PIDPressure": "KubeletHasSufficientPID",
+}
+
+
+def has_annotation(node: Json, annotation: str) -> bool:
+    return bool(((node.get("metadata") or {}).get("annotations") or {}).get(annotation))
+
+
+class NodeConfig(msgspec.Struct, frozen=True):
+    """How the node belongs to its cluster. `authenticator`: authentication of the kubelet API; `extra_resources`:
+    resources of the node's capacity, added to or replacing those of the machine; `taints`: of a Node object that it
+    creates; `joined`: the cluster exists without the node, so the node writes heartbeats and its end to the Node
+    object."""
+
+    authenticator: Authenticator = msgspec.field(default_factory=lambda: TokenAuthenticator(""))
+    cluster_network: ClusterNetwork = msgspec.field(default_factory=ClusterNetwork)
+    extra_resources: Mapping[str, str] = msgspec.field(default_factory=dict)
+    taints: Sequence[Json] = ()
+    joined: bool = False
+
+
+def capacity() -> dict[str, str]:
+    """The resources of this machine as in a Node's `status.capacity`."""
+    memory = 0
+    with contextlib.suppress(ValueError, OSError):
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024
+    return {
+        "cpu": str(os.cpu_count() or 1),
+        "memory": f"{memory}Ki",
+        "ephemeral-storage": "0",
+        "pods": "1000",
+    }
+
+
+def ephemeral_storage(folder: Path) -> dict[str, str]:
+    """The free disk space of `folder` as the resource ephemeral-storage; empty when it cannot be read."""
+    try:
+        return {"ephemeral-storage": f"{shutil.disk_usage(folder).free // 1024}Ki"}
+    except OSError:
+        return {}
+
+
+def node_object(name: str, member: NodeConfig) -> Json:
+    """A new Node, without a status."""
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": platform.system().lower(),
+        "kubernetes.io/arch": _ARCHITECTURES.get(platform.machine(), platform.machine()),
+    }
+    spec: Json = {"taints": list(member.taints)} if member.taints else {}
+    meta = {"name": name, "labels": labels, "annotations": {CREATED_ANNOTATION: "true"}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec}
+
+
+def node_status(
+    port: int, member: NodeConfig, conditions: Sequence[Json], now: float, stopping: bool = False, problem: str = ""
+) -> Json:
+    """The status of a Node whose conditions are `conditions`. `port`: of the kubelet API; `now`: Unix time in seconds;
+    `problem`: why the node is not ready, "" when it is."""
+    conditions = list(conditions)
+    for pressure, reason in _PRESSURES.items():
+        conditions = set_condition(conditions, pressure, False, reason, "this node does not measure it", now)
+    ready_reason = ("KubeletNotReady", problem) if problem else ("KubeletReady", "pods are processes of this machine")
+    if stopping:
+        ready_reason = ("NodeStopped", "the node was stopped")
+    conditions = set_condition(conditions, "Ready", not (stopping or problem), *ready_reason, now)
+    own_types, stamp = {"Ready", *_PRESSURES}, format_time(now)
+    return {
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        "capacity": (resources := {**capacity(), **member.extra_resources}),
+        "allocatable": resources,
+        "conditions": [
+            {**condition, "lastHeartbeatTime": stamp} if condition.get("type") in own_types else condition
+            for condition in conditions
+        ],
+        "declaredFeatures": list(FEATURES),
+        "nodeInfo": node_info(),
+    }
+
+
+def node_info() -> Json:
+    version = f"trainyard-v{__version__}"
+    return {
+        "machineID": _read_line("/etc/machine-id"),
+        "systemUUID": _read_line("/etc/machine-id"),
+        "bootID": _read_line("/proc/sys/kernel/random/boot_id"),
+        "kernelVersion": platform.release(),
+        "osImage": _os_name(),
+        "containerRuntimeVersion": f"processes://{__version__}",
+        "kubeletVersion": version,
+        "kubeProxyVersion": "",
+        "operatingSystem": platform.system().lower(),
+        "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
+    }
+
+
+def _read_line(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _os_name() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        return f"{platform.system()} {platform.release()}"

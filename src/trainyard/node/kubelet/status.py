@@ -1,0 +1,157 @@
+"""The status of a pod as the API shows it, computed from its lifecycle. Pure.
+
+Rules:
+- `status` always returns all fields that the node owns; the caller compares them with the status it last wrote.
+- Phase and reasons are the kubelet's. Conditions that the node does not own (PodScheduled, DisruptionTarget) are kept
+  as they are on the object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from trainyard.node.kubelet.lifecycle import TERMINAL_STATES, Container, ContainerState, Pod, Run
+from trainyard.objects import Json, format_time, set_condition
+
+
+class StatusInputs(msgspec.Struct, frozen=True):
+    """The parts of a pod's status that do not come from its lifecycle. `images`: container name -> image. `qos` never
+    changes. `interpreters`: container name -> path of its Python, shown as `imageID`: it identifies what really ran.
+    """
+
+    host_ip: str
+    pod_ip: str
+    images: Mapping[str, str]
+    qos: str = "BestEffort"
+    interpreters: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+def phase(pod: Pod) -> str:
+    if pod.failure and pod.over:
+        return "Failed"
+    inits = [container for container in pod.containers if container.init]
+    if any(container.state is ContainerState.ENDED and _exit_code(container) != 0 for container in inits) and pod.over:
+        return "Failed"
+    if any(_exit_code(container) != 0 or container.state is not ContainerState.ENDED for container in inits):
+        return "Failed" if pod.over else "Pending"
+    app_containers = [container for container in pod.containers if not container.init]
+    if not pod.over:
+        return "Pending" if any(_never_ran(container) for container in app_containers) else "Running"
+    return (
+        "Succeeded"
+        if all(_exit_code(container) == 0 and container.state is ContainerState.ENDED for container in app_containers)
+        else "Failed"
+    )
+
+
+def _exit_code(container: Container) -> int | None:
+    return container.last.code if container.last else None
+
+
+def _never_ran(container: Container) -> bool:
+    """Whether the container has not finished any run and does not run now."""
+    return container.state in (ContainerState.WAITING, ContainerState.STARTING) and container.last is None
+
+
+def is_ready(pod: Pod) -> bool:
+    return all(container.state is ContainerState.RUNNING for container in pod.containers if not container.init)
+
+
+def status(pod: Pod, inputs: StatusInputs, conditions: Sequence[Json], now: float) -> Json:
+    """The fields of `status` that the node writes. `conditions`: those on the object; `now`: Unix time in seconds."""
+    pod_status: Json = {
+        "phase": phase(pod),
+        "hostIP": inputs.host_ip,
+        "startTime": format_time(pod.started),
+        "conditions": _conditions(pod, list(conditions), now),
+        "containerStatuses": [
+            _container_status(pod, container, inputs) for container in pod.containers if not container.init
+        ],
+        "qosClass": inputs.qos,
+    }
+    inits = [_container_status(pod, container, inputs) for container in pod.containers if container.init]
+    if inits:
+        pod_status["initContainerStatuses"] = inits
+    if inputs.pod_ip:
+        pod_status["podIP"] = inputs.pod_ip
+        pod_status["podIPs"] = [{"ip": inputs.pod_ip}]
+        pod_status["hostIPs"] = [{"ip": inputs.host_ip}]
+    if pod.failure and pod.over:
+        pod_status["reason"], pod_status["message"] = pod.failure
+    return pod_status
+
+
+def _conditions(pod: Pod, seen: list[Json], now: float) -> list[Json]:
+    incomplete = [container.name for container in pod.containers if container.init and _exit_code(container) != 0]
+    unready = [
+        container.name
+        for container in pod.containers
+        if not container.init and container.state is not ContainerState.RUNNING
+    ]
+    completed = phase(pod) == "Succeeded"
+    text = f"containers with incomplete status: [{' '.join(incomplete)}]"
+    reason_and_message = ("ContainersNotInitialized", text) if incomplete else ("PodCompleted" if completed else "", "")
+    conditions = set_condition(seen, "Initialized", not incomplete, *reason_and_message, now)
+    reason_and_message = (
+        ("ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]") if unready else ("", "")
+    )
+    reason_and_message = (
+        ("PodCompleted", "") if completed else ("PodFailed", "") if phase(pod) == "Failed" else reason_and_message
+    )
+    for kind in ("Ready", "ContainersReady"):
+        conditions = set_condition(conditions, kind, not unready, *reason_and_message, now)
+    if not any(condition.get("type") == "PodScheduled" for condition in conditions):
+        conditions = set_condition(conditions, "PodScheduled", True, "", "", now)
+    return conditions
+
+
+def _container_status(pod: Pod, container: Container, place: StatusInputs) -> Json:
+    image = place.images.get(container.name, "")
+    container_status: Json = {
+        "name": container.name,
+        "image": image,
+        "imageID": place.interpreters.get(container.name) or image,
+        "ready": container.state is ContainerState.RUNNING
+        or (container.init and container.state is ContainerState.ENDED and _exit_code(container) == 0),
+        "started": container.state is ContainerState.RUNNING,
+        "restartCount": container.restarts,
+        "state": _container_state(pod, container),
+        "lastState": {},
+    }
+    if container.run:
+        container_status["containerID"] = container_id(pod, container.name, container.run)
+    earlier = container.previous if container.state in TERMINAL_STATES else container.last
+    if earlier is not None:
+        container_status["lastState"] = {"terminated": _terminated(pod, container, earlier)}
+    return container_status
+
+
+def _container_state(pod: Pod, container: Container) -> Json:
+    if container.state is ContainerState.RUNNING:
+        return {"running": {"startedAt": format_time(container.started)}}
+    if container.state in TERMINAL_STATES and container.last:
+        return {"terminated": _terminated(pod, container, container.last)}
+    reason, message = container.reason, container.message
+    if not reason:
+        unfinished = any(candidate.init and _exit_code(candidate) != 0 for candidate in pod.containers)
+        reason = "PodInitializing" if unfinished or container.init else "ContainerCreating"
+    return {"waiting": {"reason": reason, "message": message} if message else {"reason": reason}}
+
+
+def _terminated(pod: Pod, container: Container, run: Run) -> Json:
+    terminated: Json = {
+        "exitCode": run.code,
+        "reason": run.reason,
+        "startedAt": format_time(run.started) if run.started else None,
+        "finishedAt": format_time(run.finished),
+        "containerID": container_id(pod, container.name, run.number),
+    }
+    if run.message:
+        terminated["message"] = run.message
+    return terminated
+
+
+def container_id(pod: Pod, container: str, run: int) -> str:
+    """The containerID of one run in a status: unique within the cluster."""
+    return f"trainyard://{pod.uid}/{container}/{run}"

@@ -1,0 +1,279 @@
+"""The runner's client of the supervisor, which starts all processes of pods.
+
+Rules:
+- Each request gets one response, in any order; a response with an error is raised as `StartError`.
+- When the supervisor is gone, every pending request fails with SandboxError, and `on_lost` is called: the kernel has
+  killed all containers.
+- This module does not know a pod's spec: argv, env and mounts are computed by its callers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import resource
+import socket
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trainyard.node.kubelet.supervisor_process import HelperProcess
+from trainyard.node.supervisor.channel import UNREADABLE, Channel
+
+log = logging.getLogger(__name__)
+
+KILLED = 137
+_OPEN_FILES_LIMIT = resource.getrlimit(resource.RLIMIT_NOFILE)
+"""The limit of open files at the start of this program: its API server may raise its own limit, pods get this one."""
+_READY_SECONDS = 10.0  # seconds until the supervisor must have sent `ready`
+
+
+class SandboxError(Exception):
+    """The supervisor could not be started, or is gone."""
+
+
+class StartError(Exception):
+    """A container could not be started. `code`, `reason` and `message` are those of its terminated state."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.reason, self.message = code, reason, message
+
+
+class Mount(msgspec.Struct, frozen=True):
+    """Mounts `source` of the host at `target`. `pod_owned`: the pod's own folder, in which mount points may be created.
+    `subpath`: a subPath of `source` to mount instead, resolved in the container's init (supervisor/safe_paths.py);
+    `create`: create it when missing."""
+
+    source: str
+    target: str
+    readonly: bool = False
+    pod_owned: bool = False
+    subpath: str = ""
+    create: bool = False
+
+
+class Process(msgspec.Struct, frozen=True):
+    """The supervisor's parameters to start one container. `root`: an empty folder for its root file system (namespace
+    mode)."""
+
+    container: str
+    pod: str
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    root: str
+    mounts: list[Mount] = msgspec.field(default_factory=list)
+    memory: int = 0  # limit in bytes, 0 for none
+    log_size: int = 0  # maximum size of the log in bytes (supervisor/log_file.py), 0 for no limit
+
+
+class Sandbox:
+    """`on_exited` is called for every container that ends: container, exit code, reason, and the files removed with its
+    root folder (supervisor/unsaved_count.py, {} for none). `on_lost` is called when the supervisor dies."""
+
+    def __init__(
+        self,
+        mode: str,
+        on_exited: Callable[[str, int, str, dict[str, Any]], None],
+        on_lost: Callable[[], None],
+        hidden: Sequence[Path] = (),
+    ) -> None:
+        """`hidden`: folders that containers see empty (namespace mode)."""
+        self.mode = mode
+        self._hidden = [str(folder.resolve()) for folder in hidden]
+        self._on_exited, self._on_lost = on_exited, on_lost
+        self._pending: dict[int, asyncio.Future[list[int]]] = {}
+        self._request_id = 0
+        self._send_lock = asyncio.Lock()
+        self._writable: asyncio.Future[None] | None = None  # set when the socket is writable
+        self._ready: asyncio.Future[None] | None = None
+        self.helper: HelperProcess | None = None
+        self._channel: Channel | None = None
+        self._closing = False
+
+    async def start(self, helper: HelperProcess) -> None:
+        """Wait until the helper process is ready; it ends with this Sandbox. Raises SandboxError when it does not
+        work."""
+        self.helper, self._channel = helper, helper.channel
+        loop = asyncio.get_running_loop()
+        self._ready = loop.create_future()
+        loop.add_reader(helper.channel.sock, self._receive)
+        try:
+            async with asyncio.timeout(_READY_SECONDS):
+                await self._ready
+        except TimeoutError:
+            await self.close()
+            raise SandboxError(f"the helper said nothing for {_READY_SECONDS:.0f} s, see {helper.log}") from None
+        except SandboxError:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """End the supervisor and all containers: it reads the end of its socket and exits."""
+        self._closing = True
+        self._close_channel()
+        if self.helper:
+            await asyncio.to_thread(self.helper.close)
+
+    def _close_channel(self) -> None:
+        if self._channel:
+            asyncio.get_running_loop().remove_reader(self._channel.sock)
+            asyncio.get_running_loop().remove_writer(self._channel.sock)
+            self._channel.sock.close()
+            self._channel = None
+        if self._writable:
+            _resolve(self._writable)  # the sender then finds the channel closed
+        error = SandboxError("the helper process that runs the pods is gone")
+        if self._ready and not self._ready.done():
+            self._ready.set_exception(SandboxError("the helper ended before it was ready"))
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(error)
+        self._pending.clear()
+
+    def _receive(self) -> None:
+        if self._channel is None:
+            return
+        messages = self._channel.receive()
+        if messages is None:
+            self._close_channel()
+            if not self._closing:
+                self._on_lost()
+            return
+        for message, fds in messages:
+            try:
+                self._handle(message, fds)
+            except Exception:  # only this message is dropped: exits of other containers may follow it
+                log.exception("a message of the helper could not be used message=%.200s", message)
+
+    def _handle(self, message: dict[str, Any], fds: list[int]) -> None:
+        if "re" in message:
+            self._handle_answer(message, fds)
+        elif message["event"] == UNREADABLE:
+            log.error("a message of the helper cannot be read text=%s", message["text"])
+        elif message["event"] == "exited":
+            code, reason = int(message["code"]), str(message["reason"])
+            self._on_exited(message["container"], code, reason, message.get("unsaved") or {})
+        elif self._ready and not self._ready.done():
+            if message["event"] == "ready":
+                self._ready.set_result(None)
+            else:
+                self._ready.set_exception(SandboxError(message["why"]))
+
+    def _handle_answer(self, message: dict[str, Any], fds: list[int]) -> None:
+        future = self._pending.pop(message["re"], None)
+        if future is None or future.done():
+            for fd in fds:
+                os.close(fd)
+            return
+        if error := message.get("error"):
+            future.set_exception(_start_failure(error))
+        else:
+            future.set_result(fds)
+
+    async def _request(self, operation: str, fds: tuple[int, ...] = (), **fields: Any) -> list[int]:
+        if self._channel is None:
+            raise SandboxError("the helper process that runs the pods is gone")
+        self._request_id += 1
+        request_id = self._request_id
+        future: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        self._pending[request_id] = future
+        try:
+            async with self._send_lock:
+                await self._send(Channel.pack({"do": operation, "id": request_id, **fields}, len(fds)), fds)
+            return await future
+        finally:
+            self._pending.pop(request_id, None)
+
+    async def _send(self, message: bytes, fds: tuple[int, ...]) -> None:
+        """Send the message, waiting for the socket to become writable; `fds` are sent with its first byte."""
+        loop = asyncio.get_running_loop()
+        remaining = memoryview(message)  # a view: a large message is not copied at each partial send
+        while self._channel is not None:
+            sock = self._channel.sock
+            try:
+                sent = socket.send_fds(sock, [remaining], fds) if fds else sock.send(remaining)
+            except BlockingIOError:
+                self._writable = loop.create_future()
+                loop.add_writer(sock, _resolve, self._writable)
+                try:
+                    await self._writable
+                finally:
+                    if self._channel is not None:
+                        loop.remove_writer(sock)
+                continue
+            except OSError as error:
+                raise SandboxError(f"the helper process that runs the pods is gone: {error}") from None
+            remaining, fds = remaining[sent:], ()
+            if not remaining:
+                return
+
+    async def add_pod(self, pod: str, hostname: str, address: str, memory: list[str]) -> None:
+        await self._request("pod", pod=pod, hostname=hostname, address=address, memory=memory)
+
+    async def remove_pod(self, pod: str) -> None:
+        with contextlib.suppress(SandboxError, StartError):
+            await self._request("unpod", pod=pod)
+
+    async def spawn(self, process: Process, log: int) -> None:
+        """Start a container; returns when its program runs. Raises StartError when it cannot be started, SandboxError.
+        `log`: a descriptor open for reading and appending, which the caller closes."""
+        await self._request("spawn", (log,), **_credentials(), **msgspec.to_builtins(process), hidden=self._hidden)
+
+    async def execute(self, process: Process, streams: tuple[int, int, int, int], tty: bool) -> None:
+        """Start another program (exec) in a running container. `streams`: its stdin, stdout and stderr, and the pipe
+        for its result (supervisor/init.py). Raises StartError, SandboxError."""
+        spec = {**_credentials(), "argv": process.argv, "env": process.env, "cwd": process.cwd, "tty": tty}
+        with tempfile.TemporaryFile() as file:  # an unnamed file: the spec may be larger than a message
+            file.write(json.dumps(spec).encode())
+            file.flush()
+            await self._request("exec", (file.fileno(), *streams), container=process.container)
+
+    async def signal(self, container: str, kill: bool) -> None:
+        with contextlib.suppress(SandboxError, StartError):
+            await self._request("signal", container=container, kill=kill)
+
+    async def add_local_route(self, network: str) -> None:
+        """Make the addresses of `network` (such as 10.96.0.0/12) local in the supervisor's network namespace."""
+        address, _, bits = network.partition("/")
+        await self._request("own", network=address, bits=int(bits))
+
+    async def listen(self, address: str, port: int, udp: bool = False) -> socket.socket:
+        """A listening (or UDP) socket in the pods' network. Raises StartError, SandboxError."""
+        (fd,) = await self._request("listen", address=address, port=port, udp=udp)
+        return _nonblocking_socket(fd)
+
+    async def socket(self) -> socket.socket:
+        """An unconnected TCP socket in the pods' network. Raises StartError, SandboxError."""
+        (fd,) = await self._request("socket")
+        return _nonblocking_socket(fd)
+
+
+def _start_failure(error: Any) -> StartError:
+    """The error of a response as `StartError`; an error that cannot be read becomes a StartError, too."""
+    try:
+        return StartError(int(error["code"]), str(error["reason"]), str(error["message"]))
+    except (KeyError, TypeError, ValueError):
+        return StartError(128, "StartError", f"the helper's answer cannot be read: {str(error)[:200]}")
+
+
+def _credentials() -> dict[str, Any]:
+    """User, group and limit of open files for programs: those of the runner."""
+    return {"uid": os.getuid(), "gid": os.getgid(), "files": _OPEN_FILES_LIMIT}
+
+
+def _nonblocking_socket(fd: int) -> socket.socket:
+    sock = socket.socket(fileno=fd)
+    sock.setblocking(False)
+    return sock
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

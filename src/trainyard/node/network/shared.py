@@ -1,0 +1,242 @@
+"""The network *shared*: all pods use this machine's network. Pod names do not resolve, so texts are rewritten.
+
+The rewrite is in address_rewrite.py; the ports that replace (namespace, name, port) are allocated here.
+
+Rules:
+- A Service whose name is not that of a pod is forwarded, from a port allocated for it to a ready pod.
+- A pod listens on the port allocated for its own name and port number, or on that port number itself.
+- A port is held by the pods whose texts contain it and by the Service that it forwards to, and is freed with the last
+  of them.
+- Two runners on one machine do not use the same port: each port is reserved by an abstract Unix socket name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import random
+import socket
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from trainyard.node.kubelet.pod_spec import PROXIES
+from trainyard.node.kubelet.supervisor_client import Mount, Sandbox
+from trainyard.node.network.address_rewrite import LOOPBACK, NameScope, declared_ports, rewriter
+from trainyard.node.network.directory import Directory, cluster_ip, hostname_of, ports_of
+from trainyard.node.network.pod_network import KUBERNETES, ClusterNetwork, Network, Rewrite, api_variables
+from trainyard.node.network.proxy import Streams, forward
+from trainyard.objects import Json, NamespacedName, namespace_of, uid_of
+from trainyard.objects.labels import HOSTS, expand_hosts
+
+_PORT_RANGE = range(20000, 32000)  # below the ephemeral port range of common systems
+Name = tuple[str, str, int]  # namespace, name, port
+Holder = str | NamespacedName  # a pod's uid, a Service's key
+_DOCUMENTATION_ADDRESS = "192.0.2.1"  # TEST-NET-1 (RFC 5737): the pods' address on a machine without network
+
+
+class PortAllocator:
+    """Allocates ports of this machine, one for each (namespace, name, port). Each call of `allocate` adds a holder, a
+    pod by its uid or a Service by its key; the port is freed when its last holder has released it."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[Name, int] = {}
+        self._marks: dict[Name, socket.socket] = {}
+        self._holders: dict[Name, set[Holder]] = {}
+        self._held: dict[Holder, set[Name]] = {}
+        self._random = random.Random(os.getpid())  # only for where the search for a free port starts
+
+    def allocate(self, namespace: str, name: str, port: int, holder: Holder = "") -> int:
+        """The port allocated for (namespace, name, port), new or known. Raises OSError when none is free."""
+        key = (namespace, name, port)
+        if key not in self._by_name:
+            self._by_name[key] = self._allocate(key)
+        self._holders.setdefault(key, set()).add(holder)
+        self._held.setdefault(holder, set()).add(key)
+        return self._by_name[key]
+
+    def known(self, namespace: str, name: str, port: int) -> int | None:
+        return self._by_name.get((namespace, name, port))
+
+    def release(self, holder: Holder) -> None:
+        """Remove the holder from its ports; ports without a holder are freed."""
+        for key in self._held.pop(holder, set()):
+            holders = self._holders[key]
+            holders.discard(holder)
+            if not holders:
+                del self._holders[key], self._by_name[key]
+                if mark := self._marks.pop(key, None):
+                    mark.close()
+
+    def close(self) -> None:
+        for holder in list(self._held):
+            self.release(holder)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def _allocate(self, key: Name) -> int:
+        taken = set(self._by_name.values())
+        start = self._random.randrange(len(_PORT_RANGE))
+        for offset in range(len(_PORT_RANGE)):
+            port = _PORT_RANGE[(start + offset) % len(_PORT_RANGE)]
+            if port not in taken and _is_unused(port) and self._reserve(key, port):
+                return port
+        raise OSError(f"no free port between {_PORT_RANGE[0]} and {_PORT_RANGE[-1]} on this machine")
+
+    def _reserve(self, key: Name, port: int) -> bool:
+        if sys.platform != "linux":
+            return True
+        mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            mark.bind(f"\0trainyard-port-{port}")
+        except OSError:
+            mark.close()
+            return False
+        self._marks[key] = mark
+        return True
+
+
+def _is_unused(port: int) -> bool:
+    for family, address in ((socket.AF_INET, ""), (socket.AF_INET6, "::")):
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                probe.bind((address, port))
+            except OSError as error:
+                if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):  # no IPv6 on this machine
+                    return False
+    return True
+
+
+def host_address() -> str:
+    """This machine's IPv4 address on its default route, never one in 127/8. No packet is sent."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((_DOCUMENTATION_ADDRESS, 9))
+        address = str(probe.getsockname()[0])
+        if not address.startswith(("127.", "0.")):
+            return address
+    return _DOCUMENTATION_ADDRESS
+
+
+class SharedNetwork(Network):
+    name = "shared"
+    isolated_network = False
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        directory: Directory,
+        say: Callable[[str], object],
+        outside: ClusterNetwork | None = None,
+    ) -> None:
+        super().__init__(sandbox, directory, say, outside)
+        self.host_ip = host_address()
+        self.ports = PortAllocator()
+        self._forwarders: dict[tuple[NamespacedName, int], asyncio.Server] = {}
+        self._known_services: set[NamespacedName] = (
+            set()
+        )  # Services at the last sync: the ports of deleted ones are released
+        self._services_lock = asyncio.Lock()
+        self._round_robin = 0
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        for server in self._forwarders.values():
+            server.close()
+        self._forwarders.clear()
+        self.ports.close()
+
+    def allocate_ip(self, pod: Json) -> str:
+        return self.host_ip
+
+    def release(self, pod: Json, address: str) -> None:
+        self.ports.release(uid_of(pod))
+
+    def environment(self, pod: Json) -> dict[str, str]:
+        env: dict[str, str] = {}
+        if any(
+            os.environ.get(name) for name in PROXIES
+        ):  # pods inherit the runner's proxy, which must not be used between pods
+            inherited = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+            no_proxy = ",".join(filter(None, [inherited, "localhost", LOOPBACK, self.host_ip]))
+            env["no_proxy"] = env["NO_PROXY"] = no_proxy
+        return env | (api_variables(*self.apiserver) if self.apiserver else {})
+
+    def files(self, pod: Json, address: str, folder: Path) -> list[Mount]:
+        return []
+
+    def rewrite(self, pod: Json) -> Rewrite:
+        namespace = namespace_of(pod)
+        annotations = (pod.get("metadata") or {}).get("annotations") or {}
+        names: dict[str, set[str]] = {namespace: set(expand_hosts(str(annotations.get(HOSTS) or "")))}
+        subdomains = {str((pod.get("spec") or {}).get("subdomain") or "")}
+        for peer in self.directory.peers.values():
+            names.setdefault(peer.namespace, set()).add(peer.hostname)
+            subdomains.add(peer.subdomain)
+        addresses: dict[str, NamespacedName] = {}
+        for key, service in self.directory.services.items():
+            names.setdefault(key.namespace, set()).add(key.name)
+            subdomains.add(key.name)
+            if address := cluster_ip(service):
+                addresses[address] = key
+        known = NameScope(namespace, names, subdomains, addresses, (hostname_of(pod), declared_ports(pod)))
+        return rewriter(known, partial(self.ports.allocate, holder=uid_of(pod)))
+
+    async def services_changed(self) -> None:
+        """Sync the forwarders: one per TCP port of each Service whose name is not that of a pod."""
+        async with self._services_lock:
+            pods = {(peer.namespace, peer.hostname) for peer in self.directory.peers.values()}
+            wanted = {
+                (key, port.number): port
+                for key, service in self.directory.services.items()
+                if key not in pods and self._is_served(key, service)
+                for port in ports_of(service)
+                if port.protocol == "TCP" and port.number
+            }
+            for endpoint in [endpoint for endpoint in self._forwarders if endpoint not in wanted]:
+                self._forwarders.pop(endpoint).close()
+            for key in self._known_services - self.directory.services.keys():
+                self.ports.release(key)
+            self._known_services = set(self.directory.services)
+            for endpoint in wanted:
+                if endpoint not in self._forwarders:
+                    await self.isolate_errors(endpoint[0], self._listen(*endpoint))
+
+    def _is_served(self, key: NamespacedName, service: Json) -> bool:
+        return bool((service.get("spec") or {}).get("selector") or (key == KUBERNETES and self.apiserver))
+
+    async def _listen(self, key: NamespacedName, number: int) -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await forward(reader, writer, lambda: self._dial_backend(key, number))
+
+        port = self.ports.allocate(key.namespace, key.name, number, key)
+        try:
+            self._forwarders[key, number] = await asyncio.start_server(serve, LOOPBACK, port)
+        except OSError as error:
+            self.say(f"service {key}: cannot listen on {LOOPBACK}:{port}: {error.strerror}")
+
+    async def _dial_backend(self, key: NamespacedName, number: int) -> Streams | None:
+        if key == KUBERNETES and self.apiserver:
+            return await asyncio.open_connection(*self.apiserver)
+        service = self.directory.services.get(key)
+        port = next((candidate for candidate in ports_of(service or {}) if candidate.number == number), None)
+        backends = self.directory.backends(service, port) if service and port else []
+        if not backends:
+            return None
+        self._round_robin += 1
+        peer, target = backends[self._round_robin % len(backends)]
+        return await self.dial(f"{peer.namespace}/{peer.hostname}", peer.address, target)
+
+    async def forward_to_service(self, service: NamespacedName, port: int) -> int:
+        return self.ports.allocate(service.namespace, service.name, port, service)
+
+    async def dial(self, pod: str, address: str, port: int) -> Streams:
+        """Connect to the port allocated for the pod's name and port number, or else to the port number itself."""
+        namespace, _, hostname = pod.partition("/")
+        return await asyncio.open_connection(LOOPBACK, self.ports.known(namespace, hostname, port) or port)

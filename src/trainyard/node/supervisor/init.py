@@ -1,0 +1,187 @@
+"""The init of one container: waits for the container's program, and starts further programs beside it (exec).
+
+Rules:
+- All processes in a container are descendants of its init, so all of them end with the init.
+- Signals only wake the init, through a pipe; they are handled in its loop, never in a signal handler.
+- The program's output comes through a pipe, and the init appends it to the log. With the log file itself as stdout,
+  `> /dev/stderr` and `tee /dev/stdout` would truncate it. The supervisor writes the output that is left in the pipe at
+  the end.
+- Exec requests of the runner come through the exec socket (the *door*): one byte per program with five file
+  descriptors: the spec (a file with JSON), the three streams, and a pipe for the result. Lines of JSON are written to
+  that pipe: {"pid"}, maybe {"error"} with code, reason and message, and {"code"}. A pipe that ends without a code was
+  closed by the end of the container.
+- The init writes lines of JSON to the exec socket: {"reason"} when the container exceeds its memory limit, which ends
+  the whole container with 137 (memory.py), and at the end the count of files that are removed with the container."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from . import reaper  # relative: see the package's docstring
+from .log_file import LogFile
+from .memory import POLL_SECONDS, Limit
+
+EXEC_DESCRIPTORS = 5  # sent with each byte through the exec socket
+_WAKEUP_BYTES = 4096
+_PIPE_SIZE = 1 << 16  # default capacity of a pipe, in bytes
+_MAX_BYTES_AFTER_EXIT = 1 << 20  # maximum capacity of a pipe that the program has made larger, in bytes
+
+Start = Callable[[dict[str, Any], list[int]], int]
+"""Forks a program: its spec, and the descriptors of its three streams and its result pipe. Returns the pid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The read end of a program's output pipe, and the log to which the output is appended."""
+
+    read_fd: int
+    log: LogFile
+
+    def copy(self) -> bool:
+        """Copy the output available now to the log. Returns False when all write ends of the pipe are closed."""
+        try:
+            piece = os.read(self.read_fd, _PIPE_SIZE)
+        except BlockingIOError:
+            return True
+        self.log.append(piece)
+        return bool(piece)
+
+    def copy_rest(self) -> None:
+        """Copy the output that is left when the program has ended, at most 1 MiB: a process outside of the container
+        may still have the pipe and write to it."""
+        remaining = _MAX_BYTES_AFTER_EXIT
+        with contextlib.suppress(BlockingIOError):
+            while remaining > 0 and (piece := os.read(self.read_fd, _PIPE_SIZE)):
+                self.log.append(piece)
+                remaining -= len(piece)
+
+    def close(self) -> None:
+        os.close(self.read_fd)
+        self.log.close()
+
+
+class Init:
+    def __init__(
+        self,
+        program: int,
+        exec_socket: int,
+        output: Output,
+        start: Start,
+        unsaved: Callable[[], dict[str, Any]] | None,
+        limit: Limit | None,
+    ) -> None:
+        """`unsaved`: counts the files in the container's own root; None in shared mode, where there is no such root and
+        the init is not PID 1."""
+        self._program = program
+        self._unsaved = unsaved
+        self._limit = limit
+        self._next_check = 0.0  # monotonic time of the next check of the memory limit
+        self._start = start
+        self._output = output
+        self._exec_socket = socket.socket(fileno=exec_socket)
+        self._exec_results: dict[int, int] = {}  # pid of a further program -> its result pipe
+        self._selector = selectors.DefaultSelector()
+        self._wakeup, wake = os.pipe()
+        os.set_blocking(self._wakeup, False)
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        for name in reaper.INIT_SIGNALS:
+            signal.signal(name, lambda *_: None)
+        for fd in (self._wakeup, exec_socket, output.read_fd):
+            self._selector.register(fd, selectors.EVENT_READ)
+        reaper.unblock_for_init()
+
+    def run(self) -> int:
+        """Serve until the program has ended; returns its exit code, or 137."""
+        while True:
+            ended = reaper.reap()
+            for pid, code in ended.items():
+                if pid in self._exec_results:
+                    write_line(self._exec_results[pid], {"code": code})
+                    os.close(self._exec_results.pop(pid))
+            out_of_memory = self._exceeds_limit(ended)
+            if out_of_memory or self._program in ended:
+                self._end_all()
+                return 128 + signal.SIGKILL if out_of_memory else ended[self._program]
+            for key, _ in self._selector.select(POLL_SECONDS if self._limit else None):
+                if key.fd == self._wakeup:
+                    if self._handle_signals():
+                        return 128 + signal.SIGKILL
+                elif key.fd == self._output.read_fd:
+                    if not self._output.copy():
+                        self._selector.unregister(key.fd)
+                else:
+                    self._accept_exec()
+
+    def _exceeds_limit(self, ended: dict[int, int]) -> bool:
+        """Whether the container exceeds its memory limit. Checked every POLL_SECONDS seconds and when a process has
+        ended."""
+        limit, now = self._limit, time.monotonic()
+        if limit is None or (now < self._next_check and not ended):
+            return False
+        self._next_check = now + POLL_SECONDS
+        if not limit.exceeded():
+            return False
+        write_line(self._exec_socket.fileno(), {"reason": "OOMKilled"})
+        return True
+
+    def _handle_signals(self) -> bool:
+        """Forward received signals to the program. Returns True after END_ALL, when all other processes have ended."""
+        received: set[int] = set()
+        with contextlib.suppress(BlockingIOError):
+            received = set(os.read(self._wakeup, _WAKEUP_BYTES))
+        if reaper.END_ALL in received:
+            self._end_all()
+            return True
+        for number in received - {signal.SIGCHLD}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._program, number)
+        return False
+
+    def _end_all(self) -> None:
+        """End all other processes of the container, and send the count of files that are removed with it."""
+        if self._unsaved is None:
+            reaper.end_all_below(os.getpid())
+            return
+        reaper.end_all_others()
+        with contextlib.suppress(OSError):
+            write_line(self._exec_socket.fileno(), self._unsaved())
+
+    def _accept_exec(self) -> None:
+        byte, fds, _, _ = socket.recv_fds(self._exec_socket, 1, EXEC_DESCRIPTORS)
+        if not byte:
+            self._selector.unregister(self._exec_socket.fileno())  # the supervisor ends, and this init with it
+            return
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        if len(fds) != EXEC_DESCRIPTORS:  # not received completely (EMFILE): the runner sees the end of the result pipe
+            for fd in fds:
+                os.close(fd)
+            return
+        spec_fd, result_fd = fds[0], fds[-1]
+        try:
+            spec = json.loads(os.pread(spec_fd, os.fstat(spec_fd).st_size, 0))
+            pid = self._start(spec, fds[1:])
+        except Exception as error:
+            write_line(result_fd, {"error": {"code": 128, "reason": "StartError", "message": str(error)}})
+            os.close(result_fd)
+        else:
+            self._exec_results[pid] = result_fd
+            write_line(result_fd, {"pid": pid})
+        for fd in fds[:-1]:
+            os.close(fd)
+
+
+def write_line(fd: int, message: dict[str, Any]) -> None:
+    """Write one line of JSON to a pipe or socket; errors are ignored, because the reader may be gone."""
+    with contextlib.suppress(OSError):
+        os.write(fd, json.dumps(message).encode() + b"\n")

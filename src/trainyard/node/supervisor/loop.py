@@ -1,0 +1,396 @@
+"""The protocol between the runner and the supervisor, and the forks of inits.
+
+Messages are JSON with four bytes of length before them; file descriptors are sent with the first byte of the message,
+whose `fds` is their number. Every request of the runner has `do` and `id`; its response has `re` and maybe `error`.
+
+    pod        pod, hostname, address, memory: [folder]      create a pod's namespaces; tmpfs on `memory`
+    unpod      pod
+    spawn      container, pod, argv, env, cwd, root, mounts, memory (bytes, 0 for no limit)
+                                                             + 1 fd, the log; answered when the program is running
+    exec       container                                     + 5 fds for the container's init, see init.py
+    signal     container, kill: bool
+    own        network, bits                                 makes its addresses local
+    listen     address, port, udp                            answered with a socket of the pods' network
+    socket                                                   answered with an unconnected TCP socket of it
+    event      "ready" | "failed" (why) | "exited" (container, code, reason, maybe unsaved: the files that went with it,
+               see unsaved_count.py)                               from the supervisor, unasked
+
+Rule: a failure in one request is sent as its response; a failure for one container is logged and does not affect
+others; the supervisor itself ends only with the control socket."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import resource
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NoReturn
+
+from . import memory, reaper, syscalls  # relative: see the package's docstring
+from .channel import Channel, Message
+from .container import Failed, InitDescriptors, run_init
+from .init import Output
+from .log_file import LogFile
+from .namespaces import Pods
+
+
+@dataclass(slots=True)
+class StartingContainer:
+    """A container whose program has not been exec'ed yet; exec closes the pipe. `request`: id of the spawn request."""
+
+    container: str
+    request: int
+    pipe: int
+
+
+class Supervisor:
+    def __init__(self, channel: Channel, pods: Pods | None, groups: memory.Cgroups) -> None:
+        self.channel = channel
+        self.pods = pods
+        self._groups = groups
+        self._limits: dict[str, memory.Limit | None] = {}  # container -> its memory limit
+        self._inits: dict[int, str] = {}  # pid of an init -> container
+        self._starting: dict[int, StartingContainer] = {}  # pid of an init -> its start in progress
+        self._exec_sockets: dict[str, socket.socket] = {}  # container -> socket for exec requests to its init
+        self._outputs: dict[str, Output] = {}  # container -> its output pipe, to read what its init has not
+        self._selector = selectors.DefaultSelector()
+
+    def run(self, watcher: int) -> None:
+        """Serve until the runner or the watcher has ended. `watcher`: a pipe that is closed at the end of the
+        watcher."""
+        woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(woken, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for fd in (woken, watcher, self.channel.sock.fileno()):
+            self._selector.register(fd, selectors.EVENT_READ)
+        self.channel.send({"event": "ready"})
+        while True:
+            for key, _ in self._selector.select():
+                if key.fd == watcher:
+                    return
+                if key.fd == woken:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(woken, 4096)
+                    self._collect()
+                elif key.fd == self.channel.sock.fileno():
+                    messages = self.channel.receive()
+                    if messages is None:
+                        return
+                    for message, fds in messages:
+                        with _logged_errors():
+                            self._answer_request(message, fds)
+                elif key.data is not None:
+                    with _logged_errors():
+                        self._started(key.data)
+
+    def end(self) -> None:
+        """Kill every container, and write the output that their inits have not written to the logs."""
+        if self.pods:
+            for pid in self._inits:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)  # the kernel kills all processes in its pid namespace
+            for pid in self._inits:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
+        else:
+            reaper.end_all_below(os.getpid())
+        for output in self._outputs.values():
+            with contextlib.suppress(OSError):
+                output.copy_rest()
+
+    def _answer_request(self, message: Message, fds: list[int]) -> None:
+        if "id" not in message:
+            print(f"a message of the node cannot be read: {message}", file=sys.stderr)
+            for fd in fds:
+                os.close(fd)
+            return
+        reply: Message | None = {"re": message["id"]}
+        reply_fds: list[int] = []
+        try:
+            reply = self._handle_request(message, fds, reply_fds)
+        except Failed as failure:
+            reply = {"re": message["id"], "error": failure.fields}
+        except Exception as error:
+            traceback.print_exc()
+            reply = {
+                "re": message["id"],
+                "error": {"code": 128, "reason": "StartError", "message": f"{message['do']}: {error}"},
+            }
+        finally:
+            for fd in fds:
+                os.close(fd)
+        if reply is not None:
+            self.channel.send(reply, tuple(reply_fds))
+        for fd in reply_fds:
+            os.close(fd)
+
+    def _handle_request(self, message: Message, fds: list[int], reply_fds: list[int]) -> Message | None:
+        reply: Message = {"re": message["id"]}
+        match message["do"]:
+            case "pod":
+                if self.pods:
+                    self.pods.add(message["pod"], message["hostname"], message["address"], message["memory"])
+            case "unpod":
+                if self.pods:
+                    self.pods.remove(message["pod"])
+            case "spawn":
+                self._spawn(message, fds[0])
+                return None
+            case "exec":
+                self._exec(message["container"], fds)
+            case "signal":
+                self._signal(message["container"], bool(message["kill"]))
+            case "own":
+                if self.pods:
+                    self.pods.own(message["network"], int(message["bits"]))
+            case "listen":
+                reply_fds.append(_listen(message["address"], int(message["port"]), bool(message["udp"])))
+            case "socket":
+                reply_fds.append(socket.socket(socket.AF_INET, socket.SOCK_STREAM).detach())
+            case unknown:
+                raise ValueError(f"no such request: {unknown}")
+        return reply
+
+    def _spawn(self, message: Message, log: int) -> None:
+        """Fork the init. The response is sent when its program runs: then the report pipe is closed, empty."""
+        report_read, report_write = os.pipe()
+        output_read, output_write = os.pipe()
+        os.set_blocking(output_read, False)
+        exec_socket, init_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        exec_socket.setblocking(False)
+        output = Output(output_read, LogFile(os.dup(log), int(message["log_size"])))
+        limit = self._groups.limit(int(message["memory"]))
+        # Blocked before the fork: an early SIGTERM stays pending until the init handles it; PID 1 would ignore it.
+        reaper.block_for_init()
+        pid = -1
+        try:
+            pid = self.pods.fork() if self.pods else os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                run_init(
+                    message, InitDescriptors(report_write, init_end.detach(), output_write, output, limit), self.pods
+                )
+        except OSError:  # fork failed: EAGAIN or ENOMEM
+            os.close(report_read)
+            exec_socket.close()
+            output.close()
+            self._groups.remove(limit)
+            raise
+        finally:
+            if pid != 0:
+                reaper.unblock_for_init()
+                os.close(report_write)
+                os.close(output_write)
+                init_end.close()
+        starting = StartingContainer(message["container"], message["id"], report_read)
+        self._inits[pid], self._starting[pid] = message["container"], starting
+        self._exec_sockets[message["container"]], self._outputs[message["container"]] = exec_socket, output
+        self._limits[message["container"]] = limit
+        self._selector.register(report_read, selectors.EVENT_READ, starting)
+
+    def _exec(self, container: str, fds: list[int]) -> None:
+        exec_socket = self._exec_sockets.get(container)
+        try:
+            if exec_socket is None:
+                raise OSError("it does not run")
+            socket.send_fds(exec_socket, [b"+"], fds)
+        except OSError as error:
+            raise Failed(128, "StartError", f"cannot start a program in the container: {error}") from None
+
+    def _remove_init(self, pid: int) -> tuple[str | None, Message]:
+        """Remove an init that has ended. Returns its container (None if unknown) and the message it wrote last."""
+        container = self._inits.pop(pid, None)
+        last_message: Message = {}
+        if container is not None and (exec_socket := self._exec_sockets.pop(container, None)):
+            last_message = _read_last_message(exec_socket)
+            exec_socket.close()
+            self._groups.remove(self._limits.pop(container, None))
+        if container is not None and (output := self._outputs.pop(container, None)):
+            output.copy_rest()
+            output.close()
+        return container, last_message
+
+    def _started(self, awaited: StartingContainer) -> None:
+        """The report pipe is closed: the program runs, or the report has its error. Called twice when the program ends
+        at once."""
+        pid = next((pid for pid, starting in self._starting.items() if starting is awaited), None)
+        if pid is None:
+            return
+        del self._starting[pid]
+        report = b""
+        try:
+            while piece := os.read(awaited.pipe, 65536):
+                report += piece
+        finally:
+            self._selector.unregister(awaited.pipe)
+            os.close(awaited.pipe)
+        reply: Message = {"re": awaited.request}
+        if report:
+            reply["error"] = Failed.read(report).fields
+            self._remove_init(pid)  # the exit of this init is not reported
+        self.channel.send(reply)
+
+    def _signal(self, container: str, kill: bool) -> None:
+        for pid, name in self._inits.items():
+            if name == container:
+                # SIGKILL only before the init runs: later it must survive to end its descendants and to count files.
+                kill_signal = signal.SIGKILL if self.pods and pid in self._starting else reaper.END_ALL
+                os.kill(pid, kill_signal if kill else signal.SIGTERM)
+
+    def _collect(self) -> None:
+        for pid, code in reaper.reap().items():
+            if starting := self._starting.get(pid):
+                with _logged_errors():
+                    self._started(starting)
+            with _logged_errors():
+                self._report_exit(pid, code)
+
+    def _report_exit(self, pid: int, code: int) -> None:
+        container = self._inits.get(pid)
+        last_message: Message = {}
+        try:
+            _, last_message = self._remove_init(pid)
+            if container is not None and not self.pods:
+                # When an init is killed, its orphans become children of the supervisor; those of running inits do not.
+                reaper.end_all_below(os.getpid(), spare=frozenset(self._inits))
+        finally:  # the exit of a container is reported even when the cleanup fails
+            if container is not None:
+                exit_fields: Message = {"code": code, "reason": last_message.pop("reason", "")}
+                unsaved_fields: Message = {"unsaved": last_message} if last_message.get("files") else {}
+                self.channel.send({"event": "exited", "container": container, **exit_fields, **unsaved_fields})
+
+
+@contextlib.contextmanager
+def _logged_errors() -> Iterator[None]:
+    """Exceptions in this context are logged and dropped, except ConnectionError: the control socket is closed."""
+    try:
+        yield
+    except ConnectionError:
+        raise
+    except Exception:
+        traceback.print_exc()
+
+
+def _read_last_message(exec_socket: socket.socket) -> Message:
+    """The lines of JSON that an ended init wrote to its exec socket, merged; {} for none."""
+    raw, message = b"", Message()
+    with contextlib.suppress(OSError):
+        while piece := exec_socket.recv(1 << 16):
+            raw += piece
+    with contextlib.suppress(ValueError, TypeError):  # the init was killed while it wrote
+        for line in raw.splitlines():
+            message |= json.loads(line)
+    return message
+
+
+def _listen(address: str, port: int, udp: bool) -> int:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM if udp else socket.SOCK_STREAM)
+    try:
+        if not udp:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address, port))
+        if not udp:
+            sock.listen(128)
+    except OSError:
+        sock.close()
+        raise
+    return sock.detach()
+
+
+def _enter_namespaces() -> None:
+    # UTS and IPC, too: setns back from a pod's namespace works only to one that belongs to the same user namespace.
+    flags = syscalls.NEWNET | syscalls.NEWNS | syscalls.NEWPID | syscalls.NEWUTS | syscalls.NEWIPC
+    if not syscalls.LINUX:
+        raise OSError("it needs Linux")
+    uid, gid = os.getuid(), os.getgid()
+    if uid == 0:
+        with contextlib.suppress(PermissionError):
+            syscalls.unshare(flags)
+            return
+    syscalls.enter_user_namespace(flags, uid, gid)
+
+
+def _failure_reason(error: OSError) -> str:
+    """The reason why namespaces do not work here, for users who do not know them."""
+    if error.errno == errno.ENOSPC:
+        return "the kernel's limit of namespaces is reached or nought, see user.max_*_namespaces in sysctl"
+    if error.errno in (errno.EPERM, errno.EACCES):
+        return f"the kernel does not let this user make namespaces ({error.strerror})"
+    return error.strerror or str(error)
+
+
+def _supervisor(channel: Channel, namespaces: bool, watcher: int, groups: memory.Cgroups) -> None:
+    """Run the supervisor in its own process. Returns when the runner or the watcher has ended."""
+    try:
+        if namespaces:
+            syscalls.die_with_parent(signal.SIGKILL)
+            # Slave: later mounts and unmounts of the host propagate to the supervisor, those of the supervisor not to
+            # the host.
+            syscalls.mount("none", "/", flags=syscalls.MS_REC | syscalls.MS_SLAVE)
+        else:
+            syscalls.die_with_parent(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+            syscalls.subreaper()
+        supervisor = Supervisor(channel, Pods() if namespaces else None, groups)
+    except OSError as error:
+        channel.send({"event": "failed", "why": _failure_reason(error)})
+        return
+    try:
+        with contextlib.suppress(ConnectionError):
+            supervisor.run(watcher)
+    finally:
+        supervisor.end()
+
+
+def main(fd: int, mode: str) -> NoReturn:
+    """The watcher: enter the namespaces, fork the supervisor and wait for its end. In shared mode, kill the processes
+    that it has left."""
+    os.set_inheritable(fd, False)
+    channel = Channel(socket.socket(fileno=fd))
+    namespaces = mode == "namespace"
+    with contextlib.suppress(
+        OSError, ValueError
+    ):  # the supervisor needs a few descriptors per pod; programs get the runner's limit
+        hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
+    try:
+        if namespaces:
+            _enter_namespaces()
+            syscalls.die_with_parent(signal.SIGKILL)
+        else:
+            syscalls.subreaper()
+        for name in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(name, signal.SIG_IGN)
+    except OSError as error:
+        channel.send({"event": "failed", "why": _failure_reason(error)})
+        sys.exit(1)
+    memory.sweep()
+    watcher_read, watcher_write = os.pipe()
+    groups = memory.Cgroups(os.getpid())
+    supervisor = os.fork()
+    if supervisor == 0:
+        os.close(watcher_write)
+        try:
+            _supervisor(channel, namespaces, watcher_read, groups)
+        finally:
+            if not namespaces:
+                reaper.end_all_below(os.getpid())
+            os._exit(0)
+    os.close(watcher_read)
+    channel.sock.close()
+    while os.waitpid(-1, 0)[0] != supervisor:
+        pass
+    if not namespaces:
+        reaper.end_all_below(os.getpid())
+    memory.sweep(os.getpid())
+    os._exit(0)

@@ -22,7 +22,7 @@ from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.client import Api, ApiError
 from trainyard.objects import GVK, Json, find_condition
 from trainyard.objects.resources import JOB, POD
-from trainyard.server.storage.disk import FORMAT, NAME
+from trainyard.server.storage.database import FORMAT, NAME
 
 pytestmark = pytest.mark.slow  # each starts a whole cluster in a process of its own, several times
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from trainyard.app.background import Background, BackgroundError, cluster_names
+from trainyard.app.background import Background
+from trainyard.app.cluster_folders import BackgroundError, cluster_names
 from trainyard.app.history import (
     RECORDING,
     RESULT,

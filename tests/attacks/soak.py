@@ -59,7 +59,7 @@ def held(cluster: LocalCluster) -> dict[str, int]:
     node: Any = cluster._node
     network = node._context.network
     numbers = {
-        "pods of the node": len(node._pod_workers),
+        "pods of the node": len(node._pods.workers),
         "folders of pods": len(list((cluster.folder / "pods").glob("*"))),
         "links of TMPDIR": len(list((cluster.folder / "t").glob("*"))),
         "names": len(network.directory.peers),
@@ -130,8 +130,8 @@ async def until_given_back(cluster: LocalCluster, before: dict[str, int] | None 
         if time.monotonic() > deadline:
             for pod in pods:
                 print(f"still there: {pod['metadata']} {pod.get('status')}", file=sys.stderr)
-            for running in cluster._node._pod_workers.values():  # type: ignore[union-attr]
-                print(f"still there: {running.state} {running._tasks}", file=sys.stderr)
+            for running in cluster._node._pods.workers.values():  # type: ignore[union-attr]
+                print(f"still there: {running.state} {running._tasks.running}", file=sys.stderr)
             return now
         last = now
         await asyncio.sleep(0.1)

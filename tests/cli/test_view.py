@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from trainyard.cli.view import JobStates, format_age, format_clock, job_result, job_state, progress, replica, table
+from trainyard.cli.replica_view import replica
+from trainyard.cli.view import JobView, format_age, format_clock, job_result, job_state, progress, table
 from trainyard.objects import Json, format_time
 
 START = "2024-01-01T00:00:00Z"
@@ -51,7 +52,7 @@ def test_a_replica_that_was_told_to_go_has_not_failed() -> None:
 
 def test_a_replica_without_its_image_is_blocked_and_says_what_to_do() -> None:
     waiting = {"state": {"waiting": {"reason": "ErrImageNeverPull", "message": "name a file with --images"}}}
-    board = JobStates()
+    board = JobView()
     board.update_job(job())
     board.update_pod(pod("worker-0", "Pending", waiting), NOW)
     assert board.blocked_reason(NOW) == "worker-0: ErrImageNeverPull: name a file with --images"
@@ -59,7 +60,7 @@ def test_a_replica_without_its_image_is_blocked_and_says_what_to_do() -> None:
 
 def test_what_a_replica_refers_to_may_come_for_a_while() -> None:
     waiting = {"state": {"waiting": {"reason": "CreateContainerConfigError", "message": 'configmap "c" not found'}}}
-    board = JobStates()
+    board = JobView()
     board.update_job(job())
     board.update_pod(pod("ps-0", "Pending", waiting), NOW)
     assert board.blocked_reason(NOW + 9) == "" and "configmap" in board.blocked_reason(NOW + 10)
@@ -68,7 +69,7 @@ def test_what_a_replica_refers_to_may_come_for_a_while() -> None:
 
 
 def test_the_newest_pod_of_a_slot_speaks_for_it_and_all_restarts_count() -> None:
-    board = JobStates()
+    board = JobView()
     board.update_job(job())
     board.update_pod(pod("master-0", "Failed", {**terminated(137, "Error"), "restartCount": 2}, uid="old"), NOW)
     board.update_pod(
@@ -79,14 +80,14 @@ def test_the_newest_pod_of_a_slot_speaks_for_it_and_all_restarts_count() -> None
 
 
 def test_pods_of_other_jobs_are_not_shown() -> None:
-    board = JobStates()
+    board = JobView()
     board.update_job(job("somebody-else"))
     board.update_pod(pod("master-0"), NOW)
     assert not board.slots("u") and not board.replicas
 
 
 def test_ten_workers_are_in_order() -> None:
-    board = JobStates()
+    board = JobView()
     board.update_job(job())
     for index in (10, 2, 1):
         board.update_pod(pod(f"worker-{index}"), NOW)
@@ -94,7 +95,7 @@ def test_ten_workers_are_in_order() -> None:
 
 
 def test_the_progress_line_counts_replicas_by_role_and_state() -> None:
-    board = JobStates()
+    board = JobView()
     board.update_job(job(Running="x"))
     board.update_pod(pod("master-0"), NOW)
     board.update_pod(pod("worker-0", "Pending"), NOW)
@@ -104,7 +105,7 @@ def test_the_progress_line_counts_replicas_by_role_and_state() -> None:
 
 
 def test_labels_name_the_job_only_when_there_are_several() -> None:
-    board = JobStates()
+    board = JobView()
     board.update_job(job())
     one = replica(pod("ps-0"))
     assert board.label(one) == "ps-0"
@@ -113,7 +114,7 @@ def test_labels_name_the_job_only_when_there_are_several() -> None:
 
 
 def test_the_final_table_has_a_line_per_replica_and_a_sentence_per_job() -> None:
-    board = JobStates()
+    board = JobView()
     board.update_job(job(Failed="the container exited with 1"))
     board.update_pod(pod("master-0", "Failed", terminated(1, "Error")), NOW)
     board.update_pod(pod("ps-0"), NOW)
@@ -126,13 +127,13 @@ def test_the_final_table_has_a_line_per_replica_and_a_sentence_per_job() -> None
 
 
 def test_a_job_that_did_not_come_to_its_end_says_why() -> None:
-    board = JobStates()
+    board = JobView()
     board.update_job(job(Running="x"))
     assert table(board, NOW, "interrupted") == ["TfJob default/a: interrupted while Running after 1:15"]
 
 
 def test_a_board_has_ended_when_every_job_has() -> None:
-    board = JobStates()
+    board = JobView()
     board.update_job(job(Succeeded="x"))
     board.update_job(job("v", "b", Running="x"))
     assert not board.ended()
@@ -166,7 +167,7 @@ def test_the_pod_of_a_stateful_set_has_a_number_of_its_own() -> None:
 
 def seen(*pods: Json, status: Json | None = None, **more: Any) -> list[tuple[str, int]]:
     """The restarts of each replica of a job that has these pods, from the oldest to the newest."""
-    board, owner = JobStates(), {**job(), **more}
+    board, owner = JobView(), {**job(), **more}
     board.update_job({**owner, "status": {**owner["status"], **(status or {})}})
     for number, one in enumerate(pods):
         stamp = f"2024-01-01T00:00:{number:02}Z"
@@ -218,7 +219,7 @@ def test_a_pod_whose_claim_is_missing_is_blocked_after_a_while_and_says_what_to_
     unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     waiting = pod("worker-0", "Pending")
     waiting["status"] |= {"conditions": [unplaced], "containerStatuses": []}
-    board = JobStates()
+    board = JobView()
     board.update_job(job())
     board.update_pod(waiting, NOW)
     assert board.blocked_reason(NOW + 9) == ""
@@ -231,7 +232,7 @@ def test_a_pod_whose_claim_is_missing_is_blocked_after_a_while_and_says_what_to_
 
 def test_a_pod_whose_volume_cannot_be_set_up_is_blocked_after_a_while() -> None:
     message = 'MountVolume.SetUp failed for volume "d" : configmap "nomap" not found'
-    board = JobStates()
+    board = JobView()
     board.update_job(job())
     state = {"waiting": {"reason": "ContainerCreating", "message": message}}
     board.update_pod(pod("worker-0", "Pending", {"state": state}), NOW)
@@ -242,7 +243,7 @@ ACCOUNT = 'error looking up service account default/robot: serviceaccount "robot
 
 
 def test_a_missing_service_account_blocks_a_job_until_its_pod_is_made() -> None:
-    board = JobStates()
+    board = JobView()
     board.update_job(job())
     refusal = {"message": f'Error creating: pods "x-" is forbidden: {ACCOUNT}', "reason": "FailedCreate"}
     board.update_event({**refusal, "involvedObject": {"kind": "Job", "name": "worker-0", "uid": "u-job"}}, NOW)
@@ -254,7 +255,7 @@ def test_a_missing_service_account_blocks_a_job_until_its_pod_is_made() -> None:
 
 
 def test_a_job_whose_pods_the_operator_cannot_make_for_want_of_an_account_is_blocked_as_well() -> None:
-    board = JobStates()
+    board = JobView()
     board.update_job(job(Blocked=f"pods are refused: {ACCOUNT}"), NOW)
     assert board.blocked_reason(NOW + 10) == f"a: {ACCOUNT}; add the ServiceAccount to the file"
     board.update_job(job(), NOW + 11)
@@ -264,7 +265,7 @@ def test_a_job_whose_pods_the_operator_cannot_make_for_want_of_an_account_is_blo
 
 
 def test_the_progress_line_says_for_how_many_peers_a_rendezvous_waits() -> None:
-    board = JobStates()
+    board = JobView()
     board.update_job({**job(Running="x"), "spec": {"minReplicas": 3}})
     board.update_pod(pod("worker-0"), NOW)
     board.update_pod(pod("worker-1", "Pending"), NOW)
@@ -272,7 +273,7 @@ def test_the_progress_line_says_for_how_many_peers_a_rendezvous_waits() -> None:
 
 
 def test_the_progress_line_counts_down_a_back_off() -> None:
-    board = JobStates()
+    board = JobView()
     board.update_job(job(Running="x"))
     waiting = {"reason": "CrashLoopBackOff", "message": "back-off 1m20s restarting failed container=a pod=b"}
     last = {"terminated": {"exitCode": 1, "finishedAt": format_time(NOW)}}

@@ -83,7 +83,7 @@ def children(plane: ControlPlane, namespace: str, job: Json) -> list[str]:
         _, listed = plane.ask("GET", f"/{path}")
         for one in listed["resources"]:
             if (
-                one["kind"] not in {gvk.kind for kind in kinds.KINDS for gvk in kind.child_resources}
+                one["kind"] not in {gvk.kind for kind in kinds.KINDS for gvk in kind.roles.child_resources}
                 or "/" in one["name"]
             ):
                 continue

@@ -199,7 +199,7 @@ def has(condition: str) -> Callable[[Json], object]:
 async def children(api: Api, kind: Kind, namespace: str, uid: str) -> list[Json]:
     """What the operator has made for the job."""
     found = []
-    for gvk in kind.child_resources:
+    for gvk in kind.roles.child_resources:
         for one in (await api.list(gvk, namespace, f"{OWNER}={uid}"))["items"]:
             owners = one["metadata"].get("ownerReferences") or [{}]
             found += [one] if owners[0].get("uid") == uid else []

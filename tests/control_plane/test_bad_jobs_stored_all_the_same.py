@@ -149,7 +149,7 @@ def unrunnable() -> Iterator[tuple[Row, str]]:
             ("set", kinds.CHAINERJOB, ("workerSets", "ws0")),
             ("worker", kinds.ELASTICJOB, ("replicaSpecs", "Worker")),
         ):
-            name = f"{kind.singular}-{place}-{list(CONTAINERS).index(what)}"
+            name = f"{kind.api.singular}-{place}-{list(CONTAINERS).index(what)}"
             job = bare(kind, name)
             part = job["spec"]
             for step in path:

@@ -62,7 +62,7 @@ def test_a_sample_is_stored_with_our_defaults_and_shown_in_columns(
     assert not problems and stored["spec"] == full["spec"]
     name = f"{kind.gvk.plural}.{kind.gvk.group}"
     head, row = installed.kubectl("get", name, "-n", namespace).splitlines()
-    wanted = ["NAME", *(str(column["name"]).upper() for column in kind.columns if not column.get("priority"))]
+    wanted = ["NAME", *(str(column["name"]).upper() for column in kind.api.columns if not column.get("priority"))]
     assert head.split() == " ".join(wanted).split() and row.startswith(job["metadata"]["name"])
 
 
@@ -150,7 +150,7 @@ def refused(kind: Kind, answer: tuple[int, Json], new: Json, old: Json | None = 
     full = kinds.admit(kind, new)[0]
     wanted = [Problem(problem.path, "") for problem in Schema(schema(kind)).validate(full)]
     if not any(NOT_CHECKED in message for _, message in causes):
-        for rule in with_aliases(kind.rules, kind.field_aliases):
+        for rule in with_aliases(kind.api.rules, kind.api.field_aliases):
             wanted += [Problem(problem.path, rule.default_message) for problem in violations((rule,), full, old)]
     assert wanted, f"we find nothing wrong with it, and the server does: {causes}"
     for problem in wanted:

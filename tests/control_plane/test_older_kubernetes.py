@@ -41,7 +41,7 @@ async def test_a_job_lives_from_its_creation_to_its_success(older: ControlPlane,
     async with operated(older):
         ended = await succeeds(older, kind, namespace, job["metadata"]["name"])
     made_of = set(children(older, namespace, ended))
-    assert made_of and made_of <= {gvk.kind for gvk in kind.child_resources}
+    assert made_of and made_of <= {gvk.kind for gvk in kind.roles.child_resources}
     assert ended["status"]["completionTime"]
     older.ask("DELETE", f"/api/v1/namespaces/{namespace}")
 

@@ -44,7 +44,7 @@ def watched() -> list[GVK]:
     """Every kind of job, under each of its groups, and every kind of child."""
     return list(
         dict.fromkeys(
-            [*(kind.gvk for kind in kinds.ALL), *(gvk for kind in kinds.KINDS for gvk in kind.child_resources)]
+            [*(kind.gvk for kind in kinds.ALL), *(gvk for kind in kinds.KINDS for gvk in kind.roles.child_resources)]
         )
     )
 

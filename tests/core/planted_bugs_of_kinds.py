@@ -23,10 +23,11 @@ from planted_bugs import (
     setting,
 )
 
-from trainyard.core import RETRYING_JOB_CARRIER, STATEFUL_SET_CARRIER, Plan, Replica, Slot
+from trainyard.core import RETRYING_JOB_CARRIER, STATEFUL_SET_CARRIER, Kind, Plan, Replica, Slot, TemplateChange
 from trainyard.core.failures import CountedFailures
 from trainyard.core.job import Job, JobStatus, Outcome
 from trainyard.core.policies.restart import Restarts
+from trainyard.kinds import CHAINERJOB, ELASTICJOB
 from trainyard.objects.structs import replace
 from trainyard.testing.casts import Cast, chainer, elastic, gang
 from trainyard.testing.moves import Bounds
@@ -37,10 +38,20 @@ PODS: Any = sys.modules["trainyard.core.carriers.pods"]
 ELASTIC: Any = sys.modules["trainyard.kinds.elasticjob"]
 
 
-def played_by(cast: Cast, trouble: int = 1, policies: dict[str, object] | None = None, **kind: Any) -> Scene:
-    """A scene of that cast, of a kind with other fields."""
+def played_by(
+    cast: Cast, trouble: int = 1, policies: dict[str, object] | None = None, kind: Kind | None = None
+) -> Scene:
+    """A scene of that cast, or of another kind with the same slots."""
     bounds = Bounds(trouble=trouble, edits=trouble, time=1)
-    return Scene(policies or {}, replace(cast, kind=replace(cast.kind, **kind)), bounds=bounds)
+    return Scene(policies or {}, replace(cast, kind=kind or cast.kind), bounds=bounds)
+
+
+def with_lifecycle(kind: Kind, **fields: Any) -> Kind:
+    return replace(kind, lifecycle=replace(kind.lifecycle, **fields))
+
+
+def with_carrier(kind: Kind, carrier: Callable[[str], Any]) -> Kind:
+    return replace(kind, roles=replace(kind.roles, carrier=carrier))
 
 
 def not_a_gang(patch: pytest.MonkeyPatch) -> None:
@@ -126,7 +137,7 @@ def without_sets(job: Any, family: Any) -> list[Any]:
 
 
 def without_removed(job: Any, family: Any) -> list[Any]:
-    slots = {job.kind.child_name(job, slot) for slot in job.slots()}
+    slots = {job.kind.pods.name(job, slot) for slot in job.slots()}
     return [one for one in UNWANTED(job, family) if one.name in slots]
 
 
@@ -205,7 +216,7 @@ MORE = [
         "a scale is not followed",
         "a replica is missing",
         SCALING,
-        scene=played_by(elastic(), on_template_change=lambda role: ""),
+        scene=played_by(elastic(), kind=with_lifecycle(ELASTICJOB, template_change=TemplateChange.IGNORE)),
     ),
     Mutant(
         "a failed pod is not counted",
@@ -246,13 +257,13 @@ MORE = [
         "only the first worker has a Service",
         "the Services are not those of the workers",
         SCALING,
-        scene=played_by(elastic(), auxiliary_objects=lambda job: ELASTIC.auxiliary_objects(job)[:1]),
+        scene=played_by(elastic(), kind=replace(ELASTICJOB, auxiliary=lambda job: ELASTICJOB.auxiliary(job)[:1])),
     ),
     Mutant(
         "the sets run on at the end",
         "runs on after the end",
         ("pass", "unasked", "succeed"),
-        scene=played_by(chainer(1), carrier=carried(stop=lambda replica, reason: None)),
+        scene=played_by(chainer(1), kind=with_carrier(CHAINERJOB, carried(stop=lambda replica, reason: None))),
     ),
     Mutant(
         "the sets are stopped whatever cleanPodPolicy says",
@@ -279,13 +290,13 @@ MORE = [
         "a set is not brought to its size",
         "has not the size",
         SCALING,
-        scene=played_by(chainer(1), carrier=carried(resume=lambda job, replica: None)),
+        scene=played_by(chainer(1), kind=with_carrier(CHAINERJOB, carried(resume=lambda job, replica: None))),
     ),
     Mutant(
         "an edit of a set holds for later ones",
         "a StatefulSet is not what the spec says",
         SCALING,
-        scene=played_by(chainer(1), on_template_change=lambda role: "" if role == "master" else "later"),
+        scene=played_by(chainer(1), kind=with_lifecycle(CHAINERJOB, template_change=TemplateChange.NEW_REPLICAS)),
     ),
     Mutant(
         "the extras are not repaired",
@@ -319,7 +330,7 @@ MORE = [
         "an edit of the master is followed",
         "what tries again by itself was made again",
         SCALING,
-        scene=played_by(chainer(1), on_template_change=lambda role: "again"),
+        scene=played_by(chainer(1), kind=with_lifecycle(CHAINERJOB, template_change_of={})),
     ),
     Mutant(
         "a suspend deletes a master that has ended well",
@@ -327,7 +338,7 @@ MORE = [
         ("pass", "unasked", "succeed", "suspend"),
         scene=played_by(
             chainer(1),
-            carrier=lambda role: STATEFUL_SET_CARRIER if role != "master" else BY_THE_JOB_ALONE,
+            kind=with_carrier(CHAINERJOB, lambda role: STATEFUL_SET_CARRIER if role != "master" else BY_THE_JOB_ALONE),
         ),
     ),
 ]

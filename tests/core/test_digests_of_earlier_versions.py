@@ -19,7 +19,7 @@ def without_letters(obj: Json) -> Json:
     return stored
 
 
-@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.singular)
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.api.singular)
 @pytest.mark.parametrize("suspended", [False, True])
 def test_a_running_job_is_not_taken_for_edited(kind: Kind, suspended: bool) -> None:
     life = begun(kind, sample(kind.gvk.kind))
@@ -36,7 +36,7 @@ def test_a_running_job_is_not_taken_for_edited(kind: Kind, suspended: bool) -> N
     assert found.idle and found.status == upgraded.job["status"], "and it is not rewritten either"
 
 
-@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.singular)
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.api.singular)
 def test_an_edit_of_such_a_job_is_seen_all_the_same(kind: Kind) -> None:
     life = begun(kind, sample(kind.gvk.kind))
     life.run()

@@ -169,7 +169,7 @@ def test_what_admission_takes_the_operator_can_make(kind: Kind) -> None:
     def made(spec: Any) -> None:
         full, problems = kinds.admit(kind, {**job, "spec": spec})
         if not problems:
-            assert not kind.read(full["spec"], "example").problems
+            assert not kind.api.read(full["spec"], "example").problems
 
     made()
 
@@ -189,7 +189,7 @@ def test_an_odd_pod_template_is_refused_in_words_or_passed_on_and_never_a_crash(
     before, value = '"containers":[', f'"{field}":{encode(odd).decode()},'
     before, after = (f"{before}{{", f"{before}{{{value}") if field in INSIDE else (before, f"{value}{before}")
     job = {**sample(kind.gvk.kind), "spec": decode(text.replace(before, after).encode())}
-    wanted = kind.read(job["spec"], "example")
+    wanted = kind.api.read(job["spec"], "example")
     assert all(problem.path and problem.text for problem in wanted.problems)
     taken = replace(wanted, problems=())
     found = decide(parse_job_with(kind, job, taken, Config()), Observed(), NOW)

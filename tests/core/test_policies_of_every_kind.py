@@ -200,5 +200,5 @@ def test_every_carrier_of_a_kind_is_in_the_table() -> None:
     assert {player.kind.gvk for player in PLAYERS.values()} == {kind.gvk for kind in kinds.KINDS}
     for player in PLAYERS.values():
         roles = begun(player.kind, copy.deepcopy(player.job)).job["status"]["roles"]
-        used = {id(player.kind.carrier(role)) for role in roles}
+        used = {id(player.kind.roles.carrier(role)) for role in roles}
         assert used == {id(CARRIERS[carrier]) for carrier in player.carriers}

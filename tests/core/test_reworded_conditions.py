@@ -12,10 +12,10 @@ from trainyard.testing.life import begun
 
 def reworded() -> Kind:
     """A TfJob that renames the reason of every condition, as the kinds of kubeflow.org/v1 do."""
-    messages = replace(
-        TFJOB.messages, condition_message=lambda job, update, replicas: update._replace(reason=f"TfJob{update.type}")
+    shape = replace(
+        TFJOB.status, condition_message=lambda job, update, replicas: update._replace(reason=f"TfJob{update.type}")
     )
-    return replace(TFJOB, messages=messages)
+    return replace(TFJOB, status=shape)
 
 
 def test_what_still_runs_is_stopped_after_a_crash_although_the_reason_of_failed_is_reworded() -> None:

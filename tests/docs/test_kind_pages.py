@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainyard import kinds
+from trainyard.kinds.immutability import rules_of
 from trainyard.core import Kind
 from trainyard.core.status import WARNING_CONDITIONS
 from trainyard.kinds.pages import CONDITIONS, POLICIES, kind_page
@@ -21,11 +22,17 @@ def test_the_pages_are_those_of_the_kinds(request: pytest.FixtureRequest) -> Non
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
 def test_a_page_tells_all_that_the_value_says(kind: Kind) -> None:
     text = kind_page(kind)
-    for word in (kind.gvk.api_version, *kind.groups, *kind.short_names, kind.container, kind.messages.source):
+    for word in (
+        kind.gvk.api_version,
+        *kind.api.groups,
+        *kind.api.short_names,
+        kind.roles.container,
+        kind.status.source,
+    ):
         assert word in text
-    assert all(rule.default_message.replace("|", "\\|") in text for rule in kind.rules)
-    assert all(column["name"] in text for column in kind.columns)
-    assert all(f"`{one.api_version}`" in text for one in kind.child_resources)
+    assert all(rule.default_message.replace("|", "\\|") in text for rule in rules_of(kind))
+    assert all(column["name"] in text for column in kind.api.columns)
+    assert all(f"`{one.api_version}`" in text for one in kind.roles.child_resources)
     assert all(line.count("|") - line.count("\\|") in (3, 5) for line in text.splitlines() if line.startswith("|"))
 
 

@@ -14,52 +14,39 @@ Rules for this file:
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
-import yaml
+from history_jobs import BUILDERS, GVKS, RESTARTS, ended, is_over, new_job
 from invariants import Ends, check
+from operator_process import Process
 from operators import Zygote, alive, jumping
 from proxy import Journal, Proxy, Rates, Write
+from scripted_kubelet import Kubelet, Script
 
 from trainyard import kinds
-from trainyard.client import Api, ApiError, NotFound
+from trainyard.client import Api, ApiError
 from trainyard.client.request import create
-from trainyard.controller_runtime.controller import Controller, enqueue_object
-from trainyard.controller_runtime.reflector import WatchTarget
-from trainyard.objects import Json, NamespacedName, format_time, is_condition_true, labels_of, name_of, uid_of
-from trainyard.objects.labels import INDEX, OWNER
+from trainyard.objects import labels_of, name_of, uid_of
+from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import CRD, NAMESPACE, NODE, POD
 from trainyard.server import Server
 from trainyard.server.crd.validation import trust_crd
 from trainyard.server.http.limits import Limits
 from trainyard.server.storage.log import Entry, Log
-from trainyard.testing import samples
-from trainyard.testing.builders import replicas, tfjob
 from trainyard.workloads import ControllerManager
 
 FAULT_SECONDS = 4.5
 JOBS = 4  # in a history
 END_SECONDS = 120.0  # at most, until every job has ended once nothing is injected any more
 LEASE_SECONDS = 3
-
-
-@dataclass(slots=True)
-class Script:
-    """What the pods of one job do: the first `failures` pods of index 0 end with `code`, all others succeed."""
-
-    failures: int
-    code: int
-    seconds: float  # that a pod runs
-    grace: float  # that a pod takes to terminate
 
 
 @dataclass(slots=True)
@@ -70,115 +57,6 @@ class Result:
     takeovers: int
     writes: list[Write]
     log: str = ""
-
-
-class Kubelet:
-    """Runs every pod as its job's script says. A pod that is deleted goes after the script's grace."""
-
-    def __init__(self, api: Api, now: Callable[[], float] = time.time) -> None:
-        self._now = now
-        self.scripts: dict[tuple[str, str], Script] = {}  # (namespace, job's name)
-        self._api = api
-        self._failed: dict[str, int] = {}  # uid of the job -> how many of its pods have failed
-        self._due: dict[tuple[str, str], float] = {}  # (uid, step): when, on the loop's clock
-        self.loop: Controller[NamespacedName] = Controller(api, self._reconcile, workers=4)
-        self.pods = self.loop.watch(WatchTarget(POD), enqueue_object)
-
-    async def _reconcile(self, key: NamespacedName) -> float | None:
-        pod = self.pods.get(key)
-        if pod is None or not pod["spec"].get("nodeName"):
-            return None
-        with suppress(NotFound):
-            return await self._advance(pod, key)
-        return None
-
-    async def _advance(self, pod: Json, key: NamespacedName) -> float | None:
-        labels = labels_of(pod)
-        script = self._script(pod)
-        if pod["metadata"].get("deletionTimestamp"):
-            if (pause := self._pause(uid_of(pod), "terminate", script.grace)) > 0:
-                return pause
-            await self._api.delete(POD, *key, uid=uid_of(pod), grace_period_seconds=0)
-            return None
-        phase = pod.get("status", {}).get("phase", "Pending")
-        if phase == "Pending":
-            await self._report(pod, key, "Running", {"running": {"startedAt": format_time(self._now())}})
-        elif phase == "Running":
-            if (pause := self._pause(uid_of(pod), "run", script.seconds)) > 0:
-                return pause
-            owner = labels.get(OWNER, "")
-            fails = self._failed.get(owner, 0) < script.failures and labels.get(INDEX, "0") == "0"
-            code = script.code if fails else 0
-            end = {"exitCode": code, "finishedAt": format_time(self._now()), "reason": "Error" if code else "Completed"}
-            await self._report(pod, key, "Failed" if code else "Succeeded", {"terminated": end})
-            self._failed[owner] = self._failed.get(owner, 0) + fails
-        return None
-
-    def _script(self, pod: Json) -> Script:
-        owner = pod["metadata"].get("annotations", {}).get("script") or ""
-        return self.scripts.get((pod["metadata"]["namespace"], owner), Script(0, 0, 0.1, 0.0))
-
-    def _pause(self, uid: str, step: str, seconds: float) -> float:
-        now = asyncio.get_running_loop().time()
-        return self._due.setdefault((uid, step), now + seconds) - now
-
-    async def _report(self, pod: Json, key: NamespacedName, phase: str, state: Json) -> None:
-        names = [container["name"] for container in pod["spec"]["containers"]]
-        status = {
-            "phase": phase,
-            "conditions": [{"type": "Ready", "status": "True" if phase == "Running" else "False"}],
-            "containerStatuses": [{"name": name, "state": state, "restartCount": 0} for name in names],
-        }
-        await self._api.patch(POD, *key, {"metadata": {"uid": uid_of(pod)}, "status": status}, "status")
-
-
-@dataclass(slots=True)
-class Process:
-    """One of the two operators of a history: killed, stopped, partitioned and started again.
-
-    Each start has a proxy and a name of its own, so that a request is known to be that life's.
-    """
-
-    name: str
-    folder: Path
-    argv: list[str]
-    connect: Callable[[str], Proxy]
-    zygote: Zygote
-    mutant: str
-    shift: float
-    pid: int = 0
-    lives: list[Proxy] = field(default_factory=list)
-
-    @property
-    def operator(self) -> str:
-        """The name of this life, with which its lease identity begins; "" before the first."""
-        return self.lives[-1].operator if self.lives else ""
-
-    async def start(self) -> None:
-        name = f"{self.name}-{len(self.lives) + 1}"
-        proxy = self.connect(name)
-        await proxy.start()
-        self.lives.append(proxy)
-        kubeconfig = self.folder / f"{name}.kubeconfig"
-        kubeconfig.touch(0o600)
-        kubeconfig.write_text(_kubeconfig(proxy.url))
-        env = {"MY_POD_NAME": name, "MY_POD_NAMESPACE": "default"}
-        argv = ["--kubeconfig", str(kubeconfig), *self.argv]
-        self.pid = self.zygote.start(argv, env, self.folder / f"{self.name}.log", self.mutant, self.shift)
-
-    def signal(self, number: int) -> None:
-        if not self.pid:  # not started yet: 0 would be our own process group
-            return
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, number)
-
-    def partition(self) -> None:
-        if self.lives:
-            self.lives[-1].partition()
-
-    def heal(self) -> None:
-        for proxy in self.lives:
-            proxy.partitioned = False
 
 
 class Cluster:
@@ -214,10 +92,10 @@ class Cluster:
                 return Proxy(name, lambda: self.server.url, session, journal, rates, random.Random(f"{seed} {name}"))
 
             served = kind.lower()
-            other = ",".join((served, chance.choice([one.lower() for one in BUILDERS if one != kind])))
+            other = ",".join((served, chance.choice([name.lower() for name in BUILDERS if name != kind])))
             second = other if chance.random() < 0.4 else served  # another lease, which overlaps
             argv = ["--namespace", namespace]
-            argv += ["--leader-elect", "--lease-duration", str(LEASE_SECONDS), *lease_options(namespace)]
+            argv += ["--leader-elect", "--lease-duration", str(LEASE_SECONDS), "--lease-namespace", namespace]
             processes = [
                 Process(name, folder, [*argv, "--kinds", served_kinds], connect, self.zygote, mutant, self.shift)
                 for name, served_kinds in (("first", served), ("second", second))
@@ -299,7 +177,7 @@ class Cluster:
             fails, chance.choice((137, 143)), chance.uniform(0.05, 1.5), grace
         )
         await asyncio.sleep(chance.uniform(0.0, FAULT_SECONDS if number else 0.5))
-        job = _job(kind, name)
+        job = new_job(kind, name)
         await self.api.create(gvk, namespace, job)
         action = chance.choice(("", "", "suspend", "delete", "recreate", "evict", "evict"))
         await asyncio.sleep(chance.uniform(0.0, 1.5))
@@ -329,81 +207,14 @@ class Cluster:
                     jobs = (await self.api.list(gvk, namespace))["items"]
                     pods = (await self.api.list(POD, namespace))["items"]
                     left = [
-                        pod for pod in pods if not _over(pod) and labels_of(pod).get(OWNER) not in map(uid_of, jobs)
+                        pod for pod in pods if not is_over(pod) and labels_of(pod).get(OWNER) not in map(uid_of, jobs)
                     ]
                     if all(map(ended, jobs)) and not left:
                         return Ends({name_of(job): ended(job) for job in jobs}, [])
                     await asyncio.sleep(0.1)
         stuck = [f"{name_of(job)}: {job.get('status')}" for job in jobs if not ended(job)]
-        left = [name_of(pod) for pod in pods if not _over(pod)]
+        left = [name_of(pod) for pod in pods if not is_over(pod)]
         return Ends({}, [f"ends reached: {patience:.0f} s after the last fault: jobs {stuck}, pods {left}"])
-
-
-def ended(job: Json) -> str:
-    conditions = (job.get("status") or {}).get("conditions")
-    return next((name for name in ("Succeeded", "Complete", "Failed") if is_condition_true(conditions, name)), "")
-
-
-def _over(pod: Json) -> bool:
-    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-
-
-def _tf_job(name: str) -> Json:
-    return tfjob(replicas("MASTER"), replicas("WORKER"), RuntimeId=name[-4:])
-
-
-def _mx_job(name: str) -> Json:
-    return samples.mxjob(
-        samples.mx_set("SCHEDULER"), samples.mx_set("SERVER"), samples.mx_set("WORKER"), RuntimeId=name[-4:]
-    )
-
-
-def _chainer_job(name: str) -> Json:
-    return samples.chainerjob({"ws0": samples.worker_set(1)})
-
-
-def _elastic_job(name: str) -> Json:
-    return samples.elasticjob(2)
-
-
-BUILDERS = {"TfJob": _tf_job, "MxJob": _mx_job, "ChainerJob": _chainer_job, "ElasticJob": _elastic_job}
-GVKS = {kind.gvk.kind: kind.gvk for kind in kinds.KINDS}
-RESTARTS = ("MxJob", "ElasticJob")  # a retryable exit code begins a new attempt at once
-
-
-def lease_options(namespace: str) -> list[str]:
-    return ["--lease-namespace", namespace]
-
-
-def _job(kind: str, name: str) -> Json:
-    job = BUILDERS[kind](name)
-    job["metadata"] = {"name": name}
-    for template in _templates(job["spec"]):
-        template.setdefault("metadata", {})["annotations"] = {"script": name}
-    return job
-
-
-def _templates(value: object) -> list[Json]:
-    """Every pod template within a spec."""
-    if isinstance(value, list):
-        return [template for item in value for template in _templates(item)]
-    if not isinstance(value, dict):
-        return []
-    own = [value["template"]] if isinstance(value.get("template"), dict) else []
-    return own + [template for key, item in value.items() if key != "template" for template in _templates(item)]
-
-
-def _kubeconfig(url: str) -> str:
-    return yaml.safe_dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": url}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
-            "users": [{"name": "c", "user": {}}],
-        }
-    )
 
 
 @asynccontextmanager

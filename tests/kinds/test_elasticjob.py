@@ -232,4 +232,4 @@ PLACES = [
 
 @pytest.mark.parametrize(("given", "found"), PLACES)
 def test_policies_are_read_from_three_places(given: Json, found: str) -> None:
-    assert kinds.ELASTICJOB.read(job(**given)["spec"], "imagenet").policy.clean_pod_policy == found
+    assert kinds.ELASTICJOB.api.read(job(**given)["spec"], "imagenet").policy.clean_pod_policy == found

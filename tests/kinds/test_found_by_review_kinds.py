@@ -103,8 +103,9 @@ def test_replicas_of_null_are_one_worker_also_where_an_older_definition_stored_t
 
 def test_a_whole_number_with_a_point_is_that_number() -> None:
     _, elastic = first(ELASTICJOB, elasticjob(worker={"replicas": 2.0}, minReplicas=1.0))
-    assert [one["kind"] for one in elastic].count("Pod") == 2
-    assert elastic[-1]["spec"]["containers"][0]["args"][3] == "--nnodes=1:2"
+    pods = [obj for obj in elastic if obj["kind"] == "Pod"]
+    assert len(pods) == 2
+    assert pods[-1]["spec"]["containers"][0]["args"][3] == "--nnodes=1:2"
     _, chainer = first(CHAINERJOB, chainerjob({"ws0": worker_set(None, replicas=3.0, mpiConfig={"slots": 2.0})}))
     files = next(one["data"] for one in chainer if one["kind"] == "ConfigMap")
     assert files["statefulsets_and_slots"] == "example-workerset-ws0 slots=2 replicas=3\n"

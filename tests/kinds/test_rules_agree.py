@@ -20,6 +20,7 @@ from trainyard import kinds
 from trainyard.core import Kind, Rule, violations, with_aliases
 from trainyard.core.rules import _holds, _values
 from trainyard.kinds.crds import schema
+from trainyard.kinds.immutability import rules_of
 from trainyard.kinds.replica_list import items_of
 from trainyard.objects import Json
 from trainyard.schema import Schema
@@ -28,7 +29,7 @@ from trainyard.testing.samples import pods, sample
 
 ENV = cel.NewEnv(variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN})
 PROGRAMS: dict[str, Any] = {}
-CASES = [(kind, rule) for kind in kinds.KINDS for rule in with_aliases(kind.rules, kind.field_aliases)]
+CASES = [(kind, rule) for kind in kinds.KINDS for rule in with_aliases(rules_of(kind), kind.api.field_aliases)]
 SCHEMAS = {kind.gvk.kind: Schema(schema(kind)) for kind in kinds.KINDS}
 
 
@@ -165,7 +166,7 @@ def compare(kind: Kind, new: Json, old: Json | None) -> None:
     full, full_old = compiled.default(new), old and compiled.default(old)
     assume(not compiled.validate(full) and (old is None or not compiled.validate(full_old)))
     assume(old is None or has_started(kind, old["spec"]))
-    for rule in with_aliases(kind.rules, kind.field_aliases):
+    for rule in with_aliases(rules_of(kind), kind.api.field_aliases):
         if rule.transition and (old is None or not has_started(kind, new["spec"])):
             continue  # what lists a type twice is refused by a rule of its own
         told = [(path, in_cluster(rule, value, before)) for path, value, before in places(rule, full, full_old)]
@@ -214,7 +215,7 @@ def test_the_good_job_of_each_kind_breaks_no_rule() -> None:
         job = sample(kind.gvk.kind)
         full = SCHEMAS[kind.gvk.kind].default(job)
         assert kinds.admit(kind, job)[1] == []
-        for rule in with_aliases(kind.rules, kind.field_aliases):
+        for rule in with_aliases(rules_of(kind), kind.api.field_aliases):
             for _, value, before in places(rule, full, full):
                 assert in_cluster(rule, value, before), rule.cel
 

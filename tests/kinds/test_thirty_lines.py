@@ -17,7 +17,22 @@ from trainyard import kinds
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.cli.lint import lint
 from trainyard.cli.plan import plan
-from trainyard.core import POD_CARRIER, Kind, ParsedSpec, Role, Rule, Slot, violations
+from trainyard.core import (
+    POD_CARRIER,
+    Api,
+    ExitAction,
+    Kind,
+    Lifecycle,
+    ParsedSpec,
+    PodRecipe,
+    RestartScope,
+    Role,
+    RoleTable,
+    Rule,
+    Slot,
+    StatusShape,
+    violations,
+)
 from trainyard.core.names import digest
 from trainyard.kinds.policies import Policies, policy_of
 from trainyard.kinds.templates import PRESERVE_UNKNOWN, PodTemplate, copy_template
@@ -54,16 +69,21 @@ def read(spec: Json, name: str) -> ParsedSpec:
 
 
 SPARKLE = Kind(
-    GVK("example.com", "v1", "SparkleJob", "sparklejobs"), "sparklejob", ("spk",), SparkleSpec, "sparkle",
-    carrier=lambda role: POD_CARRIER, child_resources=(POD,), read=read, rules=RULES, restart_scope="slot",
-    child_name=lambda job, slot: f"{job.key.name}-{slot.index}",
-    child_labels=lambda job, slot: {"sparkle": job.key.name},
-    mutate_pod_template=lambda template, job, slot: copy_template(template),
-    success_slots=lambda job: frozenset(job.slots()), exit_fails_job=lambda job, code, reason: code == 1,
-    render_status=lambda job, outcome, counts: {
-        "state": outcome.phase, "sparkling": counts.get("Worker", {}).get("Running", 0)
-    },
-    columns=({"name": "Sparkling", "type": "integer", "jsonPath": ".status.sparkling"},),
+    Api(
+        GVK("example.com", "v1", "SparkleJob", "sparklejobs"), "sparklejob", SparkleSpec, read,
+        short_names=("spk",), rules=RULES,
+        columns=({"name": "Sparkling", "type": "integer", "jsonPath": ".status.sparkling"},),
+    ),
+    RoleTable(lambda role: POD_CARRIER, "sparkle", child_resources=(POD,)),
+    PodRecipe(
+        lambda job, slot: f"{job.key.name}-{slot.index}", lambda job, slot: {"sparkle": job.key.name},
+        lambda template, job, slot: copy_template(template),
+    ),
+    Lifecycle(
+        lambda job: (frozenset(job.slots()),), restart_scope=RestartScope.SLOT,
+        on_exit=lambda job, slot, code, reason: ExitAction.FAIL if code == 1 else ExitAction.RETRY,
+    ),
+    StatusShape(lambda job, outcome, counts: {"state": outcome.phase, "sparkling": counts["Worker"].get("Running", 0)}),
 )  # fmt: skip
 
 # --- ... to here.
@@ -168,5 +188,5 @@ async def test_it_runs_for_real(tmp_path: Path) -> None:
 
 
 def test_another_group_is_one_word_more() -> None:
-    first, second = kinds.per_api_group([replace(SPARKLE, groups=("example.org",))])
+    first, second = kinds.per_api_group([replace(SPARKLE, api=replace(SPARKLE.api, groups=("example.org",)))])
     assert (first.gvk.group, second.gvk.group) == ("example.com", "example.org")

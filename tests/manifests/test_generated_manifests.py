@@ -198,10 +198,10 @@ def test_manifests_prints_the_part_that_an_uninstall_deletes() -> None:
 def test_names_clash_with_nothing() -> None:
     seen: set[str] = set()
     for kind in kinds.KINDS:
-        words = {kind.gvk.plural, kind.singular, *kind.short_names}
+        words = {kind.gvk.plural, kind.api.singular, *kind.api.short_names}
         assert not words & (seen | OF_KUBERNETES)
         seen |= words
-        assert set(kind.categories) <= {"all"}
+        assert set(kind.api.categories) <= {"all"}
 
 
 def test_the_files_name_no_place_of_this_machine() -> None:

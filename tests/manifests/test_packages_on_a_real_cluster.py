@@ -188,7 +188,7 @@ def test_short_names_and_plurals_clash_with_nothing_of_kubernetes(plane: Control
             taken |= {cells[0], *(cells[1].split(",") if len(cells) == 5 else ())}
     assert {"pods", "po", "jobs", "deploy"} <= taken
     for kind in kinds.KINDS:
-        assert not taken & {kind.gvk.plural, kind.singular, *kind.short_names}
+        assert not taken & {kind.gvk.plural, kind.api.singular, *kind.api.short_names}
 
 
 def test_a_copy_of_the_chart_can_be_packed(plane: ControlPlane, tmp_path: Path) -> None:

@@ -36,9 +36,11 @@ async def test_a_pod_that_is_deleted_while_its_namespaces_are_made_leaves_none(y
     try:
         await yard.pod("early", WAITS)
         # It waits for nothing else while it holds this lock.
-        assert await soon(lambda: any(one._runtime._sandbox_lock.locked() for one in yard.node._pod_workers.values()))
+        assert await soon(
+            lambda: any(worker._runtime._sandbox_lock.locked() for worker in yard.node._pods.workers.values())
+        )
         await yard.api.delete(POD, "default", "early", grace_period_seconds=0)
-        assert await soon(lambda: all(one.state.over for one in yard.node._pod_workers.values()))
+        assert await soon(lambda: all(worker.state.over for worker in yard.node._pods.workers.values()))
     finally:
         os.kill(supervisor, signal.SIGCONT)
     await yard.pod("after", "print('goes on')")

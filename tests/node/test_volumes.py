@@ -18,7 +18,7 @@ POD: Json = {
     "metadata": {"name": "pod", "namespace": "here", "labels": {"app": "x"}},
     "spec": {"containers": [{"name": "main", "resources": {"limits": {"memory": "1Gi"}}}]},
 }
-LATER = Missing('failed to fetch token: serviceaccounts "default" not found', None, again=0.5)
+LATER = Missing('failed to fetch token: serviceaccounts "default" not found', None, retry_after=0.5)
 REFS = {
     ("configmap", "map"): {"data": {"a": "1", "b": "ps-0"}, "binaryData": {"raw": "AP8="}},
     ("secret", "secret"): {"data": {"key": "dmFsdWU="}},

@@ -69,7 +69,7 @@ async def events_of(yard: Yard, pod: str) -> list[Json]:
 async def said(yard: Yard, name: str) -> str:
     """The line about a pod, once the node has forgotten it."""
     await yard.api.delete(POD, "default", name)
-    assert await soon(lambda: not yard.node._pod_workers)
+    assert await soon(lambda: not yard.node._pods.workers)
     return "\n".join(line for line in yard.lines if line.startswith(f"{name}: "))
 
 
@@ -97,7 +97,7 @@ time.sleep(60)
     await yard.phase("stopped", "Running")
     assert await anext(yard.api.logs("default", "stopped", "main", follow=True)) == b"up\n"
     await yard.api.delete(POD, "default", "stopped", grace_period_seconds=1)
-    assert await soon(lambda: not yard.node._pod_workers)
+    assert await soon(lambda: not yard.node._pods.workers)
     assert any(line.startswith("stopped: 1 file, 1.5 kB, is gone with the pod: /lost.pt") for line in yard.lines)
 
 

@@ -91,7 +91,7 @@ async def run_job(yard: Yard, clock: Clock, series: OperatorSeries) -> Json:
     await later(1, lambda job: is_condition_true(job["status"]["conditions"], "Running"))
     yard.end("MASTER", 0)
     await later(5, lambda job: is_condition_true(job["status"]["conditions"], "Succeeded"))
-    for gvk in kinds.TFJOB.child_resources:
+    for gvk in kinds.TFJOB.roles.child_resources:
         for obj in (await yard.api.list(gvk, "default", OWNER))["items"]:
             await yard.gone(gvk, name_of(obj))
     left = await remains(yard)
@@ -107,7 +107,7 @@ async def run_job(yard: Yard, clock: Clock, series: OperatorSeries) -> Json:
 async def remains(yard: Yard) -> Json:
     """The number of children of each kind, and the job's status without the fields that differ between runs."""
     result: Json = {}
-    for gvk in kinds.TFJOB.child_resources:
+    for gvk in kinds.TFJOB.roles.child_resources:
         listed = await yard.api.list(gvk, "default", OWNER)
         result[gvk.kind] = len(listed["items"])
     result["status"] = timeless((await yard.job())["status"])

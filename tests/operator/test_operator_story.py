@@ -251,7 +251,7 @@ async def test_a_poisoned_job_hurts_nobody_else(yard: Yard, caplog: pytest.LogCa
     def read(spec: Json, name: str) -> object:
         if name == "poison":
             raise RuntimeError("a bug of ours")
-        return kinds.TFJOB.read(spec, name)
+        return kinds.TFJOB.api.read(spec, name)
 
     poisoned = replace(kinds.TFJOB, read=read)  # type: ignore[arg-type]  # returns what the real one returns
     async with Api(yard.server.url) as api:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from trainyard.core import Ref, Refusal
+from trainyard.core import ParsedSpec, Ref, Refusal
 from trainyard.core.refusals import write_due_at
+from trainyard.kinds import TFJOB
+from trainyard.objects import Json
+from trainyard.objects.structs import replace
 from trainyard.operator.plan_executor import JobState
+from trainyard.testing.builders import tfjob
 
 NOW = 1_700_000_000.0
 INVALID, QUOTA = Ref("Pod", "worker-1"), Ref("Pod", "worker-2")
@@ -30,3 +34,18 @@ def test_after_an_edit_what_was_wrong_is_forgotten_and_the_rest_is_tried_now() -
     state.observe_generation(2)
     assert set(state.refusals) == {QUOTA} and state.refusals[QUOTA].message == "exceeded quota"
     assert write_due_at(state.refusals[QUOTA], "create", NOW) <= NOW
+
+
+def test_a_spec_is_parsed_once_for_each_generation() -> None:
+    parsed: list[Json] = []
+
+    def read(spec: Json, name: str) -> ParsedSpec:
+        parsed.append(spec)
+        return TFJOB.api.read(spec, name)
+
+    kind, job, state = replace(TFJOB, api=replace(TFJOB.api, read=read)), tfjob(), JobState()
+    for generation in (1, 1, 2):
+        state.observe_generation(generation)
+        state.parse(kind, job)
+        state.parse(kind, job)
+    assert len(parsed) == 2

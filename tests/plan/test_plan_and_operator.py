@@ -125,7 +125,7 @@ def read_jobs(text: str) -> list[str]:
     return re.findall(rf"^  kind: ({'|'.join(kind.gvk.kind for kind in kinds.KINDS)})$", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.singular)
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.api.singular)
 def test_a_life_with_failures_and_two_suspensions_is_the_same_in_both(kind: Kind) -> None:
     life = begun(kind, sample(kind.gvk.kind))
     bodies = 0

@@ -17,7 +17,7 @@ from asking import MAPS, Client, config_map
 from disk_values import KEYS, STEPS, TIMES, put
 
 from trainyard.server import DiskLog
-from trainyard.server.storage.disk import NAME
+from trainyard.server.storage.database import NAME
 
 PROGRAM = disk_values.__file__
 WRITERS = 24

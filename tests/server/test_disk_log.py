@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from trainyard.objects import NamespacedName
 from trainyard.server import DiskError, DiskLog, Log, NotWritten, Server
 from trainyard.server.storage import disk
-from trainyard.server.storage.disk import FORMAT, NAME
+from trainyard.server.storage.database import FORMAT, NAME
 from trainyard.server.storage.log import Compacted, Entry
 from trainyard.server.storage.store import Record
 

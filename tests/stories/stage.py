@@ -224,7 +224,7 @@ class Stage:
 
     async def nothing_left(self) -> None:
         """Wait until no child of any job is there."""
-        for gvk in self.kind.child_resources:
+        for gvk in self.kind.roles.child_resources:
             for obj in (await self.api.list(gvk, self.namespace, OWNER))["items"]:
                 await self.gone(gvk, name_of(obj))
 
@@ -253,12 +253,14 @@ class Stage:
         return found[0]
 
     async def logs(self, pod: str) -> str:
-        return b"".join([chunk async for chunk in self.api.logs(self.namespace, pod, self.kind.container)]).decode()
+        return b"".join(
+            [chunk async for chunk in self.api.logs(self.namespace, pod, self.kind.roles.container)]
+        ).decode()
 
     async def _told(self) -> str:
         """What there is, for the message of a story that got stuck."""
         lines = []
-        for gvk in (self.kind.gvk, *self.kind.child_resources):
+        for gvk in (self.kind.gvk, *self.kind.roles.child_resources):
             for one in (await self.api.list(gvk, self.namespace))["items"]:
                 lines.append(f"{gvk.kind} {name_of(one)}: {json.dumps(one.get('status', {}))}")
         return "\n".join(lines)

@@ -36,7 +36,7 @@ REASONS: dict[str, Json] = {
 
 
 async def says(stage: Stage, pod: Json, phase: str, state: Json, **more: Any) -> None:
-    containers = [{"name": stage.kind.container, "restartCount": 0, "state": state}]
+    containers = [{"name": stage.kind.roles.container, "restartCount": 0, "state": state}]
     status = {"phase": phase, "containerStatuses": containers, **more}
     await stage.api.patch(POD, stage.namespace, name_of(pod), {"status": status}, "status")
 

@@ -88,7 +88,9 @@ async def test_a_job_born_suspended_runs_nothing_until_it_is_resumed(stage: Stag
     await stage.submit(play.make(suspend=True))
     await stage.condition("Suspended")
     await looked(operator)
-    assert [await stage.children(gvk) for gvk in stage.kind.child_resources] == [{}] * len(stage.kind.child_resources)
+    assert [await stage.children(gvk) for gvk in stage.kind.roles.child_resources] == [{}] * len(
+        stage.kind.roles.child_resources
+    )
     await stage.edit({"suspend": None})
     job = await play.runs(stage)
     assert "resumes" not in job["status"]

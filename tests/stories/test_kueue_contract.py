@@ -69,7 +69,9 @@ async def test_a_queued_job_is_admitted_evicted_and_admitted_again_each_time_by_
     operator, _ = await stage.operator()
     kueue = await wait_in_line(stage, play)
     await looked(operator)
-    assert [await stage.children(gvk) for gvk in stage.kind.child_resources] == [{}] * len(stage.kind.child_resources)
+    assert [await stage.children(gvk) for gvk in stage.kind.roles.child_resources] == [{}] * len(
+        stage.kind.roles.child_resources
+    )
     assert not lives(await stage.job())
 
     spot = Flavor("spot", counts=partial(play))
@@ -80,7 +82,7 @@ async def test_a_queued_job_is_admitted_evicted_and_admitted_again_each_time_by_
     assert len(pods) == sum(cast(play, spot).values())
     for pod in pods:
         has_exactly(pod, spot)
-    for gvk in stage.kind.child_resources:
+    for gvk in stage.kind.roles.child_resources:
         assert [name for name, one in (await stage.children(gvk)).items() if QUEUE.keys() & labels_of(one).keys()] == []
 
     await kueue.evict()

@@ -111,7 +111,7 @@ async def life_of_tf_job(stage: Stage, made: Operator) -> None:
 
 async def life_of_mx_job(stage: Stage, made: Operator) -> None:
     """In both groups. Edited while it is suspended: the Service follows."""
-    for group in (kinds.MXJOB.gvk.group, *kinds.MXJOB.groups):
+    for group in (kinds.MXJOB.gvk.group, *kinds.MXJOB.api.groups):
         job = mx_job(**WHOLE)
         await stage.submit({**job, "apiVersion": f"{group}/{kinds.MXJOB.gvk.version}"})
         await PLAYS["MxJob"].runs(stage)

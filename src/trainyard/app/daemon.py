@@ -1,4 +1,4 @@
-"""The process behind `trainyard up`: a LocalCluster until SIGTERM. app/background.py starts it, users never do.
+"""The process behind `trainyard up`: a LocalCluster until SIGTERM. app/daemon_process.py starts it, users never do.
 
     python -m trainyard.app.daemon FOLDER LOCK PIPE    (two file descriptors; the options are JSON on stdin)
 
@@ -24,7 +24,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from trainyard.app.background import HISTORY, command_line, error_text
+from trainyard.app.background import error_text
+from trainyard.app.cluster_folders import HISTORY, command_line
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
 from trainyard.app.local import LocalCluster, LocalClusterOptions

@@ -32,7 +32,7 @@ from typing import Any
 
 import msgspec
 
-from trainyard.app.background import HISTORY, state_folder
+from trainyard.app.cluster_folders import HISTORY, state_folder
 from trainyard.app.folder import make_private
 from trainyard.objects import Json, format_time, labels_of, name_of, parse_time, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, ROLE

@@ -245,7 +245,7 @@ def result_of(job: Json) -> tuple[str, str, str]:
             end = find_condition(status.get("conditions"), result) or {}
             return result, str(end.get("reason") or ""), str(end.get("message") or "")
     kind = kind_of(job)
-    return (kind.legacy_outcome(status) if kind else ""), "", str(status.get("reason") or "")
+    return (kind.status.legacy_outcome(status) if kind else ""), "", str(status.get("reason") or "")
 
 
 def pod_entry(pod: Json, previous: Json | None = None) -> Json:

@@ -93,8 +93,8 @@ def find_cluster(
 
 def parse_kinds(words: str) -> tuple[Kind, ...]:
     """The kinds in a comma-separated list, each in every API group that serves it. Raises ManifestError."""
-    kind_by_name = {kind.singular: kind for kind in kinds.KINDS}
-    aliases = {alias: kind.singular for kind in kinds.KINDS for alias in (kind.gvk.plural, *kind.short_names)}
+    kind_by_name = {kind.api.singular: kind for kind in kinds.KINDS}
+    aliases = {alias: kind.api.singular for kind in kinds.KINDS for alias in (kind.gvk.plural, *kind.api.short_names)}
     names: list[str] = []
     for word in (part.strip().lower() for part in words.split(",") if part.strip()):
         name = aliases.get(word, word)

@@ -55,22 +55,22 @@ class CallSite(NamedTuple):
 
 
 def _job_resources(kind: Kind, subresource: str = "") -> list[tuple[str, str]]:
-    return [(group, f"{kind.gvk.plural}{subresource}") for group in (kind.gvk.group, *kind.groups)]
+    return [(group, f"{kind.gvk.plural}{subresource}") for group in (kind.gvk.group, *kind.api.groups)]
 
 
 def _jobs_with_stored_defaults(kind: Kind) -> list[tuple[str, str]]:
     """The jobs of kinds whose defaults (the RuntimeId) are stored in the spec."""
-    return _job_resources(kind) if kind.has_runtime_id else []
+    return _job_resources(kind) if kind.api.has_runtime_id else []
 
 
 def _child_resources(kind: Kind) -> list[tuple[str, str]]:
-    return [(gvk.group, gvk.plural) for gvk in kind.child_resources]
+    return [(gvk.group, gvk.plural) for gvk in kind.roles.child_resources]
 
 
 def _created_children(kind: Kind) -> list[tuple[str, str]]:
     """The children that the operator creates. Pods of batch Jobs and StatefulSets are created by Kubernetes: the
     operator only watches them."""
-    created = [gvk for gvk in kind.child_resources if gvk != POD or JOB not in kind.child_resources]
+    created = [gvk for gvk in kind.roles.child_resources if gvk != POD or JOB not in kind.roles.child_resources]
     return [(gvk.group, gvk.plural) for gvk in created]
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from trainyard.objects import encode
 from trainyard.server import DiskError
-from trainyard.server.storage.disk import NAME
+from trainyard.server.storage.database import NAME
 
 FACTS = "keys.json"
 FORMAT = 1

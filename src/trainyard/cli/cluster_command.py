@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from trainyard.app.background import BackgroundError, background_of
+from trainyard.app.background import background_of
+from trainyard.app.cluster_folders import BackgroundError
 from trainyard.app.kubeconfig import ClusterAccess, KubeconfigError, find_cluster
 from trainyard.cli.codes import FAILED, INTERRUPTED, INVALID, UNAVAILABLE
 from trainyard.cli.layout import colour_on, note, table_lines, terminal_width

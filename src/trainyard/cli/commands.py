@@ -47,7 +47,7 @@ COMMANDS = {
     "node": Entry("node", "Join a cluster as a node: its pods run as processes of this machine."),
     "plan": Entry("plan", "Show, offline, what the operator would do with a job."),
     "doctor": Entry("doctor", "Say what this machine can run, and what to install for the rest."),
-    "manifests": Entry("installing", "Print what a cluster needs to run the operator."),
+    "manifests": Entry("install_manifests", "Print what a cluster needs to run the operator."),
     "images": Entry("images", "Show what images are on this machine; try, size, prune them."),
     "lint": Entry("lint", "Check manifests, offline: every problem with its place and the fix."),
     "completion": Entry("completion", "Print what makes a shell complete commands and the names of jobs."),

@@ -56,4 +56,4 @@ async def _list_jobs(options: dict[str, Any]) -> list[tuple[str, str, str]]:
     access = find_cluster(options.get("kubeconfig") or "", options.get("context") or "")
     async with asyncio.timeout(COMPLETION_TIMEOUT), access.api() as api:
         infos = await list_jobs(ClusterContext(api, options.get("namespace") or access.namespace, access))
-    return [(info.kind.singular, info.name, job_state(info.job)) for info in infos]
+    return [(info.kind.api.singular, info.name, job_state(info.job)) for info in infos]

@@ -139,9 +139,9 @@ def _shorten(words: list[Any], longest: int = 60) -> str:
 
 
 def _replicas(info: JobInfo, family: RelatedObjects, now: float) -> list[list[str]]:
-    from trainyard.cli.view import JobStates, format_clock
+    from trainyard.cli.view import JobView, format_clock
 
-    board = JobStates({uid_of(info.job): info.job})
+    board = JobView({uid_of(info.job): info.job})
     for pod in family.pods:
         board.update_pod(pod, now)
     names = {uid_of(pod): name_of(pod) for pod in family.pods}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainyard.app.background import Background, BackgroundError, clause_of_clusters
+from trainyard.app.background import Background
+from trainyard.app.cluster_folders import BackgroundError, clause_of_clusters
 from trainyard.cli.cluster_jobs import job_texts, list_cluster_jobs
 from trainyard.cli.codes import INTERRUPTED
 from trainyard.cli.layout import note

@@ -13,14 +13,15 @@ from pathlib import Path
 
 from trainyard.cli.cluster_command import ClusterContext
 from trainyard.cli.diagnosis import Endpoint, Facts
+from trainyard.cli.diagnosis.containers import Container, containers, declared_ports
 from trainyard.cli.diagnosis.inputs import log_key
 from trainyard.cli.diagnosis.output import port_in_use, ports_in, printable_lines
 from trainyard.cli.diagnosis.rendezvous import rendezvous_endpoint
-from trainyard.cli.diagnosis.replicas import Container, containers, declared_ports
 from trainyard.cli.jobs import JobInfo, get_related_objects
 from trainyard.cli.listeners import listeners
 from trainyard.cli.recorded_objects import TAIL_LINES, find_record, gone_pods, kept_logs
-from trainyard.cli.view import job_outcome, replica
+from trainyard.cli.replica_view import replica
+from trainyard.cli.view import job_outcome
 from trainyard.client import Api, ApiError, NotFound
 from trainyard.objects import Json, find_condition, name_of, namespace_of, uid_of
 from trainyard.objects.labels import matches_labels

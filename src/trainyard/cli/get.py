@@ -109,7 +109,7 @@ async def _get(here: ClusterContext, arguments: tuple[str, ...], everywhere: boo
     if form in ("json", "yaml"):
         print_output(document([info.job for info in infos], form, bool(name)))
     elif form == "name":
-        print_output("".join(f"{info.kind.singular}.{info.gvk.group}/{info.name}\n" for info in infos))
+        print_output("".join(f"{info.kind.api.singular}.{info.gvk.group}/{info.name}\n" for info in infos))
     elif not infos:
         note("There are no jobs." if everywhere else f"There are no jobs in namespace {here.namespace}.")
     else:
@@ -156,12 +156,12 @@ async def _list_pods(here: ClusterContext, infos: list[JobInfo]) -> list[Json]:
 
 
 def _rows(infos: list[JobInfo], pods: list[Json], everywhere: bool, wide: bool) -> list[list[str]]:
-    from trainyard.cli.view import JobStates, count_states, format_since, job_message, job_state
+    from trainyard.cli.view import JobView, count_states, format_since, job_message, job_state
     from trainyard.core import Config, parse_job
     from trainyard.objects import name_of, namespace_of, uid_of
 
     now = time.time()
-    board = JobStates({uid_of(info.job): info.job for info in infos})
+    board = JobView({uid_of(info.job): info.job for info in infos})
     for pod in pods:
         board.update_pod(pod, now)
     head = ["KIND", "NAME", "STATE", "RUNNING", "RESTARTS", "AGE"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from trainyard.app.background import BackgroundError
+from trainyard.app.cluster_folders import BackgroundError
 from trainyard.app.history import Record, find_records, history_folder, is_recorded, read_records, summary, with_tilde
 from trainyard.cli.cluster_command import CommandError, note, print_output, run_and_exit
 from trainyard.cli.codes import INVALID

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 import msgspec
 
 from trainyard import kinds
-from trainyard.app.background import BackgroundError
+from trainyard.app.cluster_folders import BackgroundError
 from trainyard.cli.cluster_command import ClusterContext, CommandError, JobNotFound
 from trainyard.cli.codes import INVALID, UNAVAILABLE
 from trainyard.client import ApiError, Forbidden, NotFound
@@ -46,7 +46,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     @property
     def reference(self) -> str:
         """KIND/NAME as on the command line: tfjob/a."""
-        return f"{self.kind.singular}/{self.name}"
+        return f"{self.kind.api.singular}/{self.name}"
 
 
 class RelatedObjects(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ def kinds_by_name(name: str) -> list[Kind]:
     return [
         kind
         for kind in kinds.ALL
-        if name in (kind.gvk.kind.lower(), kind.singular, kind.gvk.plural, *kind.short_names)
+        if name in (kind.gvk.kind.lower(), kind.api.singular, kind.gvk.plural, *kind.api.short_names)
         and (not group or kind.gvk.group == group)
     ]
 
@@ -80,7 +80,7 @@ def parse_job_reference(text: str) -> tuple[tuple[Kind, ...], str]:
 
 
 def kind_names() -> str:
-    return ", ".join(dict.fromkeys(kind.singular for kind in kinds.ALL))
+    return ", ".join(dict.fromkeys(kind.api.singular for kind in kinds.ALL))
 
 
 async def get_job(here: ClusterContext, text: str) -> JobInfo:
@@ -183,7 +183,7 @@ async def list_pods(here: ClusterContext, job: Json) -> list[Json]:
 async def get_related_objects(here: ClusterContext, info: JobInfo) -> RelatedObjects:
     """The pods, children and events of a job. Resources that the API server refuses to list (403) are left out."""
     job_namespace = ClusterContext(here.api, info.namespace, here.access)
-    child_gvks = [gvk for gvk in info.kind.child_resources if gvk != POD]
+    child_gvks = [gvk for gvk in info.kind.roles.child_resources if gvk != POD]
     labels = f"{OWNER}={uid_of(info.job)}"
     pods, all_events, *child_pages = await asyncio.gather(
         _list_if_allowed(job_namespace, POD, labels),

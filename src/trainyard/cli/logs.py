@@ -49,7 +49,7 @@ class LogSelection(msgspec.Struct, frozen=True):
         return bool(self.role) and self.index is not None and not self.prefix
 
     def selects(self, pod: Json) -> bool:
-        from trainyard.cli.view import index_of, replica
+        from trainyard.cli.replica_view import index_of, replica
 
         index = index_of(pod)
         role = not self.role or replica(pod).role == self.role.lower()
@@ -102,7 +102,7 @@ async def _logs(here: ClusterContext, job: str, wanted: LogSelection) -> None:
 
 
 def _check_role(info: JobInfo, wanted: LogSelection, pods: Sequence[Json]) -> None:
-    from trainyard.cli.view import replica
+    from trainyard.cli.replica_view import replica
     from trainyard.core import Config, parse_job
 
     roles = [role.name.lower() for role in parse_job(info.kind, info.job, Config()).roles]
@@ -166,7 +166,8 @@ async def _print_current(
 
 def _slots(pods: list[Json]) -> list[list[Json]]:
     """The pods of each slot, oldest first; slots in order of name."""
-    from trainyard.cli.view import natural_sort_key, replica
+    from trainyard.cli.replica_view import replica
+    from trainyard.cli.view import natural_sort_key
 
     slots: dict[str, list[Json]] = {}
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):
@@ -206,8 +207,8 @@ def _restarts(pod: Json, container: str) -> int:
 
 async def _print_run(here: ClusterContext, pod: Json, container: str, wanted: LogSelection, screen: Screen) -> bool:
     """Prints the log of one run of one container. False when the run has not begun."""
+    from trainyard.cli.replica_view import replica
     from trainyard.cli.screen import LineSplitter
-    from trainyard.cli.view import replica
     from trainyard.client import ApiError
 
     single = len(pod["spec"].get("containers") or []) == 1 and not pod["spec"].get("initContainers")
@@ -244,17 +245,17 @@ class Watcher:
 
     def __init__(self, here: ClusterContext, found: list[JobInfo], wanted: LogSelection, screen: Screen) -> None:
         from trainyard.cli.follow import LogFollowers
-        from trainyard.cli.view import JobStates
+        from trainyard.cli.view import JobView
         from trainyard.cli.watches import Watches
 
         self._here, self._infos, self._wanted, self._screen = here, found, wanted, screen
-        self._board = JobStates({uid_of(info.job): info.job for info in found})
+        self._board = JobView({uid_of(info.job): info.job for info in found})
         self._feeds = Watches(here.api)
         self._job_stores: list[Any] = []
         self._logs = LogFollowers(here.api, screen, self._label, wanted.tail, wanted.container)
 
     def _label(self, pod: Json) -> str:
-        from trainyard.cli.view import replica
+        from trainyard.cli.replica_view import replica
 
         return "" if self._wanted.unprefixed else self._board.label(replica(pod))
 

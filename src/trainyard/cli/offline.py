@@ -64,7 +64,7 @@ class ClusterState:
         children, refused = [], {}
         owned_uids = self._owned_uids(job)
         slots = {
-            Ref(parsed_job.carrier(slot.role).gvk.kind, parsed_job.kind.child_name(parsed_job, slot)): slot
+            Ref(parsed_job.carrier(slot.role).gvk.kind, parsed_job.kind.pods.name(parsed_job, slot)): slot
             for slot in parsed_job.slots()
         }
         for obj in self.others:

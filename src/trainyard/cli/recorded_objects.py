@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from trainyard.app.background import BackgroundError
+from trainyard.app.cluster_folders import BackgroundError
 from trainyard.app.history import (
     ID_LENGTH,
     Record,
@@ -17,10 +17,12 @@ from trainyard.app.history import (
     with_tilde,
 )
 from trainyard.cli.diagnosis import END, Facts, Finding, why
+from trainyard.cli.diagnosis.containers import containers
+from trainyard.cli.diagnosis.failures import failures
 from trainyard.cli.diagnosis.inputs import log_key
 from trainyard.cli.diagnosis.output import printable_lines
-from trainyard.cli.diagnosis.replicas import containers, failures
-from trainyard.cli.view import format_age, replica
+from trainyard.cli.replica_view import replica
+from trainyard.cli.view import format_age
 from trainyard.core import Config, Kind, parse_job
 from trainyard.kinds import kind_of, notes
 from trainyard.objects import Json, parse_time

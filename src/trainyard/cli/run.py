@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainyard import kinds
-from trainyard.app.background import BackgroundError, error_text
+from trainyard.app.background import error_text
+from trainyard.app.cluster_folders import BackgroundError
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
 from trainyard.cli import manifests, options, submission

@@ -51,14 +51,14 @@ def _check_scalable(info: JobInfo, role: str) -> None:
     roles = [replica_role.name for replica_role in parse_job(info.kind, info.job, Config()).parsed.roles]
     if role and role.lower() not in (name.lower() for name in roles):
         raise CommandError(f"{info.reference} has no role {role}; it has: {', '.join(roles) or 'none'}", INVALID)
-    if info.kind.scale:
-        scaled = [part for part in info.kind.scale.get("specReplicasPath", "").split(".") if part]
+    if info.kind.api.scale:
+        scaled = [part for part in info.kind.api.scale.get("specReplicasPath", "").split(".") if part]
         names = [name for name in roles if name in scaled] or roles
         if role and role.lower() not in (name.lower() for name in names):
             raise CommandError(f"{info.reference}: its {role} cannot be scaled; these can: {', '.join(names)}", INVALID)
         return
     kind = info.kind.gvk.kind
-    if any(info.kind.on_template_change(name) for name in roles if not role or name.lower() == role.lower()):
+    if any(info.kind.lifecycle.follows_edits(name) for name in roles if not role or name.lower() == role.lower()):
         text = "edit the replicas in its spec (kubectl edit, or kubectl apply); it follows the edit"
         raise CommandError(f"{info.reference}: a {kind} has no scale subresource; {text}")
     fixed = "what shapes its cluster is fixed once it has started, its program knows the size from its environment"

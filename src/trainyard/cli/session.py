@@ -26,10 +26,11 @@ from trainyard.cli.codes import FAILED, INTERRUPTED, READER_GONE, SUCCEEDED, TIM
 from trainyard.cli.follow import LogFollowers
 from trainyard.cli.jobs import JobInfo
 from trainyard.cli.layout import terminal_width
+from trainyard.cli.replica_view import REFERENCE_TIMEOUT, replica
 from trainyard.cli.screen import Screen
 from trainyard.cli.signals import Interrupts
 from trainyard.cli.submission import Submission
-from trainyard.cli.view import REFERENCE_TIMEOUT, JobStates, job_result, progress, replica, table
+from trainyard.cli.view import JobView, job_result, progress, table
 from trainyard.client import AlreadyExists, ApiError, Selection
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.object_adapter import dict_adapter
@@ -176,7 +177,7 @@ class Session:
     def __init__(self, cluster: LocalCluster, submission: Submission, screen: Screen) -> None:
         self.cluster = cluster
         self.screen = screen
-        self.board = JobStates()
+        self.board = JobView()
         self.logs: LogFollowers
         self._submission = submission
         self._pods: Store[Json] = Store(dict_adapter(api_version="v1", kind="Pod"))

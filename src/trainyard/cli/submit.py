@@ -62,7 +62,7 @@ async def _create_objects(here: ClusterContext, submitted: submission.Submission
         try:
             infos.append(JobInfo(kind, await _create_object(here, kind.gvk, obj)))
         except AlreadyExists:
-            job_text = f"{kind.singular}/{name_of(obj)}"
+            job_text = f"{kind.api.singular}/{name_of(obj)}"
             raise CommandError(
                 f"{job_text} exists already in {namespace_of(obj)}; delete it first, or give this one another name"
             ) from None

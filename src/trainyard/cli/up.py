@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from trainyard.app.background import Background, BackgroundError
+from trainyard.app.background import Background
+from trainyard.app.cluster_folders import BackgroundError
 from trainyard.app.kubeconfig import KubeconfigError
 from trainyard.cli import options
 from trainyard.cli.codes import INTERRUPTED, INVALID, UNAVAILABLE

@@ -1,7 +1,6 @@
-"""The displayed state of jobs and replicas, computed from API objects. Pure.
+"""The displayed state of jobs, computed from API objects. Pure. replica_view.py has that of one replica.
 
-A replica is a slot of a job: role and index, from the labels of the job's pods (the pods of a StatefulSet have the same
-labels, and their index is in the pod-index label). The state of a slot is that of its newest pod.
+The state of a slot is that of its newest pod.
 
 Restarts are counted as `status.restarts` counts them (core/restarts.py): a container that was restarted in place, and a
 pod that was created after a failed one. A gang is restarted as a whole, so each of its replicas has the job's count.
@@ -9,199 +8,42 @@ pod that was created after a failed one. A gang is restarted as a whole, so each
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from trainyard.cli.layout import UNKNOWN_WIDTH, coloured, prose, table_lines
-from trainyard.core import Kind
-from trainyard.core.children import DISRUPTIONS
+from trainyard.cli.replica_view import REFERENCE_TIMEOUT, TEMPORARY_BLOCK_PREFIXES, Replica, as_dict, replica
+from trainyard.core import Kind, RestartScope
 from trainyard.kinds import kind_of
 from trainyard.objects import (
     Json,
     controller_of,
     find_condition,
     is_condition_true,
-    labels_of,
     name_of,
     namespace_of,
     parse_time,
     uid_of,
 )
-from trainyard.objects.labels import INDEX, OWNER, ROLE
 from trainyard.objects.structs import replace
 
-ORDINAL = "apps.kubernetes.io/pod-index"  # the label with the ordinal of a StatefulSet's pod
-
-# A container that waits with one of the reasons in BLOCKED never starts: in a private cluster no other client can
-# correct the cause. An object that the pod refers to may still be created: wait PATIENCE seconds for it.
-REFERENCE_TIMEOUT = 10.0
-REFERENCE = "CreateContainerConfigError"
-MOUNT, MISSING_CLAIM_PREFIX = "MountVolume.SetUp failed", "persistentvolumeclaim"
-ACCOUNT = "error looking up service account"
-TEMPORARY_BLOCK_PREFIXES = (
-    REFERENCE,
-    MOUNT,
-    MISSING_CLAIM_PREFIX,
-)  # prefixes of Replica.blocked that PATIENCE applies to
-SIGNAL_EXIT_CODES = frozenset({137, 143})  # exit codes of containers that SIGKILL or SIGTERM ended
-BLOCKING_REASONS = frozenset(
-    {
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "ErrImageNeverPull",
-        "InvalidImageName",
-        "ImageInspectError",
-        "CreateContainerError",
-        REFERENCE,
-    }
-)
-
-
-class Replica(msgspec.Struct, frozen=True):
-    """The displayed state of one pod: a row of the table. Times are in seconds since the epoch."""
-
-    job: str  # the job's uid
-    name: str  # role-index, or the pod's name where it has no slot
-    role: str
-    state: str
-    uid: str = ""
-    restarts: int = 0
-    failed: bool = False  # phase Failed without a deletion or a disruption
-    exit: str = ""
-    created: float = 0.0
-    started: float | None = None
-    ended: float | None = None
-    blocked: str = ""  # the reason why it never starts; "" if it may start
-    back_off_end: float = 0.0  # the end of the restart back-off; 0.0 for none
-
-
-def replica(pod: Json) -> Replica:
-    """The displayed state of a pod."""
-    labels = labels_of(pod)
-    role, index = role_of(pod).lower(), index_of(pod)
-    fallback_name = labels.get("app") or name_of(pod)  # for a pod that is no replica: TensorBoard
-    status = _as_dict(pod.get("status"))
-    containers = [container for container in status.get("containerStatuses") or [] if isinstance(container, dict)]
-    inits = [container for container in status.get("initContainerStatuses") or [] if isinstance(container, dict)]
-    terminated_states = [_as_dict(_as_dict(container.get("state")).get("terminated")) for container in containers]
-    end_times = [end for state in terminated_states if (end := parse_time(state.get("finishedAt"))) is not None]
-    has_ended = status.get("phase") in ("Succeeded", "Failed")
-    state = _state(pod, status, [*inits, *containers])
-    return Replica(
-        job=labels.get(OWNER, ""),
-        name=f"{role}-{index}" if role and index else fallback_name,
-        role=role or fallback_name,
-        state=state,
-        uid=uid_of(pod),
-        restarts=sum(int(container.get("restartCount") or 0) for container in containers),
-        failed=status.get("phase") == "Failed" and state != "Stopped" and not _disrupted(status),
-        exit=_exit_text([terminated for terminated in terminated_states if terminated]) if has_ended else "",
-        created=parse_time(_as_dict(pod.get("metadata")).get("creationTimestamp")) or 0.0,
-        started=parse_time(status.get("startTime")),
-        ended=max(end_times) if has_ended and end_times else None,
-        blocked=_missing_claim(status) or _blocked([*inits, *containers]),
-        back_off_end=max(map(_back_off_end, [*inits, *containers]), default=0.0),
-    )
-
-
-def _disrupted(status: Json) -> bool:
-    return is_condition_true(status.get("conditions"), "DisruptionTarget") or status.get("reason") in DISRUPTIONS
-
-
-def role_of(pod: Json) -> str:
-    return str(labels_of(pod).get(ROLE) or "")
-
-
-def index_of(pod: Json) -> str:
-    labels = labels_of(pod)
-    return str(labels.get(ORDINAL) or labels.get(INDEX) or "")
-
-
-def _state(pod: Json, status: Json, containers: list[Json]) -> str:
-    phase = str(status.get("phase") or "Pending")
-    deletion_timestamp = _as_dict(pod.get("metadata")).get("deletionTimestamp")
-    if phase == "Failed" and deletion_timestamp and _exit_codes(containers) <= SIGNAL_EXIT_CODES:
-        return "Stopped"
-    if phase in ("Succeeded", "Failed"):
-        return str(status.get("reason") or phase) if phase == "Failed" else phase
-    if deletion_timestamp:
-        return "Terminating"
-    for container in containers:
-        waiting = _as_dict(_as_dict(container.get("state")).get("waiting"))
-        if waiting.get("reason") and waiting["reason"] != "PodInitializing":
-            return str(waiting["reason"])
-    return phase
-
-
-def _exit_codes(containers: list[Json]) -> set[object]:
-    codes = (_as_dict(_as_dict(container.get("state")).get("terminated")).get("exitCode") for container in containers)
-    return {code for code in codes if code}
-
-
-def _exit_text(terminated_states: list[Json]) -> str:
-    """The first exit code that is not 0, else the first; with its reason unless that is Error or Completed."""
-    failed = next(
-        (terminated for terminated in terminated_states if terminated.get("exitCode")),
-        terminated_states[0] if terminated_states else {},
-    )
-    code, reason = failed.get("exitCode"), failed.get("reason")
-    if code is None:
-        return ""
-    return f"{code} ({reason})" if reason not in (None, "", "Error", "Completed") else str(code)
-
-
-_BACK_OFF = re.compile(r"back-off (?:(\d+)m)?(\d+)s ")
-
-
-def _back_off_end(container: Json) -> float:
-    """The end of a container's CrashLoopBackOff: the end of its last run plus the duration in the waiting message."""
-    waiting = _as_dict(_as_dict(container.get("state")).get("waiting"))
-    last_end = parse_time(_as_dict(_as_dict(container.get("lastState")).get("terminated")).get("finishedAt"))
-    match = _BACK_OFF.match(str(waiting.get("message") or "")) if waiting.get("reason") == "CrashLoopBackOff" else None
-    return 0.0 if match is None or last_end is None else last_end + 60 * int(match[1] or 0) + int(match[2])
-
-
-def _blocked(containers: list[Json]) -> str:
-    for container in containers:
-        waiting = _as_dict(_as_dict(container.get("state")).get("waiting"))
-        if waiting.get("reason") in BLOCKING_REASONS:
-            return f"{waiting['reason']}: {waiting.get('message') or container.get('image') or 'no message'}"
-        if str(waiting.get("message") or "").startswith(MOUNT):
-            return str(waiting["message"])
-    return ""
-
-
-def _missing_claim(status: Json) -> str:
-    """The reason why the pod is unschedulable, if that is a missing PersistentVolumeClaim; else ""."""
-    scheduled = find_condition(status.get("conditions"), "PodScheduled") or {}
-    missing = re.search(rf'{MISSING_CLAIM_PREFIX} "([^"]+)" not found', str(scheduled.get("message") or ""))
-    if scheduled.get("status") != "False" or not missing:
-        return ""
-    fix = f"add the PersistentVolumeClaim to the file, or name a folder of this machine: --mount {missing[1]}=DIR"
-    return f"{missing[0]}; {fix}"
-
-
-def _as_dict(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}
+ACCOUNT = "error looking up service account"  # in the message of a FailedCreate event
 
 
 def job_result(job: Json) -> str:
     """Succeeded, Failed, or "" while the job has not ended."""
-    conditions = _as_dict(job.get("status")).get("conditions")
+    conditions = as_dict(job.get("status")).get("conditions")
     return next((end for end in ("Succeeded", "Failed") if is_condition_true(conditions, end)), "")
 
 
 def job_outcome(kind: Kind, job: Json) -> str:
     """As `job_result`, and also for a status that a legacy operator has written."""
-    return job_result(job) or kind.legacy_outcome(_as_dict(job.get("status")))
+    return job_result(job) or kind.status.legacy_outcome(as_dict(job.get("status")))
 
 
 def job_state(job: Json) -> str:
     """The state of a job in one word: its result, or the type of a condition that is True."""
-    conditions = _as_dict(job.get("status")).get("conditions")
+    conditions = as_dict(job.get("status")).get("conditions")
     if end := job_result(job):
         return end
     true_conditions = (
@@ -214,7 +56,7 @@ def job_state(job: Json) -> str:
 
 def job_message(job: Json) -> str:
     """The message of the True condition about the job's end, or about what blocks the job; "" for none."""
-    conditions = _as_dict(job.get("status")).get("conditions")
+    conditions = as_dict(job.get("status")).get("conditions")
     for condition_type in ("Succeeded", "Failed", "NameConflict", "Blocked", "Degraded"):
         job_condition = find_condition(conditions, condition_type)
         if job_condition and job_condition.get("status") == "True":
@@ -223,7 +65,7 @@ def job_message(job: Json) -> str:
 
 
 @dataclass(slots=True)
-class JobStates:
+class JobView:
     """All observed jobs and replicas. Deleted pods stay in it: the final table shows them, too."""
 
     jobs: dict[str, Json] = field(default_factory=dict)  # by uid
@@ -234,21 +76,21 @@ class JobStates:
 
     def update_job(self, job: Json, now: float = 0.0) -> None:
         self.jobs[uid_of(job)] = job
-        blocked_condition = find_condition(_as_dict(job.get("status")).get("conditions"), "Blocked") or {}
+        blocked_condition = find_condition(as_dict(job.get("status")).get("conditions"), "Blocked") or {}
         if blocked_condition.get("status") == "True":
             self.add_refusal(uid_of(job), name_of(job), str(blocked_condition.get("message")), now)
         elif uid_of(job) in self.refused:
             self._clear_refusal(uid_of(job))
 
     def update_event(self, event: Json, now: float) -> None:
-        involved_object = _as_dict(event.get("involvedObject"))
+        involved_object = as_dict(event.get("involvedObject"))
         if event.get("reason") == "FailedCreate":
             self.add_refusal(
                 str(involved_object.get("uid")), str(involved_object.get("name")), str(event.get("message")), now
             )
 
     def add_refusal(self, owner: str, name: str, message: str, now: float) -> None:
-        """Records that pods cannot be created for lack of a ServiceAccount, which may still be created (PATIENCE)."""
+        """Records that pods cannot be created for lack of a ServiceAccount, which may still be created."""
         if (position := message.find(ACCOUNT)) >= 0:
             self.refused[owner] = f"{name}: {message[position:]}; add the ServiceAccount to the file"
             self.waiting.setdefault(owner, now)
@@ -281,7 +123,7 @@ class JobStates:
     def restarts(self, job_uid: str) -> int:
         """The restarts of a job (by uid): the number in its status, or that of the observed pods if it is larger."""
         job_object = self.jobs.get(job_uid, {})
-        stored = _count(_as_dict(job_object.get("status")).get("restarts"))
+        stored = _count(as_dict(job_object.get("status")).get("restarts"))
         return stored if _is_gang(job_object) else max(stored, sum(slot.restarts for slot in self.slots(job_uid)))
 
     def label(self, replica: Replica) -> str:
@@ -311,20 +153,20 @@ def _newest_replica(pods: list[Replica], job: Json) -> Replica:
     *earlier, last = [pod for _, pod in sorted(enumerate(pods), key=lambda pair: (pair[1].created, pair[0]))]
     in_place = sum(pod.restarts for pod in pods)
     recreated = sum(pod.failed for pod in earlier)
-    status = _as_dict(job.get("status"))
+    status = as_dict(job.get("status"))
     if _is_gang(job):
         recreated, in_place = _count(status.get("restarts")), 0
-    for name, role in _as_dict(
+    for name, role in as_dict(
         status.get("roles")
     ).items():  # deleted pods: attributable only if the role has one replica
-        if name.lower() == last.role and _as_dict(role).get("replicas") == 1:
-            recreated = max(recreated, _count(_as_dict(role).get("failures")) - last.failed)
+        if name.lower() == last.role and as_dict(role).get("replicas") == 1:
+            recreated = max(recreated, _count(as_dict(role).get("failures")) - last.failed)
     return replace(last, restarts=in_place + recreated)
 
 
 def _is_gang(job: Json) -> bool:
     kind = kind_of(job)
-    return kind is not None and kind.restart_scope == "gang"
+    return kind is not None and kind.lifecycle.restart_scope is RestartScope.GANG
 
 
 def _count(value: Any) -> int:
@@ -371,7 +213,7 @@ def count_states(slots: list[Replica]) -> str:
 
 def missing_peers_text(job: Json, slots: list[Replica]) -> str:
     """The text "waiting for peers: 1 of 2" if fewer replicas run than the rendezvous needs; else ""."""
-    spec = _as_dict(job.get("spec"))
+    spec = as_dict(job.get("spec"))
     min_replicas = spec.get("minReplicas", len(slots) if "rdzvEndpoint" in spec else None)
     if not isinstance(min_replicas, int) or isinstance(min_replicas, bool) or job_result(job):
         return ""
@@ -379,15 +221,15 @@ def missing_peers_text(job: Json, slots: list[Replica]) -> str:
     return f"waiting for peers: {present} of {min_replicas}" if 0 < present < min_replicas else ""
 
 
-def progress(board: JobStates, elapsed: float | None, now: float = 0.0) -> str:
+def progress(view: JobView, elapsed: float | None, now: float = 0.0) -> str:
     """The progress line: elapsed time, and for each job its state, its replicas by role and state, missing peers, the
     next restart, and the number of restarts.
 
     elapsed: in seconds; with None the line has no times and changes only with the state of a job or replica.
     """
     parts = [] if elapsed is None else [format_clock(elapsed)]
-    for uid, job in board.jobs.items():
-        slots = board.slots(uid)
+    for uid, job in view.jobs.items():
+        slots = view.slots(uid)
         texts = [
             f"{name_of(job)} {job_state(job)}",
             *filter(None, [count_states(slots), missing_peers_text(job, slots)]),
@@ -398,14 +240,14 @@ def progress(board: JobStates, elapsed: float | None, now: float = 0.0) -> str:
                 for slot in slots
                 if slot.back_off_end > now
             ][:1]
-        if restarts := board.restarts(uid):
+        if restarts := view.restarts(uid):
             texts.append(f"restarts: {restarts}")
         parts.append(" · ".join(texts))
     return "  ".join(parts)
 
 
 def table(
-    board: JobStates,
+    view: JobView,
     now: float,
     cut_short: str = "",
     width: int = UNKNOWN_WIDTH,
@@ -414,20 +256,20 @@ def table(
 ) -> list[str]:
     """The final table: a line per replica, then a line per job. `cut_short`: why the jobs were ended early, or ""."""
     rows = [["JOB", "REPLICA", "STATE", "RESTARTS", "EXIT", "TIME"]]
-    for uid, job in board.jobs.items():
-        for slot in board.slots(uid):
+    for uid, job in view.jobs.items():
+        for slot in view.slots(uid):
             duration = "" if slot.started is None else format_clock((slot.ended or now) - slot.started)
             rows.append([name_of(job), slot.name, slot.state, str(slot.restarts), slot.exit, duration])
     lines = table_lines(rows, width, colour)
-    verdicts = [outcome_line(job, now, cut_short, colour, with_message) for job in board.jobs.values()]
+    verdicts = [outcome_line(job, now, cut_short, colour, with_message) for job in view.jobs.values()]
     return [*(lines if len(rows) > 1 else []), *(line for text in verdicts for line in prose(text, width).split("\n"))]
 
 
 def outcome_line(job: Json, now: float, cut_short: str = "", colour: bool = False, with_message: bool = True) -> str:
     """One line about a job's end. `with_message`: with the message of its condition, also if the job has not
     succeeded."""
-    status = _as_dict(job.get("status"))
-    start = parse_time(status.get("startTime")) or parse_time(_as_dict(job.get("metadata")).get("creationTimestamp"))
+    status = as_dict(job.get("status"))
+    start = parse_time(status.get("startTime")) or parse_time(as_dict(job.get("metadata")).get("creationTimestamp"))
     end = parse_time(status.get("completionTime")) or now
     duration = f" after {format_clock(end - start)}" if start is not None else ""
     text = " ".join(job_message(job).split()) if with_message or job_result(job) == "Succeeded" else ""

@@ -9,21 +9,23 @@ Rules for this package:
 from trainyard.core.carriers import JOB_CARRIER, POD_CARRIER, RETRYING_JOB_CARRIER, STATEFUL_SET_CARRIER
 from trainyard.core.children import decode_child
 from trainyard.core.decide import decide, plan
-from trainyard.core.job import (
+from trainyard.core.job import Job, Outcome, ParsedSpec, Policy, Replica, Role
+from trainyard.core.kind import (
+    Api,
     AuxiliaryObject,
     ConditionUpdate,
-    Job,
+    ExitAction,
     Kind,
-    Messages,
-    Outcome,
-    ParsedSpec,
-    Policy,
-    Replica,
-    Role,
+    Lifecycle,
+    PodRecipe,
+    RestartScope,
+    RoleTable,
+    StatusShape,
+    TemplateChange,
     WorkloadAdapter,
 )
 from trainyard.core.model import Child, Config, Create, Delete, Event, Observed, Patch, Plan, Ref, Refusal, Slot
-from trainyard.core.read import parse_job, parse_job_with, runtime_id_of
+from trainyard.core.read import parse_job, parse_job_with, parse_spec, runtime_id_of
 from trainyard.core.render import render_child, render_object
 from trainyard.core.rules import Rule, violations, with_aliases
 from trainyard.core.status import default_condition_event
@@ -33,6 +35,7 @@ __all__ = [
     "POD_CARRIER",
     "RETRYING_JOB_CARRIER",
     "STATEFUL_SET_CARRIER",
+    "Api",
     "AuxiliaryObject",
     "Child",
     "ConditionUpdate",
@@ -40,27 +43,34 @@ __all__ = [
     "Create",
     "Delete",
     "Event",
+    "ExitAction",
     "Job",
     "Kind",
-    "Messages",
+    "Lifecycle",
     "Observed",
     "Outcome",
     "ParsedSpec",
     "Patch",
     "Plan",
+    "PodRecipe",
     "Policy",
     "Ref",
     "Refusal",
     "Replica",
+    "RestartScope",
     "Role",
+    "RoleTable",
     "Rule",
     "Slot",
+    "StatusShape",
+    "TemplateChange",
     "WorkloadAdapter",
     "decide",
     "decode_child",
     "default_condition_event",
     "parse_job",
     "parse_job_with",
+    "parse_spec",
     "plan",
     "render_child",
     "render_object",

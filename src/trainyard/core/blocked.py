@@ -46,7 +46,7 @@ def find_blocks(
     """The blocks of a job, which has its next status.
 
     While it is suspended no child is created, so refused creates are not reported. An invalid child does not fail a job
-    that has run, if edits take effect on the child's role (Kind.on_template_change).
+    that has run, if edits take effect on the child's role (Lifecycle.follows_edits).
     """
     creates = changes.missing_creates(job, owned) if outcome.phase != "Suspended" else []
     needed = {create.ref: create for create in creates}
@@ -54,7 +54,7 @@ def find_blocks(
     refused = {ref: refusal for ref, refusal in refused_creates.items() if ref in needed}
     for ref, refusal in refused.items():
         slot = needed[ref].slot
-        if refusal.invalid and not (job.status.has_run and slot and job.kind.on_template_change(slot.role)):
+        if refusal.invalid and not (job.status.has_run and slot and job.kind.lifecycle.follows_edits(slot.role)):
             return Blocks(invalid_child(refusal, f"{ref.kind} {ref.name}", job.status.has_run), [], ())
     conflicts = {ref: refusal for ref, refusal in refused.items() if refusal.code == 409}
     blocks = {ref: refusal for ref, refusal in refused.items() if refusal.code != 409}
@@ -65,11 +65,20 @@ def find_blocks(
         due = {(write.ref, changes.verb(write)) for write in sent}
         blocks |= {ref: refusal for ref, refusal in observed.refused.items() if (ref, refusal.verb) in due}
     podless = _podless(job, replicas, owned, now)
+    edited = _without_template(job, replicas) if outcome.phase != "Suspended" else ""
     overdue = _overdue(job, owned, creates, now)
     wakeups += [wait.due for wait in (podless, overdue) if wait.due is not None]
-    message = "; ".join(filter(None, (_refusals_text(blocks), podless.message, overdue.message)))
+    message = "; ".join(filter(None, (_refusals_text(blocks), edited, podless.message, overdue.message)))
     reasons = {refusal.policy or refusal.reason or "Refused" for refusal in blocks.values()}
-    wait_reason = "NoPod" if podless.message else "PodTerminating" if overdue.message else "Unblocked"
+    wait_reason = (
+        "TemplateEdited"
+        if edited
+        else "NoPod"
+        if podless.message
+        else "PodTerminating"
+        if overdue.message
+        else "Unblocked"
+    )
     conditions = [
         Condition("NameConflict", bool(conflicts), "NameTaken" if conflicts else "NameFree", _refusals_text(conflicts)),
         Condition("Blocked", bool(message), min(reasons) if reasons else wait_reason, message),
@@ -79,6 +88,17 @@ def find_blocks(
 
 def _refusals_text(refused: dict[Ref, Refusal]) -> str:
     return "; ".join(f"{ref.kind} {ref.name}: {refusal.message}" for ref, refusal in sorted(refused.items())[:3])
+
+
+def _without_template(job: Job, replicas: list[Replica]) -> str:
+    """Why a lost replica is not created again: its role is not rendered from the template that the job was started
+    with, because an edit that the operator ignores has replaced that template."""
+    for replica in replicas:
+        role = job.role(replica.slot.role)
+        if role and role.template is None and replica.child is None:
+            fix = "restore the template, or suspend the job and resume it with the new one"
+            return f"{replica.name} is gone, and the spec has another template than the job was started with: {fix}"
+    return ""
 
 
 def _podless(job: Job, replicas: list[Replica], owned: OwnedObjects, now: float) -> _Wait:

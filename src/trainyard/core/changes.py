@@ -17,23 +17,29 @@ W = TypeVar("W", Create, Patch, Delete)
 def missing_creates(job: Job, owned: OwnedObjects) -> list[Create]:
     """Creates for the slots and auxiliary objects that do not exist, in creation order.
 
-    With an invalid spec no auxiliary object with `create_after_replicas` is created: the replicas do not need it.
+    The objects of a slot come right after it: of a job with 1,000 replicas, each with a Service, the first pods run
+    long before the last Service exists. With an invalid spec no auxiliary object with `create_after_replicas` is
+    created: the replicas do not need it.
     """
     early: list[Create] = []
     late: list[Create] = []
+    by_slot: dict[Slot, list[Create]] = {}
     for ref, auxiliary in job.auxiliary_objects.items():
-        creatable = not (auxiliary.create_after_replicas and job.parsed.problems)
-        if creatable and ref not in owned.by_ref:
-            (late if auxiliary.create_after_replicas else early).append(
-                Create(auxiliary.gvk, auxiliary.name, None, 0, _missing(auxiliary.depends_on, owned))
-            )
-    slots = []
+        if ref in owned.by_ref or (auxiliary.create_after_replicas and job.parsed.problems):
+            continue
+        create = Create(auxiliary.gvk, auxiliary.name, None, 0, _missing(auxiliary.depends_on, owned))
+        if auxiliary.slot:
+            by_slot.setdefault(auxiliary.slot, []).append(create)
+        else:
+            (late if auxiliary.create_after_replicas else early).append(create)
+    slots: list[Create] = []
     for slot in job.slots():
-        role, name = job.role(slot.role), job.kind.child_name(job, slot)
+        role, name = job.role(slot.role), job.kind.pods.name(job, slot)
         gvk = job.carrier(slot.role).gvk
         if role and role.template is not None and Ref(gvk.kind, name) not in owned.by_ref:
-            missing = _missing(job.kind.dependencies(job, slot), owned)
+            missing = _missing(job.kind.pods.dependencies(job, slot), owned)
             slots.append(Create(gvk, name, slot, job.status.role(slot.role).attempt, missing))
+        slots += by_slot.get(slot, ())
     return _in_dependency_order(early + slots) + late
 
 
@@ -113,12 +119,12 @@ def auxiliary_changes(job: Job, owned: OwnedObjects, observed: Observed) -> tupl
     """Deletes for auxiliary objects that the spec no longer has, patches for those rendered from an older spec.
 
     Nothing is deleted while part of the spec is ignored: the spec then does not describe the running job. With an
-    invalid spec nothing is patched, unless edits take effect on no role of the job (Kind.on_template_change). An object
+    invalid spec nothing is patched, unless edits take effect on no role of the job (Lifecycle.follows_edits). An object
     with `depends_on` is patched once each of these children exists or was refused.
     """
     valid = not job.parsed.problems
     followed = valid and all(role.template is not None for role in job.roles)
-    follows_edits = any(job.kind.on_template_change(role.name) for role in job.roles)
+    follows_edits = any(job.kind.lifecycle.follows_edits(role.name) for role in job.roles)
     auxiliary_objects = job.auxiliary_objects
     deletes, patches = [], []
     carrier_kinds = {job.carrier(role.name).gvk.kind for role in job.roles}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from trainyard.core.children import decode_containers
-from trainyard.core.job import ConditionUpdate, Job, JobStatus, Outcome, OwnedObjects, Replica
+from trainyard.core.job import Job, JobStatus, Outcome, OwnedObjects, Replica
+from trainyard.core.kind import ConditionUpdate
 from trainyard.core.read import ignored_edits, ignores_edits
 from trainyard.objects import Json, find_condition, format_time, set_condition
 from trainyard.objects.resources import DEPLOYMENT
@@ -46,25 +48,37 @@ def write_conditions(job: Job, replicas: list[Replica], conditions: list[Conditi
     """The conditions of the job's stored status, updated in the order of `conditions`, with its kind's messages."""
     written: list[Json] = list(job.status.conditions)
     updates: list[ConditionUpdate] = []
-    messages = job.kind.messages
+    shape = job.kind.status
     for condition_type, holds, reason, message in conditions:
         old = find_condition(written, condition_type)
         if old is None and not holds:
             continue
         update = ConditionUpdate(condition_type, reason, message)
-        update = messages.condition_message(job, update, replicas) if holds else update
-        for name in filter(None, (condition_type, messages.condition_aliases.get(condition_type))):
+        update = shape.condition_message(job, update, replicas) if holds else update
+        for name in filter(None, (condition_type, shape.condition_aliases.get(condition_type))):
             written = _write(job, written, name, holds, update, now)
         if holds and (old is None or old.get("status") != "True" or old.get("reason") != update.reason):
             updates.append(update)
+            written = _without_replaced(written, condition_type, shape.replaced_conditions)
     return WrittenConditions(tuple(written), tuple(updates))
+
+
+def _without_replaced(
+    conditions: list[Json], condition_type: str, replaced: Mapping[str, tuple[str, ...]]
+) -> list[Json]:
+    """The conditions without those that `condition_type` replaces, and with itself at the end
+    (StatusShape.replaced_conditions)."""
+    if condition_type not in replaced:
+        return conditions
+    kept = [item for item in conditions if item["type"] not in (condition_type, *replaced[condition_type])]
+    return [*kept, *(item for item in conditions if item["type"] == condition_type)]
 
 
 def _write(job: Job, conditions: list[Json], name: str, holds: bool, update: ConditionUpdate, now: float) -> list[Json]:
     old = find_condition(conditions, name)
     conditions = set_condition(conditions, name, holds, update.reason, update.message, now)
     new = find_condition(conditions, name)
-    for field in job.kind.messages.extra_timestamps:
+    for field in job.kind.status.extra_timestamps:
         if new is not None:
             same = old is not None and all(old.get(key) == value for key, value in new.items())
             new[field] = old.get(field) if same and old else format_time(now)
@@ -106,7 +120,7 @@ def _stuck(replicas: list[Replica]) -> list[str]:
 
 def _degraded(job: Job, replicas: list[Replica], owned: OwnedObjects, outcome: Outcome) -> Condition:
     """Condition Degraded: a replica that is not supervised has failed, or a Deployment of the job is not available."""
-    supervised = job.kind.supervised_slots_of(job)
+    supervised = job.supervised_slots()
     failed = [replica for replica in replicas if replica.state == "Failed" and replica.slot not in supervised]
     texts = [f"{replica.name} has given up: {replica.message}" for replica in failed]
     unavailable = _unavailable_deployment(job, owned)
@@ -117,7 +131,7 @@ def _degraded(job: Job, replicas: list[Replica], owned: OwnedObjects, outcome: O
 
 def _unavailable_deployment(job: Job, owned: OwnedObjects) -> list[str]:
     """The reason why a Deployment of the job is not available, at most one."""
-    if DEPLOYMENT not in job.kind.child_resources:
+    if DEPLOYMENT not in job.kind.roles.child_resources:
         return []
     deployments = {ref.name: child for ref, child in owned.by_ref.items() if ref.kind == DEPLOYMENT.kind}
     texts = [

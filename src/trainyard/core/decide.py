@@ -18,7 +18,8 @@ from collections.abc import Iterable
 
 from trainyard.core import blocked, conditions, failures, phase, restarts, status, writes
 from trainyard.core.conditions import Condition
-from trainyard.core.job import ConditionUpdate, Job, Kind, Outcome, OwnedObjects, Replica
+from trainyard.core.job import Job, Outcome, OwnedObjects, Replica
+from trainyard.core.kind import ConditionUpdate, Kind
 from trainyard.core.model import Create, Delete, Event, Observed, Plan
 from trainyard.core.observe import observe
 from trainyard.core.policies import clean_pod_policy, deadline, managed_by, node_lost, restart, suspend, ttl
@@ -120,7 +121,7 @@ def _finished(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
     stored = job.status
     if expired := ttl.expired_job(job, now):
         sent = writes.due_writes(writes.Writes((expired,), (), (), ()), observed, now)
-        events = job.kind.messages.write_events(job, expired) if sent.deletes else ()
+        events = job.kind.status.write_events(job, expired) if sent.deletes else ()
         return Plan(stored.stored, deletes=sent.deletes, events=events, requeue_at=_earliest(sent.wakeups))
     lost, lost_due = node_lost.force_deletes(job, owned, now)
     clean = clean_pod_policy.effective_policy(job, stored.failure_cause)
@@ -137,7 +138,7 @@ def _events(
     sent: tuple[Create | Delete, ...],
 ) -> tuple[Event, ...]:
     """The events of this reconcile: for conditions first, then for new failures, then for creates and deletes."""
-    messages = job.kind.messages
+    messages = job.kind.status
     condition_event = messages.condition_event or (lambda job, update: status.default_condition_event(update))
     events = [event for update in updates if (event := condition_event(job, update))]
     subjects: tuple[Replica | Create | Delete, ...] = (*failed, *sent)

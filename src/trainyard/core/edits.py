@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainyard.core.job import Job, RoleStatus
+from trainyard.core.kind import TemplateChange
 from trainyard.core.names import same_digest
 from trainyard.objects.structs import replace
 
@@ -12,14 +13,14 @@ def follow_edits(job: Job) -> dict[str, RoleStatus]:
     before = job.status.roles
     if job.parsed.problems:
         return dict(before)
-    fixed = {name: role for name, role in before.items() if not job.kind.on_template_change(name)}
+    fixed = {name: role for name, role in before.items() if not job.kind.lifecycle.follows_edits(name)}
     roles = fixed | removed_roles(job)
     for role in job.roles:
-        change, old = job.kind.on_template_change(role.name), before.get(role.name)
-        if not change:
+        change, old = job.kind.lifecycle.on_template_change(role.name), before.get(role.name)
+        if change is TemplateChange.IGNORE:
             continue
         same = old is not None and same_digest(old.digest, role.digest)
-        restarts = change == "again" and old is not None and not same
+        restarts = change is TemplateChange.RESTART and old is not None and not same
         attempt = old.attempt + restarts if old else 0
         failures = old.failures if old else 0
         digest = old.digest if old and same else role.digest  # an equal digest is kept in its stored form (same_digest)
@@ -33,6 +34,6 @@ def removed_roles(job: Job) -> dict[str, RoleStatus]:
     removed = {
         name: role
         for name, role in job.status.roles.items()
-        if job.kind.on_template_change(name) and not job.role(name)
+        if job.kind.lifecycle.follows_edits(name) and not job.role(name)
     }
     return {name: replace(role, replicas=0, digest="") for name, role in removed.items()}

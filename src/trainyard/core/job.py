@@ -1,25 +1,21 @@
-"""A parsed job (`Job`), its observed state (`Replica`, `OwnedObjects`), and the description of a kind (`Kind`).
-
-Rules for this file:
-- Everything is frozen. A kind is data and pure functions; nothing here reads a clock.
-- What differs between kinds is a field of `Kind`, `Role` or `WorkloadAdapter`, never an `if` on the kind.
-"""
+"""A parsed job (`Job`), and its observed state (`Replica`, `OwnedObjects`). Everything is frozen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from trainyard.core.model import Child, Config, Create, Delete, Event, Patch, Ref, Slot
-from trainyard.objects import GVK, Json, NamespacedName, Problem
+from trainyard.core.kind import RestartScope
+from trainyard.core.model import Child, Config, Ref, Slot
+from trainyard.objects import Json, NamespacedName, Problem
 from trainyard.objects.resources import SERVICE
 from trainyard.objects.structs import replace
 
 if TYPE_CHECKING:
-    from trainyard.core.rules import Rule
+    from trainyard.core.kind import AuxiliaryObject, Kind, WorkloadAdapter
 
 
 class Role(msgspec.Struct, frozen=True):
@@ -30,7 +26,7 @@ class Role(msgspec.Struct, frozen=True):
     port: int
     template: Json | None  # None: it differs from the template that the job was started with, so no child is created
     digest: str = ""  # of the defaulted template and of the other fields that the children are rendered from
-    container: str = ""  # the container whose exit code is the replica's; "": Kind.container
+    container: str = ""  # the container whose exit code is the replica's; "": Kind.roles.container
 
     def resized(self, replicas: int) -> Role:
         return replace(self, replicas=replicas)
@@ -48,7 +44,7 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 class ParsedSpec(msgspec.Struct, frozen=True):
-    """A parsed and defaulted spec: the result of `Kind.read`."""
+    """A parsed and defaulted spec: the result of `Kind.api.read`."""
 
     roles: tuple[Role, ...]
     policy: Policy
@@ -77,7 +73,7 @@ class JobStatus(msgspec.Struct, frozen=True):
     suspended: bool = False
     has_run: bool = False  # a replica has run since the job was started or resumed
     failure_cause: str = (
-        ""  # the reason of a failure before Messages.condition_message changes it, e.g. BackoffLimitExceeded
+        ""  # the reason of a failure before StatusShape.condition_message changes it, e.g. BackoffLimitExceeded
     )
     start_time: float | None = None
     completion_time: float | None = None
@@ -116,7 +112,7 @@ class Job:
     def auxiliary_objects(self) -> Mapping[Ref, AuxiliaryObject]:
         """The objects of the job beside its replicas, in the order of their creation."""
         objects: Mapping[Ref, AuxiliaryObject] = self.cached(
-            "extras", lambda: {auxiliary.ref: auxiliary for auxiliary in self.kind.auxiliary_objects(self)}
+            "extras", lambda: {auxiliary.ref: auxiliary for auxiliary in self.kind.auxiliary(self)}
         )
         return objects
 
@@ -143,7 +139,7 @@ class Job:
         return next((role for role in self.roles if role.name == name), None)
 
     def carrier(self, role: str) -> WorkloadAdapter:
-        return self.kind.carrier(role)
+        return self.kind.roles.carrier(role)
 
     def slots(self) -> list[Slot]:
         """A slot for each replica, or one for the whole role if its carrier has `one_object_per_role`."""
@@ -155,7 +151,21 @@ class Job:
 
     def restarts_gang(self) -> bool:
         """True for a gang: a retry of one replica restarts all replicas, succeeded ones too (S33)."""
-        return self.kind.restart_scope == "gang"
+        return self.kind.lifecycle.restart_scope is RestartScope.GANG
+
+    def success_sets(self) -> tuple[frozenset[Slot], ...]:
+        """Lifecycle.success_sets of this job."""
+        sets: tuple[frozenset[Slot], ...] = self.cached("success", lambda: self.kind.lifecycle.success_sets(self))
+        return sets
+
+    def supervised_slots(self) -> frozenset[Slot]:
+        """The slots whose exit codes the operator evaluates (Lifecycle.supervised_slots)."""
+        slots: frozenset[Slot] = self.cached("supervised", self._supervised_slots)
+        return slots
+
+    def _supervised_slots(self) -> frozenset[Slot]:
+        supervised = self.kind.lifecycle.supervised_slots
+        return supervised(self) if supervised else frozenset().union(*self.success_sets())
 
 
 class Termination(msgspec.Struct, frozen=True):
@@ -215,27 +225,6 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.phase in ("Succeeded", "Failed", "Invalid")
 
 
-class WorkloadAdapter(msgspec.Struct, frozen=True):
-    """The type of object that runs a slot (batch Job, Pod or StatefulSet), as functions. No other code depends on it.
-
-    observe(job, slot, owned): the observed state of the slot. render(job, slot, attempt): the object to create, without
-    its name, owner reference and common labels. stop(replica, reason): the write that stops its pods, None when none is
-    needed. resume(job, replica): the patch that scales it to the replicas of its role, None when none is needed.
-    pods_ended(replica): True when none of its pods runs, so that they need no stop and keep their logs.
-    failed_attempts(replica): the uids of failed attempts, each of which is counted once. `one_object_per_role`: one
-    object runs all replicas of a role.
-    """
-
-    gvk: GVK
-    observe: Callable[[Job, Slot, OwnedObjects], Replica]
-    render: Callable[[Job, Slot, int], Json]
-    stop: Callable[[Replica, str], Delete | Patch | None]
-    resume: Callable[[Job, Replica], Patch | None]
-    pods_ended: Callable[[Replica], bool]
-    failed_attempts: Callable[[Replica], tuple[str, ...]]
-    one_object_per_role: bool = False
-
-
 class OwnedObjects(msgspec.Struct, frozen=True):
     """The children of one job, verified by owner reference."""
 
@@ -256,125 +245,3 @@ class OwnedObjects(msgspec.Struct, frozen=True):
             elif child.kind == "Pod" and child.job_uid == uid:
                 orphans.append(child)
         return cls(by_ref, {owner: tuple(pods) for owner, pods in pods_by_owner.items()}, tuple(orphans))
-
-
-class AuxiliaryObject(msgspec.Struct, frozen=True):
-    """An object beside the replicas. `body()` renders it without its name, owner reference and common labels.
-
-    With a `digest` it is patched when the part of the spec that it is rendered from changes. `depends_on`: the children
-    that it refers to by name; it is created after these exist and are owned by the job, and not patched while one is
-    still to be created.
-    """
-
-    gvk: GVK
-    name: str
-    body: Callable[[], Json]
-    runs_pods: bool = False  # so it is deleted while the job is suspended
-    create_after_replicas: bool = False
-    digest: str = ""
-    depends_on: tuple[Ref, ...] = ()
-
-    @property
-    def ref(self) -> Ref:
-        return Ref(self.gvk.kind, self.name)
-
-
-class ConditionUpdate(NamedTuple):
-    """Reason and message of a condition that holds."""
-
-    type: str
-    reason: str
-    message: str
-
-
-class Messages(msgspec.Struct, frozen=True):
-    """A kind's texts for conditions and events. Where the old operators have a text, it is the same (S7).
-
-    `condition_message(job, update, replicas)` returns the update with the kind's reason and message.
-    `condition_event(job, update)` returns the event for a condition that became True; unset: default_condition_event.
-    `write_events(job, write_or_replica)` returns the events for one create or delete, or for one replica that has a
-    newly counted failure.
-    """
-
-    source: str = "trainyard-operator"  # source.component of the events
-    condition_message: Callable[[Job, ConditionUpdate, Sequence[Replica]], ConditionUpdate] = (
-        lambda job, update, replicas: update
-    )
-    condition_event: Callable[[Job, ConditionUpdate], Event | None] | None = None
-    write_events: Callable[[Job, Create | Delete | Replica], tuple[Event, ...]] = lambda job, write_or_replica: ()
-    # condition type -> its type in the old operators' documents, which is written in addition
-    condition_aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
-    extra_timestamps: tuple[str, ...] = ()  # further time fields of a condition in the old operators' documents
-
-
-class Kind(msgspec.Struct, frozen=True):
-    """A kind of job, as a value. kinds/tfjob.py is an example.
-
-    read(spec, name) parses, defaults and validates a spec. carrier(role): the type of object that runs the role's
-    slots. child_name(job, slot) and child_labels(job, slot): name and labels of that object.
-    mutate_pod_template(template, job, slot) returns the pod template with all that the framework needs; no other code
-    depends on the framework. success_slots(job): the slots that must succeed for the job to succeed.
-    supervised_slots(job): the slots whose exit codes the operator itself evaluates, for a retry or the job's failure;
-    unset: those of success_slots. exit_fails_job(job, code, reason): True when an exit is not retryable.
-    auxiliary_objects(job): the objects beside the replicas. render_status(job, outcome, counts): the status fields in
-    the kind's own shape; counts is {role: {replica state: number of replicas}} in spec order. legacy_outcome(status):
-    Succeeded, Failed or "", read from a status without conditions that an older operator wrote.
-
-    on_template_change(role): the effect of an edit of a started role: "" it is ignored (S11), "later" it applies to
-    replicas created afterwards, "again" it restarts the role's replicas. dependencies(job, slot): the children that
-    must exist and be owned by the job before the slot's object is created, because its pods refer to them by name.
-    restart_scope: what restarts after a retryable exit: the "role", all roles (the "gang"), or the "slot" alone; the
-    back-off of a slot that restarts alone counts from its start, not from its end.
-    """
-
-    gvk: GVK
-    singular: str
-    short_names: tuple[str, ...]
-    spec_type: type
-    container: str
-    carrier: Callable[[str], WorkloadAdapter]
-    child_resources: tuple[GVK, ...]
-    read: Callable[[Json, str], ParsedSpec]
-    child_name: Callable[[Job, Slot], str]
-    child_labels: Callable[[Job, Slot], dict[str, str]]
-    mutate_pod_template: Callable[[Json, Job, Slot], Json]
-    success_slots: Callable[[Job], frozenset[Slot]]
-    exit_fails_job: Callable[[Job, int, str], bool]
-    render_status: Callable[[Job, Outcome, Mapping[str, Mapping[str, int]]], Json]
-    supervised_slots: Callable[[Job], frozenset[Slot]] | None = None
-    subdomain: Callable[[Job], str] = lambda job: ""  # the headless Service for the DNS names of the pods; "": none
-    child_metadata: Callable[[Job, Slot], Json] = lambda job, slot: {}  # further metadata of a slot's object
-    job_spec_fields: Callable[[Job, Slot], Json] = (
-        lambda job, slot: {}
-    )  # spec fields of a batch Job that retries by itself
-    auxiliary_objects: Callable[[Job], tuple[AuxiliaryObject, ...]] = lambda job: ()
-    dependencies: Callable[[Job, Slot], tuple[Ref, ...]] = lambda job, slot: job.blocking_objects()
-    on_template_change: Callable[[str], str] = lambda role: ""
-    warnings: Callable[[Job], tuple[Problem, ...]] = lambda job: ()  # of an accepted spec: probable mistakes
-    restart_scope: str = "role"
-    default_backoff_limit: int | None = 6  # for the supervised roles of a job without backoffLimit; None: no limit
-    messages: Messages = msgspec.field(default_factory=Messages)
-    rules: tuple[Rule, ...] = ()
-    columns: tuple[Mapping[str, Any], ...] = ()
-    categories: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()  # further API groups that serve the kind
-    scale: Mapping[str, str] = msgspec.field(default_factory=dict)  # the CRD's scale subresource
-    # second accepted name -> name, of fields directly under spec
-    field_aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
-    legacy_outcome: Callable[[Json], str] = lambda status: ""
-    has_runtime_id: bool = False  # the spec has a RuntimeId, which is part of the children's names
-
-    def success_slots_of(self, job: Job) -> frozenset[Slot]:
-        slots: frozenset[Slot] = job.cached("deciding", lambda: self.success_slots(job))
-        return slots
-
-    def supervised_slots_of(self, job: Job) -> frozenset[Slot]:
-        slots: frozenset[Slot] = job.cached("judged", lambda: (self.supervised_slots or self.success_slots)(job))
-        return slots
-
-    def resource(self, kind: str) -> GVK:
-        """The resource of children of this kind. Raises KeyError when the job has no such children."""
-        for gvk in self.child_resources:
-            if gvk.kind == kind:
-                return gvk
-        raise KeyError(kind)

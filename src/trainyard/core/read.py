@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from trainyard.core import names
-from trainyard.core.job import Job, JobStatus, Kind, ParsedSpec, Role, RoleStatus
+from trainyard.core.job import Job, JobStatus, ParsedSpec, Role, RoleStatus
+from trainyard.core.kind import Kind
 from trainyard.core.model import Config
 from trainyard.core.status import parse_status
 from trainyard.objects import Json, Problem, key_of, name_of, uid_of
@@ -20,11 +21,15 @@ def parse_job(kind: Kind, wire: Json, config: Config, in_use: Collection[str] = 
 
     `in_use`: the RuntimeIds of the other jobs in the namespace.
     """
+    return parse_job_with(kind, wire, parse_spec(kind, wire), config, in_use)
+
+
+def parse_spec(kind: Kind, wire: Json) -> ParsedSpec:
+    """The parsed spec of a stored object. It depends on the name and the spec alone, so that it holds for all objects
+    of one uid and generation. Never raises."""
     spec = wire.get("spec")
-    parsed = kind.read(spec if isinstance(spec, dict) else {}, name_of(wire))
-    if not isinstance(spec, dict):
-        parsed = replace(parsed, problems=_no_spec(spec))
-    return parse_job_with(kind, wire, parsed, config, in_use)
+    parsed = kind.api.read(spec if isinstance(spec, dict) else {}, name_of(wire))
+    return parsed if isinstance(spec, dict) else replace(parsed, problems=_no_spec(spec))
 
 
 def _no_spec(spec: object) -> tuple[Problem, ...]:
@@ -36,9 +41,9 @@ def parse_job_with(kind: Kind, wire: Json, parsed: ParsedSpec, config: Config, i
     """As parse_job, with the spec already parsed: for callers that parse many objects with the same spec."""
     status = parse_status(kind, wire)
     if not status.conditions:
-        status = replace(status, outcome=kind.legacy_outcome(status.stored))
+        status = replace(status, outcome=kind.status.legacy_outcome(status.stored))
     runtime_id = ""
-    if kind.has_runtime_id:
+    if kind.api.has_runtime_id:
         # Never changed: the RuntimeId in the status takes precedence over an edited or removed one in the spec (S29).
         runtime_id = runtime_id_of(wire) or names.runtime_id(uid_of(wire), in_use)
         parsed = replace(parsed, spec={**parsed.spec, "RuntimeId": _text(wire, "spec", "RuntimeId") or runtime_id})
@@ -74,12 +79,12 @@ def ignores_edits(parsed: ParsedSpec, status: JobStatus) -> bool:
 
 def ignored_edits(kind: Kind, parsed: ParsedSpec, status: JobStatus) -> list[str]:
     """A text for each difference between the spec and the roles that the job was started with, except for the roles on
-    which edits take effect (Kind.on_template_change)."""
+    which edits take effect (Lifecycle.follows_edits)."""
     if parsed.problems:
         return [str(parsed.problems[0])]
-    fixed = {role.name: role for role in parsed.roles if not kind.on_template_change(role.name)}
+    fixed = {role.name: role for role in parsed.roles if not kind.lifecycle.follows_edits(role.name)}
     texts = [
-        f"{name} was taken out" for name in status.roles if name not in fixed and not kind.on_template_change(name)
+        f"{name} was taken out" for name in status.roles if name not in fixed and not kind.lifecycle.follows_edits(name)
     ]
     runtime_id = parsed.spec.get("RuntimeId", status.runtime_id)
     if runtime_id != status.runtime_id:
@@ -97,17 +102,19 @@ def ignored_edits(kind: Kind, parsed: ParsedSpec, status: JobStatus) -> list[str
 
 def effective_roles(kind: Kind, parsed: ParsedSpec, status: JobStatus) -> tuple[Role, ...]:
     """The roles of the spec before the start, while suspended and after the end; while the job runs, those that it was
-    started with. A role on which edits take effect (Kind.on_template_change) is that of the spec, if the spec is valid.
+    started with. A role on which edits take effect (Lifecycle.follows_edits) is that of the spec, if the spec is valid.
 
     In the order of the spec, because an API server may return the keys of a status in another order.
     """
     if not ignores_edits(parsed, status):
         return parsed.roles
-    followed = {role.name: role for role in parsed.roles if kind.on_template_change(role.name) and not parsed.problems}
+    followed = {
+        role.name: role for role in parsed.roles if kind.lifecycle.follows_edits(role.name) and not parsed.problems
+    }
     spec_roles = {role.name: role for role in parsed.roles}
     roles = dict.fromkeys(spec_roles)
     for name, started in status.roles.items():
-        if not kind.on_template_change(name):
+        if not kind.lifecycle.follows_edits(name):
             roles[name] = _as_started(name, started, spec_roles.get(name))
         elif parsed.problems:  # such a role follows the spec, and no child is created from an invalid spec
             roles[name] = _as_started(name, started, None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainyard.core.job import AuxiliaryObject, Job, Kind
+from trainyard.core.job import Job
+from trainyard.core.kind import AuxiliaryObject, Kind
 from trainyard.core.model import Config, Create, Patch, Slot
 from trainyard.core.read import parse_job
 from trainyard.objects import Json, controller_reference
@@ -26,7 +27,7 @@ def render_child(job: Job, create: Create) -> Json:
         return _with_metadata(job, create, auxiliary.body(), {DIGEST: auxiliary.digest} if auxiliary.digest else {})
     slot = create.slot
     labels = {
-        **job.kind.child_labels(job, slot),
+        **job.kind.pods.labels(job, slot),
         ROLE: slot.role,
         INDEX: str(slot.index),
         ATTEMPT: str(create.attempt),
@@ -53,7 +54,7 @@ def _with_metadata(job: Job, create: Create, body: Json, labels: dict[str, str])
         _set_working_directory(job, template["metadata"])
         if create.slot is not None:
             _set_termination_message_policy(job, create.slot, template)
-            if job.kind.subdomain(job):
+            if job.kind.pods.subdomain(job):
                 _set_hostname(job, create.slot, template)
     return body
 
@@ -70,7 +71,7 @@ def _set_working_directory(job: Job, meta: Json) -> None:
 def _set_termination_message_policy(job: Job, slot: Slot, template: Json) -> None:
     """Default the main container's terminationMessagePolicy, so that its last log lines are in the pod's status."""
     role = job.role(slot.role)
-    name = (role.container if role else "") or job.kind.container
+    name = (role.container if role else "") or job.kind.roles.container
     spec = template.get("spec") or {}
     containers = spec.get("containers") or []
     defaulted = [
@@ -96,9 +97,9 @@ def update_patch(auxiliary: AuxiliaryObject, uid: str) -> Patch:
 
 def _set_hostname(job: Job, slot: Slot, template: Json) -> None:
     """Set hostname, subdomain and DNS search list, so that the host names in TF_CONFIG and the like resolve (S17)."""
-    subdomain = job.kind.subdomain(job)
+    subdomain = job.kind.pods.subdomain(job)
     domain = f"{subdomain}.{job.key.namespace}.svc.{job.config.cluster_domain}"
-    spec = {**(template.get("spec") or {}), "hostname": job.kind.child_name(job, slot), "subdomain": subdomain}
+    spec = {**(template.get("spec") or {}), "hostname": job.kind.pods.name(job, slot), "subdomain": subdomain}
     dns = spec.get("dnsConfig") or {}
     searches = dns.get("searches") or [] if isinstance(dns, dict) else None
     if isinstance(searches, list):  # a malformed dnsConfig is sent as it is, and the API server refuses it
@@ -113,6 +114,6 @@ def hosts(job: Job) -> str:
     ranges = []
     for role in job.roles:
         if role.replicas:
-            first = job.kind.child_name(job, Slot(role.name, 0)).removesuffix("0")
+            first = job.kind.pods.name(job, Slot(role.name, 0)).removesuffix("0")
             ranges.append(f"{first}[0-{role.replicas - 1}]")
     return ",".join(ranges)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainyard.core.job import ConditionUpdate, Job, JobStatus, Kind, Outcome, Replica, RoleStatus
+from trainyard.core.job import Job, JobStatus, Outcome, Replica, RoleStatus
+from trainyard.core.kind import ConditionUpdate, Kind
 from trainyard.core.model import Event
 from trainyard.objects import Json, find_condition, format_time, is_condition_true, parse_time
 from trainyard.objects.structs import replace
@@ -44,7 +45,7 @@ def parse_status(kind: Kind, wire: Json) -> JobStatus:
         if isinstance(stored_conditions, list)
         else []
     )
-    aliases = kind.messages.condition_aliases
+    aliases = kind.status.condition_aliases
     outcome = next(
         (
             name
@@ -119,7 +120,7 @@ def render_status(
     replicas: Sequence[Replica],
 ) -> Json:
     """The whole status as it is stored. `status` is the job's next one, `counts` is {role: {replica state: count}}."""
-    kind_fields = job.kind.render_status(replace(job, status=_with_failed_pods(status, replicas)), outcome, counts)
+    kind_fields = job.kind.status.render(replace(job, status=_with_failed_pods(status, replicas)), outcome, counts)
     rendered: Json = {**kind_fields, **_ready_field(job, counts), "conditions": list(status.conditions)}
     meta = job.obj.get("metadata", {})
     if isinstance(meta.get("generation"), int):
@@ -162,7 +163,7 @@ def replica_counts(
 
 
 def _with_failed_pods(status: JobStatus, replicas: Sequence[Replica]) -> JobStatus:
-    """The status for Kind.render_status only: status.failed of a Job that retries by itself includes pods that were
+    """The status for Kind.status.render only: status.failed of a Job that retries by itself includes pods that were
     deleted before the operator observed their failure. It is not stored in `status.roles`: a pod whose watch event
     comes after that of its Job would be counted twice."""
     roles = dict(status.roles)

@@ -12,18 +12,24 @@ from functools import cache
 from trainyard.core import (
     RETRYING_JOB_CARRIER,
     STATEFUL_SET_CARRIER,
+    Api,
     AuxiliaryObject,
     ConditionUpdate,
     Event,
+    ExitAction,
     Job,
     Kind,
-    Messages,
+    Lifecycle,
     Outcome,
     ParsedSpec,
+    PodRecipe,
     Policy,
     Replica,
     Role,
+    RoleTable,
     Slot,
+    StatusShape,
+    TemplateChange,
     WorkloadAdapter,
     default_condition_event,
     violations,
@@ -37,6 +43,7 @@ from trainyard.kinds.chainerjob_spec import (
     GPU,
     MASTER,
     RULES,
+    RULES_AFTER_START,
     ChainerJobSpec,
     stateful_set_name,
     with_container_names,
@@ -148,11 +155,6 @@ def job_labels(job: Job) -> dict[str, str]:
     return {f"{LABEL}name": job.key.name}
 
 
-def child_metadata(job: Job, slot: Slot) -> Json:
-    """Labels of the Job and the StatefulSets, but not of their pods: those of the ChainerJob (docs/rules.md 1.5)."""
-    return labels_metadata_of(job)
-
-
 def mutate_pod_template(template: Json, job: Job, slot: Slot) -> Json:
     """A copy of the template with the job's service account and, in a distributed job, MPI's volumes and variables."""
     pod_template = copy_template(template)
@@ -251,35 +253,45 @@ def warnings(job: Job) -> tuple[Problem, ...]:
 
 
 CHAINERJOB = Kind(
-    gvk=GVK("kubeflow.org", "v1alpha1", "ChainerJob", "chainerjobs"),
-    singular="chainerjob",
-    short_names=("chj", "chjs", "chjob", "chjobs"),
-    categories=("all",),
-    spec_type=ChainerJobSpec,
-    container=CONTAINER,
-    carrier=carrier,
-    child_resources=(JOB, POD, STATEFUL_SET, CONFIG_MAP, SERVICE_ACCOUNT, ROLE, ROLE_BINDING),
-    read=read,
-    child_name=child_name,
-    child_labels=child_labels,
-    child_metadata=child_metadata,
-    job_spec_fields=lambda job, slot: job_limits(job.parsed.spec),
-    mutate_pod_template=mutate_pod_template,
-    success_slots=lambda job: frozenset({Slot(MASTER, 0)}),
-    exit_fails_job=lambda job, code, reason: True,
-    render_status=render_status,
-    auxiliary_objects=auxiliary_objects,
-    dependencies=dependencies,
-    on_template_change=lambda role: "" if role == MASTER else "again",
-    warnings=warnings,
-    default_backoff_limit=None,
-    messages=Messages(
-        "chainer-job-controller",
-        condition_message,
-        condition_event,
+    api=Api(
+        gvk=GVK("kubeflow.org", "v1alpha1", "ChainerJob", "chainerjobs"),
+        singular="chainerjob",
+        short_names=("chj", "chjs", "chjob", "chjobs"),
+        categories=("all",),
+        spec_type=ChainerJobSpec,
+        read=read,
+        rules=RULES,
+        rules_after_start=RULES_AFTER_START,
+        warnings=warnings,
+        columns=(columns.STATE, columns.READY, columns.RESTARTS, columns.AGE, columns.REASON, columns.BLOCKED),
+    ),
+    roles=RoleTable(
+        carrier=carrier,
+        container=CONTAINER,
+        child_resources=(JOB, POD, STATEFUL_SET, CONFIG_MAP, SERVICE_ACCOUNT, ROLE, ROLE_BINDING),
+    ),
+    pods=PodRecipe(
+        name=child_name,
+        labels=child_labels,
+        metadata=lambda job, slot: labels_metadata_of(job),  # not of the pods (docs/rules.md 1.5)
+        mutate_pod_template=mutate_pod_template,
+        job_spec_fields=lambda job, slot: job_limits(job.parsed.spec),
+        dependencies=dependencies,
+    ),
+    lifecycle=Lifecycle(
+        success_sets=lambda job: (frozenset({Slot(MASTER, 0)}),),
+        on_exit=lambda job, slot, code, reason: ExitAction.FAIL,
+        default_backoff_limit=None,
+        template_change=TemplateChange.RESTART,
+        template_change_of={MASTER: TemplateChange.IGNORE},
+    ),
+    status=StatusShape(
+        render=render_status,
+        source="chainer-job-controller",
+        condition_message=condition_message,
+        condition_event=condition_event,
         condition_aliases={"Succeeded": "Complete"},
         extra_timestamps=("lastProbeTime",),
     ),
-    rules=RULES,
-    columns=(columns.STATE, columns.READY, columns.RESTARTS, columns.AGE, columns.REASON, columns.BLOCKED),
+    auxiliary=auxiliary_objects,
 )

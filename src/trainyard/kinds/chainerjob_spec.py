@@ -10,9 +10,9 @@ from msgspec import Meta
 from trainyard.core import Rule
 from trainyard.core.names import is_dns_label
 from trainyard.core.status import MAX_REPLICAS
+from trainyard.kinds.immutability import IS_FIXED_CEL, is_immutable
 from trainyard.kinds.pod_templates import pod_template_schema
 from trainyard.kinds.policies import Policies, Seconds
-from trainyard.kinds.replica_list import IS_FIXED_CEL, is_immutable
 from trainyard.kinds.templates import NULLABLE, PRESERVE_UNKNOWN, containers_of, restart_policy_rule
 from trainyard.objects import Json
 
@@ -183,6 +183,8 @@ RULES = (
     ),
     restart_policy_rule("spec.master"),
     restart_policy_rule("spec.workerSets{}"),
+)
+RULES_AFTER_START = (
     Rule(
         "",
         f"!({IS_FIXED_CEL}) || !({_has_master_cel('self')}) || !({_has_master_cel('oldSelf')})"

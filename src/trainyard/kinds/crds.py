@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from trainyard.core import Config, Job, Kind, Rule, parse_job, violations, with_aliases
 from trainyard.core.policies.managed_by import KNOWN_CONTROLLERS, TRAINYARD_OPERATOR, is_managed_here
+from trainyard.kinds.immutability import rules_of
 from trainyard.kinds.misspellings import misspelt_fields
 from trainyard.kinds.templates import templates_of
 from trainyard.objects import GVK, Json, Problem
@@ -20,9 +21,9 @@ KEEP = "x-kubernetes-preserve-unknown-fields"
 def per_api_group(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
     """Each kind once for each API group under which it is served."""
     return tuple(
-        replace(kind, gvk=replace(kind.gvk, group=group), groups=())
+        replace(kind, api=replace(kind.api, gvk=replace(kind.gvk, group=group), groups=()))
         for kind in kinds
-        for group in (kind.gvk.group, *kind.groups)
+        for group in (kind.gvk.group, *kind.api.groups)
     )
 
 
@@ -34,14 +35,14 @@ def crd(kind: Kind) -> Json:
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": schema(kind)},
-        "subresources": {"status": {}, **({"scale": dict(kind.scale)} if kind.scale else {})},
-        "additionalPrinterColumns": [dict(column) for column in kind.columns],
+        "subresources": {"status": {}, **({"scale": dict(kind.api.scale)} if kind.api.scale else {})},
+        "additionalPrinterColumns": [dict(column) for column in kind.api.columns],
     }
-    names: Json = {"kind": gvk.kind, "listKind": f"{gvk.kind}List", "plural": gvk.plural, "singular": kind.singular}
-    if kind.short_names:
-        names["shortNames"] = list(kind.short_names)
-    if kind.categories:
-        names["categories"] = list(kind.categories)
+    names: Json = {"kind": gvk.kind, "listKind": f"{gvk.kind}List", "plural": gvk.plural, "singular": kind.api.singular}
+    if kind.api.short_names:
+        names["shortNames"] = list(kind.api.short_names)
+    if kind.api.categories:
+        names["categories"] = list(kind.api.categories)
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -59,12 +60,12 @@ def schema(kind: Kind) -> Json:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},  # the rules use it
-            "spec": {**from_struct(kind.spec_type), KEEP: True},
+            "spec": {**from_struct(kind.api.spec_type), KEEP: True},
             # CEL rules may use only fields of the schema, so it has the one status field that they use.
             "status": {"type": "object", KEEP: True, "properties": {"roles": {"type": "object", KEEP: True}}},
         },
     }
-    for rule in with_aliases(kind.rules, kind.field_aliases):
+    for rule in with_aliases(rules_of(kind), kind.api.field_aliases):
         node = _subschema(root, rule.path)
         node["x-kubernetes-validations"] = [*node.get("x-kubernetes-validations", []), _validation_rule(rule)]
     return root
@@ -116,7 +117,7 @@ def warnings(kind: Kind, wire: Json) -> list[Problem]:
     """Fields that are accepted but are probably a mistake (S30, S31)."""
     job = parse_job(kind, wire, Config())
     text = "is not known here and will not be looked at; is it spelled right?"
-    return [*(Problem(path, text) for path in job.parsed.unknown), *_managed_by_warnings(job), *kind.warnings(job)]
+    return [*(Problem(path, text) for path in job.parsed.unknown), *_managed_by_warnings(job), *kind.api.warnings(job)]
 
 
 def _managed_by_warnings(job: Job) -> list[Problem]:
@@ -156,5 +157,5 @@ def _note_text(reason: str, roles: list[str]) -> str:
 
 def rules_check(kind: Kind) -> Callable[[Json, Json | None], list[Problem]]:
     """The kind's CEL rules as a Python function (new, old or None) -> problems, for admission without CEL."""
-    rules = with_aliases(kind.rules, kind.field_aliases)
+    rules = with_aliases(rules_of(kind), kind.api.field_aliases)
     return lambda new, old: violations(rules, new, old)

@@ -12,19 +12,26 @@ from typing import Any
 
 from trainyard.core import (
     POD_CARRIER,
+    Api,
     AuxiliaryObject,
     ConditionUpdate,
     Create,
     Delete,
     Event,
+    ExitAction,
     Job,
     Kind,
-    Messages,
+    Lifecycle,
     Outcome,
     ParsedSpec,
+    PodRecipe,
     Replica,
+    RestartScope,
     Role,
+    RoleTable,
     Slot,
+    StatusShape,
+    TemplateChange,
     default_condition_event,
     violations,
 )
@@ -172,7 +179,9 @@ def _store_options(spec: Json, slot: Slot) -> list[str]:
 
 def auxiliary_objects(job: Job) -> tuple[AuxiliaryObject, ...]:
     """A headless Service for each replica, so that other replicas can resolve its host name."""
-    return tuple(AuxiliaryObject(SERVICE, child_name(job, slot), _service_body(job, slot)) for slot in job.slots())
+    return tuple(
+        AuxiliaryObject(SERVICE, child_name(job, slot), _service_body(job, slot), slot=slot) for slot in job.slots()
+    )
 
 
 def _service_body(job: Job, slot: Slot) -> Any:
@@ -181,19 +190,14 @@ def _service_body(job: Job, slot: Slot) -> Any:
     return lambda: {"apiVersion": "v1", "kind": "Service", "metadata": {"labels": dict(labels)}, "spec": dict(spec)}
 
 
-def success_slots(job: Job) -> frozenset[Slot]:
-    """The job succeeds when all workers have."""
-    return frozenset(job.slots())
-
-
-def exit_fails_job(job: Job, code: int, reason: str) -> bool:
-    """Whether the exit of a Pod fails the job (S23, docs/rules.md 2.8).
+def on_exit(job: Job, slot: Slot, code: int, reason: str) -> ExitAction:
+    """The effect of the failed exit of a Pod (S23, docs/rules.md 2.8).
 
     With restartPolicy ExitCode the exit code decides; with any other policy every failed Pod fails the job. When the
     spec is invalid, its restartPolicy is unknown: then retryable exit codes do not fail the job (S11).
     """
     policy = EXIT_CODE if job.parsed.problems else worker_of(job.parsed.spec).get("restartPolicy")
-    return policy != EXIT_CODE or code not in RETRYABLE
+    return ExitAction.RETRY if policy == EXIT_CODE and code in RETRYABLE else ExitAction.FAIL
 
 
 def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
@@ -312,44 +316,47 @@ def warnings(job: Job) -> tuple[Problem, ...]:
 
 
 ELASTICJOB = Kind(
-    gvk=GVK(GROUP, "v1alpha1", "ElasticJob", "elasticjobs"),
-    singular="elasticjob",
-    short_names=(),
-    spec_type=ElasticJobSpec,
-    container=CONTAINER,
-    carrier=lambda role: POD_CARRIER,
-    child_resources=(POD, SERVICE),
-    read=read,
-    child_name=child_name,
-    child_labels=child_labels,
-    mutate_pod_template=mutate_pod_template,
-    success_slots=success_slots,
-    exit_fails_job=exit_fails_job,
-    render_status=render_status,
-    auxiliary_objects=auxiliary_objects,
-    on_template_change=lambda role: "later",
-    warnings=warnings,
-    restart_scope="slot",
-    default_backoff_limit=None,
-    messages=Messages(
-        "elastic-job-controller", condition_message, condition_event, write_events, extra_timestamps=("lastUpdateTime",)
+    api=Api(
+        gvk=GVK(GROUP, "v1alpha1", "ElasticJob", "elasticjobs"),
+        singular="elasticjob",
+        spec_type=ElasticJobSpec,
+        read=read,
+        rules=RULES,
+        warnings=warnings,
+        columns=(
+            columns.STATE,
+            {"name": "Min", "type": "integer", "jsonPath": ".spec.minReplicas"},
+            {"name": "Max", "type": "integer", "jsonPath": ".spec.maxReplicas"},
+            {"name": "Desired", "type": "integer", "jsonPath": ".spec.replicaSpecs.Worker.replicas"},
+            columns.READY,
+            columns.RESTARTS,
+            columns.AGE,
+            {"name": "rdzvEndpoint", "type": "string", "jsonPath": ".spec.rdzvEndpoint", "priority": 1},
+            columns.REASON,
+            columns.BLOCKED,
+        ),
+        scale={
+            "specReplicasPath": ".spec.replicaSpecs.Worker.replicas",
+            "statusReplicasPath": ".status.replicaStatuses.Worker.active",
+            "labelSelectorPath": ".status.labelSelector",
+        },
     ),
-    rules=RULES,
-    columns=(
-        columns.STATE,
-        {"name": "Min", "type": "integer", "jsonPath": ".spec.minReplicas"},
-        {"name": "Max", "type": "integer", "jsonPath": ".spec.maxReplicas"},
-        {"name": "Desired", "type": "integer", "jsonPath": ".spec.replicaSpecs.Worker.replicas"},
-        columns.READY,
-        columns.RESTARTS,
-        columns.AGE,
-        {"name": "rdzvEndpoint", "type": "string", "jsonPath": ".spec.rdzvEndpoint", "priority": 1},
-        columns.REASON,
-        columns.BLOCKED,
+    roles=RoleTable(carrier=lambda role: POD_CARRIER, container=CONTAINER, child_resources=(POD, SERVICE)),
+    pods=PodRecipe(name=child_name, labels=child_labels, mutate_pod_template=mutate_pod_template),
+    lifecycle=Lifecycle(
+        success_sets=lambda job: (frozenset(job.slots()),),  # all workers
+        on_exit=on_exit,
+        restart_scope=RestartScope.SLOT,
+        default_backoff_limit=None,
+        template_change=TemplateChange.NEW_REPLICAS,
     ),
-    scale={
-        "specReplicasPath": ".spec.replicaSpecs.Worker.replicas",
-        "statusReplicasPath": ".status.replicaStatuses.Worker.active",
-        "labelSelectorPath": ".status.labelSelector",
-    },
+    status=StatusShape(
+        render=render_status,
+        source="elastic-job-controller",
+        condition_message=condition_message,
+        condition_event=condition_event,
+        write_events=write_events,
+        extra_timestamps=("lastUpdateTime",),
+    ),
+    auxiliary=auxiliary_objects,
 )

@@ -9,7 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache, partial
 
-from trainyard.core import JOB_CARRIER, AuxiliaryObject, Job, Kind, Outcome, ParsedSpec, Slot, violations, with_aliases
+from trainyard.core import (
+    JOB_CARRIER,
+    Api,
+    AuxiliaryObject,
+    Job,
+    Kind,
+    Lifecycle,
+    Outcome,
+    ParsedSpec,
+    PodRecipe,
+    RestartScope,
+    RoleTable,
+    Slot,
+    StatusShape,
+    violations,
+    with_aliases,
+)
 from trainyard.core.names import digest
 from trainyard.kinds import replica_list
 from trainyard.kinds.accelerators import add_accelerators
@@ -20,6 +36,7 @@ from trainyard.kinds.mxjob_spec import (
     LOCAL,
     PORT,
     RULES,
+    RULES_AFTER_START,
     SCHEDULER,
     SERVER,
     WORKER,
@@ -140,11 +157,6 @@ def supervised_slots(job: Job) -> frozenset[Slot]:
     return frozenset(job.slots()) if is_dist(job) else success_slots(job)
 
 
-def exit_fails_job(job: Job, code: int, reason: str) -> bool:
-    """Exit codes 1 to 127, and OOMKilled with any code, are not retried (docs/rules.md II.8, without its defect)."""
-    return reason == "OOMKilled" or 1 <= code <= 127
-
-
 def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
     """The status fields of docs/rules.md II.4: `reason` and `state` are left out when they are empty."""
     phase, state = replica_list.PHASES[outcome.phase]
@@ -171,30 +183,33 @@ def warnings(job: Job) -> tuple[Problem, ...]:
 
 
 MXJOB = Kind(
-    gvk=GVK("mlkube.io", "v1beta1", "MxJob", "mxjobs"),
-    groups=("mxnet.mlkube.io",),
-    singular="mxjob",
-    short_names=(),
-    spec_type=MxJobSpec,
-    container=CONTAINER,
-    carrier=lambda role: JOB_CARRIER,
-    child_resources=(JOB, POD, SERVICE),
-    read=read,
-    child_name=child_name,
-    child_labels=child_labels,
-    child_metadata=lambda job, slot: labels_metadata_of(job),
-    mutate_pod_template=mutate_pod_template,
-    success_slots=success_slots,
-    supervised_slots=supervised_slots,
-    exit_fails_job=exit_fails_job,
-    render_status=render_status,
-    subdomain=subdomain,
-    auxiliary_objects=auxiliary_objects,
-    warnings=warnings,
-    restart_scope="gang",
-    rules=RULES,
-    columns=replica_list.COLUMNS,
-    field_aliases=FIELD_ALIASES,
-    legacy_outcome=replica_list.legacy_outcome,
-    has_runtime_id=True,
+    api=Api(
+        gvk=GVK("mlkube.io", "v1beta1", "MxJob", "mxjobs"),
+        groups=("mxnet.mlkube.io",),
+        singular="mxjob",
+        spec_type=MxJobSpec,
+        read=read,
+        rules=RULES,
+        rules_after_start=RULES_AFTER_START,
+        warnings=warnings,
+        columns=replica_list.COLUMNS,
+        field_aliases=FIELD_ALIASES,
+        has_runtime_id=True,
+    ),
+    roles=RoleTable(carrier=lambda role: JOB_CARRIER, container=CONTAINER, child_resources=(JOB, POD, SERVICE)),
+    pods=PodRecipe(
+        name=child_name,
+        labels=child_labels,
+        metadata=lambda job, slot: labels_metadata_of(job),
+        subdomain=subdomain,
+        mutate_pod_template=mutate_pod_template,
+    ),
+    lifecycle=Lifecycle(
+        success_sets=lambda job: (success_slots(job),),
+        supervised_slots=supervised_slots,
+        on_exit=replica_list.on_exit,
+        restart_scope=RestartScope.GANG,
+    ),
+    status=StatusShape(render=render_status, legacy_outcome=replica_list.legacy_outcome),
+    auxiliary=auxiliary_objects,
 )

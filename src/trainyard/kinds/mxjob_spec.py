@@ -208,6 +208,8 @@ RULES = (
     ),
     replica_list.unique_types_rule(_TYPED),
     restart_policy_rule(_ITEM),
+)
+RULES_AFTER_START = (
     replica_list.immutable_rule(_TYPED, _SHAPE, "jobMode and replicaSpecs are fixed"),
     replica_list.RUNTIME_ID_IMMUTABLE_RULE,
 )

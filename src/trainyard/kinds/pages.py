@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainyard.core import Kind, with_aliases
+from trainyard.core import Kind, RestartScope, with_aliases
 from trainyard.kinds.crds import schema
+from trainyard.kinds.immutability import rules_of
 from trainyard.objects import Json
 
 POLICIES = {
@@ -43,12 +44,17 @@ CONDITIONS = {
 """What each condition means when it is True."""
 
 RESTARTS = {
-    "role": "a replica that ends with a retryable exit code is made again, 10 s later at first, then twice as long "
-    "each time, up to 6 minutes",
-    "gang": "when a replica ends with a retryable exit code all replicas are made again, 10 s later at first, then "
-    "twice as long each time, up to 6 minutes: the others cannot go on without it",
-    "slot": "a replica that ends with a retryable exit code is made again alone, at the earliest 10 s after its start",
-    "": "the controllers of its children (batch Job, StatefulSet) try again by themselves",
+    RestartScope.ROLE: (
+        "a replica that ends with a retryable exit code is made again, 10 s later at first, then twice as long "
+        "each time, up to 6 minutes"
+    ),
+    RestartScope.GANG: (
+        "when a replica ends with a retryable exit code all replicas are made again, 10 s later at first, then "
+        "twice as long each time, up to 6 minutes: the others cannot go on without it"
+    ),
+    RestartScope.SLOT: (
+        "a replica that ends with a retryable exit code is made again alone, at the earliest 10 s after its start"
+    ),
 }
 
 
@@ -66,13 +72,15 @@ def _head(kind: Kind) -> Iterator[str]:
     yield ""
     yield _table_cell(schema(kind)["properties"]["spec"].get("description", ""))
     yield ""
-    other_groups = f", also `{'`, `'.join(f'{group}/{gvk.version}' for group in kind.groups)}`" if kind.groups else ""
-    short = f"; short names `{'`, `'.join(kind.short_names)}`" if kind.short_names else ""
-    categories = f"; in `kubectl get {'`, `'.join(kind.categories)}`" if kind.categories else ""
+    other_groups = (
+        f", also `{'`, `'.join(f'{group}/{gvk.version}' for group in kind.api.groups)}`" if kind.api.groups else ""
+    )
+    short = f"; short names `{'`, `'.join(kind.api.short_names)}`" if kind.api.short_names else ""
+    categories = f"; in `kubectl get {'`, `'.join(kind.api.categories)}`" if kind.api.categories else ""
     yield f"- `apiVersion: {gvk.api_version}`{other_groups}, `kind: {gvk.kind}`"
-    yield f"- `kubectl get {gvk.plural}` or `{kind.singular}`{short}{categories}"
-    yield f"- the container that counts is named `{kind.container}`"
-    child_kinds = ", ".join(f"{child.kind} (`{child.api_version}`)" for child in kind.child_resources)
+    yield f"- `kubectl get {gvk.plural}` or `{kind.api.singular}`{short}{categories}"
+    yield f"- the container that counts is named `{kind.roles.container}`"
+    child_kinds = ", ".join(f"{child.kind} (`{child.api_version}`)" for child in kind.roles.child_resources)
     yield f"- it makes, and owns: {child_kinds}"
     yield ""
 
@@ -84,7 +92,7 @@ def _fields(kind: Kind) -> Iterator[str]:
     yield "|---|---|---|---|"
     for path, node in _field_schemas("", schema(kind)["properties"]["spec"]):
         default = f"`{_json_text(node['default'])}`" if "default" in node else ""
-        alias = f"The same as `{kind.field_aliases[path]}`." if path in kind.field_aliases else ""
+        alias = f"The same as `{kind.api.field_aliases[path]}`." if path in kind.api.field_aliases else ""
         meaning = alias or _table_cell(node.get("description", "")) or _table_cell(POLICIES.get(path, ""))
         yield f"| `{path}` | {_type(node)} | {default} | {meaning} |"
     yield ""
@@ -133,7 +141,7 @@ def _rules(kind: Kind) -> Iterator[str]:
     yield ""
     yield "| where | rule |"
     yield "|---|---|"
-    for rule in with_aliases(kind.rules, {}):
+    for rule in with_aliases(rules_of(kind), {}):
         path = ".".join(filter(None, (rule.path, rule.field)))
         operation = " (an edit)" if rule.transition else ""
         yield f"| `{path}`{operation} | {_table_cell(rule.default_message)} |"
@@ -143,8 +151,8 @@ def _rules(kind: Kind) -> Iterator[str]:
 def _columns(kind: Kind) -> Iterator[str]:
     yield "## Columns of `kubectl get`"
     yield ""
-    wide = [column["name"] for column in kind.columns if column.get("priority")]
-    default = [column["name"] for column in kind.columns if not column.get("priority")]
+    wide = [column["name"] for column in kind.api.columns if column.get("priority")]
+    default = [column["name"] for column in kind.api.columns if not column.get("priority")]
     yield f"NAME, {', '.join(default)}" + (f"; with `-o wide` also {', '.join(wide)}." if wide else ".")
     yield ""
 
@@ -158,11 +166,11 @@ def _policies(kind: Kind) -> Iterator[str]:
         yield f"| `{name}` | {text} |"
     yield ""
     limit = (
-        f"Without `backoffLimit`, {kind.default_backoff_limit + 1} failed attempts end the job."
-        if kind.default_backoff_limit is not None
+        f"Without `backoffLimit`, {kind.lifecycle.default_backoff_limit + 1} failed attempts end the job."
+        if kind.lifecycle.default_backoff_limit is not None
         else ""
     )
-    yield f"Retries: {RESTARTS[kind.restart_scope]}. {limit}".rstrip()
+    yield f"Retries: {RESTARTS[kind.lifecycle.restart_scope]}. {limit}".rstrip()
     yield ""
 
 
@@ -173,13 +181,13 @@ def _conditions(kind: Kind) -> Iterator[str]:
     yield "|---|---|"
     for name, text in CONDITIONS.items():
         alias = (
-            f" (also written as `{kind.messages.condition_aliases[name]}`)"
-            if name in kind.messages.condition_aliases
+            f" (also written as `{kind.status.condition_aliases[name]}`)"
+            if name in kind.status.condition_aliases
             else ""
         )
         yield f"| `{name}`{alias} | {text} |"
     yield ""
-    yield f"Events come from `{kind.messages.source}`."
+    yield f"Events come from `{kind.status.source}`."
     yield ""
 
 

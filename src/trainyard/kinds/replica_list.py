@@ -9,10 +9,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from trainyard.core import Job, Role, Rule
+from trainyard.core import ExitAction, Job, Role, Rule, Slot
 from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds import columns
+from trainyard.kinds.immutability import IS_FIXED_CEL, is_immutable
 from trainyard.kinds.templates import templates_of, whole_number
 from trainyard.objects import Json, Problem
 
@@ -115,6 +116,11 @@ def replica_statuses(tally: Mapping[str, Mapping[str, int]], type_field: str) ->
     ]
 
 
+def on_exit(job: Job, slot: Slot, code: int, reason: str) -> ExitAction:
+    """Exit codes 1 to 127, and OOMKilled with any code, are not retried (docs/rules.md I.11.3, II.8)."""
+    return ExitAction.FAIL if reason == "OOMKilled" or 1 <= code <= 127 else ExitAction.RETRY
+
+
 def legacy_outcome(status: Json) -> str:
     """Succeeded or Failed as an old operator wrote it, without conditions (docs/rules.md I.5); "" when not ended."""
     state = status.get("state")
@@ -123,7 +129,7 @@ def legacy_outcome(status: Json) -> str:
 
 def policy_warnings(job: Job) -> tuple[Problem, ...]:
     """Warnings about restart policies that a batch Job does not accept (S31)."""
-    supervised_roles = {slot.role for slot in job.kind.supervised_slots_of(job)}
+    supervised_roles = {slot.role for slot in job.supervised_slots()}
     problems = []
     for role in job.parsed.roles:
         spec = (role.template or {}).get("spec")
@@ -157,21 +163,6 @@ class ReplicaType(NamedTuple):
     def of_item(self, item: Json) -> Any:
         """The type of a replica set."""
         return item.get(self.field, self.default)
-
-
-IS_FIXED_CEL = (
-    "has(oldSelf.status) && has(oldSelf.status.roles) && !(has(oldSelf.spec.suspend) && oldSelf.spec.suspend)"
-    " && !(has(self.spec.suspend) && self.spec.suspend)"
-)
-
-
-def is_immutable(new: Json, old: Json) -> bool:
-    """Whether an update must not change the replicas: the job has started and neither object is suspended (S11).
-
-    Kueue suspends a job and restores its templates in one update, and resumes it and changes them in one.
-    """
-    is_suspended = any(job["spec"].get("suspend") is True for job in (new, old))
-    return bool((old.get("status") or {}).get("roles")) and not is_suspended
 
 
 def one_name_rule(name: str, other: str, nullable: bool = False) -> Rule:

@@ -12,14 +12,40 @@ from typing import Any
 
 import msgspec
 
-from trainyard.core import JOB_CARRIER, AuxiliaryObject, Job, Kind, Outcome, ParsedSpec, Slot, violations, with_aliases
+from trainyard.core import (
+    JOB_CARRIER,
+    Api,
+    AuxiliaryObject,
+    Job,
+    Kind,
+    Lifecycle,
+    Outcome,
+    ParsedSpec,
+    PodRecipe,
+    RoleTable,
+    Slot,
+    StatusShape,
+    violations,
+    with_aliases,
+)
 from trainyard.kinds import default_ps, replica_list
 from trainyard.kinds.accelerators import add_accelerators
 from trainyard.kinds.policies import policy_of
 from trainyard.kinds.services import headless_service
 from trainyard.kinds.templates import append_env, containers_of, copy_template, labels_metadata_of
 from trainyard.kinds.tensorboard import tensorboard
-from trainyard.kinds.tfjob_spec import CHIEF, CONTAINER, FIELD_ALIASES, IMAGE, MASTER, PORT, PS, RULES, TfJobSpec
+from trainyard.kinds.tfjob_spec import (
+    CHIEF,
+    CONTAINER,
+    FIELD_ALIASES,
+    IMAGE,
+    MASTER,
+    PORT,
+    PS,
+    RULES,
+    RULES_AFTER_START,
+    TfJobSpec,
+)
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CONFIG_MAP, DEPLOYMENT, JOB, POD, SERVICE
 from trainyard.schema import Schema, from_struct
@@ -141,11 +167,6 @@ def auxiliary_objects(job: Job) -> tuple[AuxiliaryObject, ...]:
     return (service, *default_ps.config_map(job, labels), *tensorboard(job, labels))
 
 
-def exit_fails_job(job: Job, code: int, reason: str) -> bool:
-    """Exit codes 1 to 127, and OOMKilled with any code, are not retried (docs/rules.md I.11.3)."""
-    return reason == "OOMKilled" or 1 <= code <= 127
-
-
 def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
     phase, state = replica_list.PHASES[outcome.phase]
     return {
@@ -158,27 +179,34 @@ def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, i
 
 
 TFJOB = Kind(
-    gvk=GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs"),
-    singular="tfjob",
-    short_names=(),
-    spec_type=TfJobSpec,
-    container=CONTAINER,
-    carrier=lambda role: JOB_CARRIER,
-    child_resources=(JOB, POD, SERVICE, CONFIG_MAP, DEPLOYMENT),
-    read=read,
-    subdomain=subdomain,
-    warnings=replica_list.policy_warnings,
-    child_name=child_name,
-    child_labels=child_labels,
-    child_metadata=lambda job, slot: labels_metadata_of(job),
-    mutate_pod_template=mutate_pod_template,
-    success_slots=lambda job: frozenset({Slot(MASTER, 0)}),
-    exit_fails_job=exit_fails_job,
-    render_status=render_status,
-    auxiliary_objects=auxiliary_objects,
-    rules=RULES,
-    columns=replica_list.COLUMNS,
-    field_aliases=FIELD_ALIASES,
-    legacy_outcome=replica_list.legacy_outcome,
-    has_runtime_id=True,
+    api=Api(
+        gvk=GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs"),
+        singular="tfjob",
+        spec_type=TfJobSpec,
+        read=read,
+        rules=RULES,
+        rules_after_start=RULES_AFTER_START,
+        warnings=replica_list.policy_warnings,
+        columns=replica_list.COLUMNS,
+        field_aliases=FIELD_ALIASES,
+        has_runtime_id=True,
+    ),
+    roles=RoleTable(
+        carrier=lambda role: JOB_CARRIER,
+        container=CONTAINER,
+        child_resources=(JOB, POD, SERVICE, CONFIG_MAP, DEPLOYMENT),
+    ),
+    pods=PodRecipe(
+        name=child_name,
+        labels=child_labels,
+        metadata=lambda job, slot: labels_metadata_of(job),
+        subdomain=subdomain,
+        mutate_pod_template=mutate_pod_template,
+    ),
+    lifecycle=Lifecycle(
+        success_sets=lambda job: (frozenset({Slot(MASTER, 0)}),),
+        on_exit=replica_list.on_exit,
+    ),
+    status=StatusShape(render=render_status, legacy_outcome=replica_list.legacy_outcome),
+    auxiliary=auxiliary_objects,
 )

@@ -181,6 +181,8 @@ RULES = (
         field="logDir",
     ),
     restart_policy_rule(_ITEM),
+)
+RULES_AFTER_START = (
     replica_list.immutable_rule(_TYPED, _SHAPE, "replicaSpecs, tfImage and masterTaskType are fixed"),
     replica_list.RUNTIME_ID_IMMUTABLE_RULE,
 )

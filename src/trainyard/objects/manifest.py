@@ -15,7 +15,8 @@ from typing import Any
 from trainyard.objects.lines import Lines
 from trainyard.objects.meta import Json
 from trainyard.objects.problems import Problem
-from trainyard.objects.yaml_reader import ManifestError, Value, load
+from trainyard.objects.yaml_builder import Value
+from trainyard.objects.yaml_reader import ManifestError, load
 
 __all__ = ["Document", "ManifestError", "read"]
 

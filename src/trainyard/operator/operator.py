@@ -150,7 +150,7 @@ class Operator:
             self._targets[gvk] = target = WatchTarget(gvk, namespace, optional=True)
             adapter = dict_adapter(namespace_of, gvk.api_version, gvk.kind)
             self._jobs[gvk] = self._controller.watch_with(target, adapter, partial(self._job_changed, gvk))
-        for gvk in dict.fromkeys(gvk for kind in self._kinds.values() for gvk in kind.child_resources):
+        for gvk in dict.fromkeys(gvk for kind in self._kinds.values() for gvk in kind.roles.child_resources):
             self._targets[gvk] = target = WatchTarget(gvk, namespace, Selection(OWNER))
             self._children[gvk] = self._controller.watch_with(target, _child_adapter(gvk.kind), self._child_changed)
 
@@ -189,7 +189,8 @@ class Operator:
         observed = self._observed(job, state)
         kind = self._kinds[job_key.gvk]
         now = self._now()
-        plan = core.plan(kind, job, observed, now)
+        parsed = core.parse_job_with(kind, job, state.parse(kind, job), self._config, observed.runtime_ids_in_use)
+        plan = core.decide(parsed, observed, now)
         try:
             return await self._executor.apply(Reconcile(kind, job, plan, state, now))
         except Unavailable:

@@ -36,7 +36,7 @@ from trainyard.controller_runtime.concurrency_limiter import ConcurrencyLimiter
 from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.in_flight_writes import AcknowledgedWrite, InFlightWrites
 from trainyard.controller_runtime.merge_patch import merge_patch
-from trainyard.core import Config, Create, Delete, Job, Kind, Patch, Plan, Ref, Refusal
+from trainyard.core import Config, Create, Delete, Job, Kind, ParsedSpec, Patch, Plan, Ref, Refusal
 from trainyard.core.refusals import refusing_policy
 from trainyard.objects import GVK, Json, controller_of, key_of, resource_version_of, uid_of
 from trainyard.objects.labels import OWNER
@@ -57,12 +57,20 @@ class JobState:
     server_errors: dict[Ref, int] = field(default_factory=dict)  # consecutive 5xx answers to writes of the object
     last_status_patch: float = float("-inf")  # monotonic time of the last status patch
     progressed: bool = False  # the last reconcile created or deleted a child, even if it failed later
-    generation: object = None  # metadata.generation of the job that `refused` belongs to
+    generation: object = None  # metadata.generation of the job that `refusals` and `parsed` belong to
+    parsed: ParsedSpec | None = None
+
+    def parse(self, kind: Kind, job: Json) -> ParsedSpec:
+        """The parsed spec of the job, parsed once for each generation."""
+        if self.parsed is None or self.generation is None:
+            self.parsed = core.parse_spec(kind, job)
+        return self.parsed
 
     def observe_generation(self, generation: object) -> None:
-        """A new metadata.generation means that the spec was edited: drop the refusals of invalid objects, which were
-        rendered from the old spec, and make the other refused writes due for a retry now."""
+        """A new metadata.generation means that the spec was edited: drop the parsed spec and the refusals of invalid
+        objects, which were rendered from the old spec, and make the other refused writes due for a retry now."""
         if generation != self.generation:
+            self.parsed = None
             kept = {ref: refusal for ref, refusal in self.refusals.items() if not refusal.invalid}
             self.refusals = {ref: replace(refusal, at=0.0, attempts=0) for ref, refusal in kept.items()}
         self.generation = generation
@@ -145,7 +153,7 @@ class PlanExecutor:
             await self._patch(reconcile, patch)
         await self._create_all(reconcile)
         events = tuple(event for event in plan.events if event.regarding not in reconcile.state.refusals)
-        self._recorder.record(reconcile.job, events, reconcile.kind.messages.source)
+        self._recorder.record(reconcile.job, events, reconcile.kind.status.source)
         log.info(
             "pass wrote kind=%s job=%s/%s deletes=%d patches=%d creates=%d",
             *(reconcile.gvk.kind, reconcile.namespace, reconcile.name),
@@ -231,8 +239,10 @@ class PlanExecutor:
         """Create the plan's objects in waves, skipping those that depend on an object that was not created."""
         if not reconcile.plan.creates:
             return
-        # Children are rendered from the plan's status; the job is parsed once, not once per child.
-        job = core.parse_job(reconcile.kind, {**reconcile.job, "status": reconcile.plan.status}, self.config)
+        # Children are rendered from the plan's status.
+        stored = {**reconcile.job, "status": reconcile.plan.status}
+        parsed = reconcile.state.parse(reconcile.kind, reconcile.job)
+        job = core.parse_job_with(reconcile.kind, stored, parsed, self.config)
         created: set[Ref] = set()
         for wave in _create_waves(reconcile.plan.creates):
             # The next plan reports why the others are not created.
@@ -360,7 +370,7 @@ def _why_not_owned(reconcile: Reconcile, existing: Json) -> str:
         owner_name = f"{owner.get('kind')} {owner.get('name')}" if owner else "nobody"
         if existing["metadata"].get("deletionTimestamp"):
             return f"belongs to {owner_name}, not to this job; it is being deleted: it is waited for"
-        name_field = "RuntimeId" if reconcile.kind.has_runtime_id else "name"
+        name_field = "RuntimeId" if reconcile.kind.api.has_runtime_id else "name"
         return f"belongs to {owner_name}, not to this job: delete or rename it, or give this job another {name_field}"
     if (existing["metadata"].get("labels") or {}).get(OWNER) != reconcile.uid:
         # The watches of children select by this label, so the store would never show the object.

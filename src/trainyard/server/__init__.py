@@ -17,7 +17,8 @@ Rules for this package:
 from trainyard.server.auth.certificates import CertificateAuthority
 from trainyard.server.crd.validation import trust_crd
 from trainyard.server.server import Server
-from trainyard.server.storage.disk import DiskError, DiskLog
+from trainyard.server.storage.database import DiskError
+from trainyard.server.storage.disk import DiskLog
 from trainyard.server.storage.log import Log, NotWritten
 
 __all__ = ["CertificateAuthority", "DiskError", "DiskLog", "Log", "NotWritten", "Server", "trust_crd"]

@@ -119,7 +119,7 @@ class Book:
 
     def __post_init__(self) -> None:
         first = self._job(self.number(self.cast.spec), self.number({}), False)
-        self.names = tuple(self.cast.kind.child_name(first, slot) for slot in self.cast.slots)
+        self.names = tuple(self.cast.kind.pods.name(first, slot) for slot in self.cast.slots)
 
     def number(self, value: Json) -> int:
         raw = encode(value)
@@ -133,7 +133,7 @@ class Book:
 
     def wanted(self, spec: int) -> ParsedSpec:
         if spec not in self._wanted:
-            self._wanted[spec] = self.cast.kind.read(self.value(spec), NAME)
+            self._wanted[spec] = self.cast.kind.api.read(self.value(spec), NAME)
         return self._wanted[spec]
 
     def wants(self, spec: int) -> frozenset[int]:
@@ -144,7 +144,7 @@ class Book:
 
     def ready(self, spec: int) -> bool:
         """The defaults are stored."""
-        return not self.cast.kind.has_runtime_id or "RuntimeId" in self.value(spec)
+        return not self.cast.kind.api.has_runtime_id or "RuntimeId" in self.value(spec)
 
     def act(self, world: World, sight: Sight) -> Act:
         """The plan for what `sight` shows, at the world's time, knowing what the shell was refused."""
@@ -199,7 +199,7 @@ class Book:
         ours = (kid for kid in world.kids if not (isinstance(kid, Thing) and kid.foreign))
         job = self._job(world.spec, world.status, False)
         job = replace(job, owned=frozenset(Ref(resource(kid), self.name(kid)) for kid in ours))
-        creates = [Create(one.gvk, one.name, None) for one in self.cast.kind.auxiliary_objects(job)]
+        creates = [Create(one.gvk, one.name, None) for one in self.cast.kind.auxiliary(job)]
         return {one.ref: core.render_child(job, one) if self.cast.bodies else {} for one in creates}
 
     def held(self, world: World) -> frozenset[tuple[str, str]]:
@@ -207,7 +207,7 @@ class Book:
         held = {(kid.kind, kid.name) for kid in world.things() if kid.foreign}
         job = self._job(world.spec, world.status, False)
         needs = {ref: extra.depends_on for ref, extra in job.auxiliary_objects.items()}
-        needs |= {Ref(self.cast.resource(at), self.names[at]): self.cast.kind.dependencies(job, slot)
+        needs |= {Ref(self.cast.resource(at), self.names[at]): self.cast.kind.pods.dependencies(job, slot)
                   for at, slot in enumerate(self.cast.slots)} if held else {}  # fmt: skip
         for _ in needs if held else ():  # until nothing more is
             held |= {(ref.kind, ref.name) for ref, given in needs.items() if held.intersection(map(tuple, given))}
@@ -241,7 +241,7 @@ class Book:
             reason = "BackoffLimitExceeded" if kid.phase == "Failed" else ""
             return replace(child, deleting=kid.deleting, phase=kid.phase, reason=reason, finished_at=float(kid.ended))
         state = {"Pending": "waiting", "Running": "running"}.get(kid.phase, "terminated")
-        one = ContainerState(self.cast.kind.container, state, kid.code, kid.reason, kid.restarts, False)
+        one = ContainerState(self.cast.kind.roles.container, state, kid.code, kid.reason, kid.restarts, False)
         return replace(
             child, job_uid=JOB_UID, owner_uid=kid.owner, phase=kid.phase, deleting=kid.deleting,
             disrupted=kid.disrupted, created=float(START + kid.number), start_time=float(kid.began),

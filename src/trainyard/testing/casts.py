@@ -65,7 +65,7 @@ class Cast:
 
     def resource(self, slot: int) -> str:
         """The kind of what fills the slot."""
-        return self.kind.carrier(self.slots[slot].role).gvk.kind
+        return self.kind.roles.carrier(self.slots[slot].role).gvk.kind
 
     def counts(self, slot: int) -> int:
         """The number of what counts the failures of this slot: its role, or the gang."""

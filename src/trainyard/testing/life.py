@@ -104,7 +104,7 @@ class Life:
         name = self.pods(workload)[-1]
         pod = self.get("Pod", name)
         listed = [one["name"] for one in pod["spec"]["containers"]]
-        culprit = container or (self.kind.container if self.kind.container in listed else listed[0])
+        culprit = container or (self.kind.roles.container if self.kind.roles.container in listed else listed[0])
         pod["status"] = ended(pod, self.now, culprit, code, reason, message)
         job = self.objects.get(Ref("Job", workload))
         if job and (code == 0 or job["spec"].get("backoffLimit") == 0):

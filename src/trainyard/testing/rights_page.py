@@ -68,8 +68,8 @@ def page() -> str:
 
 def _names(kind: Kind) -> str:
     gvk = kind.gvk
-    wide = ", ".join(f"({one['name']})" if one.get("priority") else one["name"] for one in kind.columns)
-    cells = (f"{gvk.plural}.{gvk.group}", gvk.kind, _words(kind.short_names), _words(kind.categories), wide)
+    wide = ", ".join(f"({one['name']})" if one.get("priority") else one["name"] for one in kind.api.columns)
+    cells = (f"{gvk.plural}.{gvk.group}", gvk.kind, _words(kind.api.short_names), _words(kind.api.categories), wide)
     return f"| {' | '.join(cells)} |"
 
 

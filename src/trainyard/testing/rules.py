@@ -194,7 +194,7 @@ def _misfitting(book: Book, world: World, facts: Facts) -> str:
     for ref, body in wanted.items():
         if book.cast.bodies and ref in found and book.value(found[ref].body) != body:
             return f"the {ref.kind} {ref.name} is not what the spec says"
-    if book.cast.styles[0] == "alone" and SERVICE in book.cast.kind.child_resources:
+    if book.cast.styles[0] == "alone" and SERVICE in book.cast.kind.roles.child_resources:
         names = {name for kind, name in found if kind == "Service"}
         if not held and names != {book.names[slot] for slot in book.wants(world.spec)}:
             return "the Services are not those of the workers"

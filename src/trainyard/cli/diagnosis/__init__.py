@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from trainyard.cli.diagnosis import children, job_rules, rendezvous, replicas
+from trainyard.cli.diagnosis import children, failures, job_rules, rendezvous, replicas
 from trainyard.cli.diagnosis.inputs import BLOCK, END, FINE, NOTE, WAIT, Endpoint, Facts, Finding
 from trainyard.cli.diagnosis.job_rules import FAILED_CONDITION
 from trainyard.cli.layout import UNKNOWN_WIDTH, wrapped
@@ -21,7 +21,7 @@ Rule = Callable[[Facts], Iterable[Finding]]
 # `why` evaluates FIRST in order; the findings of the first rule that yields any are the whole answer.
 # AFTER: rules for a job that has ended. DURING: rules for every other job.
 EXCLUSIVE_RULES: tuple[Rule, ...] = (job_rules.managed_elsewhere, job_rules.terminating, job_rules.not_reconciled)
-ENDED_JOB_RULES: tuple[Rule, ...] = (job_rules.ended_job, replicas.pending_at_deadline, job_rules.ineffective)
+ENDED_JOB_RULES: tuple[Rule, ...] = (job_rules.ended_job, failures.pending_at_deadline, job_rules.ineffective)
 ACTIVE_JOB_RULES: tuple[Rule, ...] = (
     job_rules.suspended,
     job_rules.problem_conditions,

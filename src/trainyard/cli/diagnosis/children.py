@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainyard import core
 from trainyard.cli.diagnosis.inputs import BLOCK, WAIT, Facts, Finding, join_names
 from trainyard.cli.diagnosis.waiting_reasons import missing_object
-from trainyard.cli.view import index_of, role_of
+from trainyard.cli.replica_view import index_of, role_of
 from trainyard.core import Observed
 from trainyard.core.policies.restart import MAX_DELAY
 from trainyard.objects import Json, controller_of, name_of, namespace_of, uid_of
@@ -73,13 +73,13 @@ def slots_without_pods(facts: Facts) -> Iterator[Finding]:
         return
     planned_pods = {create.ref.name for create in operator_plan(facts).creates}
     for is_planned, slots in (
-        (True, [slot for slot in unoccupied if job.kind.child_name(job, slot) in planned_pods]),
-        (False, [slot for slot in unoccupied if job.kind.child_name(job, slot) not in planned_pods]),
+        (True, [slot for slot in unoccupied if job.kind.pods.name(job, slot) in planned_pods]),
+        (False, [slot for slot in unoccupied if job.kind.pods.name(job, slot) not in planned_pods]),
     ):
         if not slots:
             continue
         summary = f"{join_names(f'{slot.role.lower()}-{slot.index}' for slot in slots)}: no pod is there"
-        where = f"pod {job.kind.child_name(job, slots[0])}"
+        where = f"pod {job.kind.pods.name(job, slots[0])}"
         if is_planned:
             fix = "see that the operator runs: on this machine `trainyard status` names its log"
             yield Finding(BLOCK, f"{summary}, and the operator has not made one yet", where, (), fix)

@@ -9,7 +9,8 @@ from functools import cached_property
 import msgspec
 
 from trainyard.cli.diagnosis.exits import ContainerContext
-from trainyard.cli.view import Replica, job_result, replica
+from trainyard.cli.replica_view import Replica, replica
+from trainyard.cli.view import job_result
 from trainyard.core import Config, Job, Kind, parse_job
 from trainyard.objects import Json, Problem, find_condition, name_of, namespace_of, parse_time, uid_of
 
@@ -97,7 +98,7 @@ class Facts:
     @property
     def job_argument(self) -> str:
         """The job as a command-line argument: tfjob/mnist."""
-        return f"{self.kind.singular}/{name_of(self.job)}"
+        return f"{self.kind.api.singular}/{name_of(self.job)}"
 
     def command(self, subcommand: str) -> str:
         """The command line of a trainyard subcommand for this job."""
@@ -111,7 +112,7 @@ class Facts:
     @property
     def has_ended(self) -> bool:
         """True when the job has ended: no replica is created again."""
-        return bool(job_result(self.job) or self.kind.legacy_outcome(self.status))
+        return bool(job_result(self.job) or self.kind.status.legacy_outcome(self.status))
 
     @property
     def title(self) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.cli.diagnosis.children import children_without_pods, next_requeue, succeeded_without_pods
+from trainyard.cli.diagnosis.failures import failed
 from trainyard.cli.diagnosis.inputs import BLOCK, END, FINE, NOTE, WAIT, Facts, Finding
-from trainyard.cli.diagnosis.replicas import failed
 from trainyard.cli.view import format_age, format_clock, job_outcome
 from trainyard.core.policies.managed_by import is_managed_here
 from trainyard.objects import format_time, parse_time
@@ -131,7 +131,7 @@ def suspended(facts: Facts) -> Iterator[Finding]:
 
 def problem_conditions(facts: Facts) -> Iterator[Finding]:
     """Conditions that report a problem. Those of unknown types are reported with their own reason and message."""
-    aliases = set(facts.kind.messages.condition_aliases.values())
+    aliases = set(facts.kind.status.condition_aliases.values())
     for condition in facts.conditions:
         condition_type = str(condition.get("type"))
         if condition.get("status") != "True" or condition_type in NORMAL_CONDITIONS or condition_type in aliases:

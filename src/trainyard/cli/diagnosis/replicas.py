@@ -1,15 +1,22 @@
-"""Findings from the status and the logs of the replicas' pods. Equal findings about several replicas become one."""
+"""Findings about replicas that do not run, or run with problems. Equal findings about several replicas become one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from trainyard.cli.diagnosis.children import next_requeue
+from trainyard.cli.diagnosis.containers import (
+    NO_OUTPUT,
+    Container,
+    containers,
+    default_fix,
+    last_lines,
+    termination,
+    termination_cause,
+)
 from trainyard.cli.diagnosis.exits import Cause
 from trainyard.cli.diagnosis.inputs import (
     BLOCK,
-    END,
     NOTE,
     WAIT,
     Facts,
@@ -21,55 +28,15 @@ from trainyard.cli.diagnosis.inputs import (
     log_key,
     replica_name,
 )
-from trainyard.cli.diagnosis.output import cause_of, output_cause, port_in_use, ports_in
-from trainyard.cli.diagnosis.rendezvous import RDZV_ENDPOINT
+from trainyard.cli.diagnosis.output import cause_of, output_cause
 from trainyard.cli.diagnosis.tracebacks import without_frames
 from trainyard.cli.diagnosis.waiting_reasons import missing_object, unschedulable_fix, volume_cause, waiting_cause
-from trainyard.cli.view import format_age, index_of, job_outcome, role_of
-from trainyard.objects import Json, find_condition, format_time, name_of, namespace_of, parse_time, uid_of
+from trainyard.cli.view import format_age
+from trainyard.objects import Json, find_condition, format_time, name_of, namespace_of, uid_of
 from trainyard.objects.structs import replace
 
 SCHEDULING_SECONDS = 10.0  # seconds in which a pod is scheduled, or deleted after its grace period
 PREPARATION_SECONDS = 20.0  # seconds after which a container whose image is still being prepared is a finding
-MAX_FAILURES = 3
-NO_OUTPUT = "it printed nothing"
-STOP_EXIT_CODES = frozenset({143, 137})  # exit codes of replicas that are stopped with their job: SIGTERM, SIGKILL
-
-
-class Container(NamedTuple):
-    """One container of a pod: its name and its container status."""
-
-    name: str
-    status: Json
-    init: bool
-
-    def state(self, name: str) -> Json | None:
-        state = (self.status.get("state") or {}).get(name)
-        return state if isinstance(state, dict) else None
-
-    @property
-    def last_terminated(self) -> Json | None:
-        """The terminated state of the last run: `state.terminated`, else `lastState.terminated`; None without one."""
-        terminated = self.state("terminated") or (self.status.get("lastState") or {}).get("terminated")
-        return terminated if isinstance(terminated, dict) else None
-
-    @property
-    def restarts(self) -> int:
-        return int(self.status.get("restartCount") or 0)
-
-
-def containers(pod: Json) -> list[Container]:
-    status = pod.get("status") or {}
-    statuses = [(container_status, True) for container_status in status.get("initContainerStatuses") or ()]
-    statuses += [(container_status, False) for container_status in status.get("containerStatuses") or ()]
-    return [
-        Container(str(container_status.get("name")), container_status, init)
-        for container_status, init in statuses
-        if isinstance(container_status, dict)
-    ]
-
-
-# --- a job that has not ended
 
 
 def waiting(facts: Facts) -> Iterator[Finding]:
@@ -113,7 +80,7 @@ def _failed_pod_finding(facts: Facts, pod: Json) -> Finding:
     for container in containers(pod):
         terminated = container.state("terminated")
         if terminated is not None and terminated.get("exitCode"):
-            summary, where, lines, fix = _termination(facts, pod, container, terminated)
+            summary, where, lines, fix = termination(facts, pod, container, terminated)
             return Finding(WAIT, f"its pod has failed, and {restart_text}; it {summary}", where, lines, fix)
     status = pod.get("status") or {}
     summary = f"its pod has failed ({status.get('reason') or 'no reason is said'}), and {restart_text}"
@@ -234,54 +201,12 @@ def _crash_loop_finding(facts: Facts, pod: Json, container: Container) -> Findin
     summary = f"its program ends and is started again, {_times(container.restarts)} so far; exit code {code}"
     summary += f" ({reason})" if reason else ""
     summary += f" in init container {container.name}" if container.init else ""
-    lines = _last_lines(facts, pod, container.name, terminated)
-    cause = _termination_cause(facts, pod, container, code, reason, lines)
+    lines = last_lines(facts, pod, container.name, terminated)
+    cause = termination_cause(facts, pod, container, code, reason, lines)
     summary = f"{summary}: {cause.explanation}" if cause.explanation else summary
-    fix = cause.fix or _default_fix(lines, container)
+    fix = cause.fix or default_fix(lines, container)
     where = container_field(pod, container.name, f"lastState.terminated.exitCode={code}")
     return Finding(BLOCK, summary, where, lines or (NO_OUTPUT,), fix)
-
-
-def _termination_cause(
-    facts: Facts, pod: Json, container: Container, code: int, reason: str, lines: tuple[str, ...]
-) -> Cause:
-    """Why a container terminated: from its exit code, its last lines, its spec and the ports in use on the machine."""
-    if cause := next((volume for line in lines[-2:] if (volume := volume_cause(line))), None):
-        return cause
-    ports = [*ports_in(lines), *declared_ports(pod, container.name)] if port_in_use(lines) else []
-    holders = tuple((port, facts.listeners[port]) for port in dict.fromkeys(ports) if port in facts.listeners)
-    cause = cause_of(lines, code, reason, container_context(facts, pod, container.name, container.status, holders))
-    endpoint = facts.spec.get(RDZV_ENDPOINT)
-    if endpoint and "cannot reach" in cause.explanation:
-        server = "its server (an etcd with the v2 API, for etcd)"
-        fix = f"see that {server} answers at {endpoint}; else mend spec.{RDZV_ENDPOINT}"
-        return cause._replace(explanation=f"the rendezvous at {endpoint} cannot be reached", fix=fix)
-    return cause
-
-
-def declared_ports(pod: Json, container: str) -> list[int]:
-    port_specs = container_spec(pod, container).get("ports")
-    ports = (
-        [port.get("containerPort") for port in port_specs if isinstance(port, dict)]
-        if isinstance(port_specs, list)
-        else []
-    )
-    return [number for number in ports if isinstance(number, int)]
-
-
-def _default_fix(lines: tuple[str, ...], container: Container) -> str:
-    """The fix when the cause is unknown."""
-    if lines:
-        return "mend what its last lines say"
-    if container.init:
-        return f"let init container {container.name} print what it does (`set -x` in a shell), and make the job again"
-    return "let the program print what it does (`set -x` in a shell), and make the job again"
-
-
-def _last_lines(facts: Facts, pod: Json, container_name: str, terminated: Json) -> tuple[str, ...]:
-    """The last lines of the output; without output, the termination message of the container."""
-    message = str(terminated.get("message") or "")
-    return facts.logs.get(log_key(pod, container_name)) or tuple(message.splitlines())
 
 
 def _restarted_finding(facts: Facts, pod: Json, container: Container) -> Finding | None:
@@ -322,89 +247,6 @@ def _error_output_finding(facts: Facts, pod: Json, container: Container) -> Find
         lines[-5:],
         cause[1],
     )
-
-
-# --- a job that has failed
-
-
-def failed(facts: Facts) -> Iterator[Finding]:
-    """The containers whose failure made the job fail: how each terminated, and its last lines."""
-    if job_outcome(facts.kind, facts.job) == "Failed":
-        yield from failures(facts)
-
-
-def failures(facts: Facts, include_stopped: bool = True) -> Iterator[Finding]:
-    """How containers failed: those of supervised slots (`Kind.supervised_slots_of`) first, then by time.
-
-    told_to_go: the first one counts even when its exit code is that of a stopped container (STOP_EXIT_CODES)."""
-    terminations: list[tuple[float, Json, Container, Json]] = []
-    for pod in (*facts.pods, *facts.deleted_pods):
-        if _past_deadline(facts) and not _stays_failed(pod):
-            continue  # the deadline deletes this pod: the findings must not depend on the progress of the deletion
-        for container in containers(pod):
-            terminated = container.state("terminated") or (
-                container.last_terminated if container.state("waiting") else None
-            )
-            if terminated is not None and terminated.get("exitCode"):
-                terminations.append((parse_time(terminated.get("finishedAt")) or 0.0, pod, container, terminated))
-    supervised = {(slot.role, str(slot.index)) for slot in facts.kind.supervised_slots_of(facts.parsed_job)}
-    terminations.sort(key=lambda entry: (not _is_supervised(entry[1], supervised), entry[0]))
-    terminations = [
-        entry
-        for index, entry in enumerate(terminations)
-        if (include_stopped and index == 0) or entry[3].get("exitCode") not in STOP_EXIT_CODES
-    ]
-    groups: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
-    for _, pod, container, terminated in terminations:
-        finding = _failure_finding(facts, pod, container, terminated)
-        groups.setdefault((finding.what, finding.fix), []).append((replica_name(pod), finding))
-    for members in list(groups.values())[:MAX_FAILURES]:
-        first = members[0][1]
-        yield replace(first, what=f"{join_names(name for name, _ in members)} {first.what}")
-
-
-def _is_supervised(pod: Json, supervised: set[tuple[str, str]]) -> bool:
-    return (role_of(pod), index_of(pod)) in supervised
-
-
-def _failure_finding(facts: Facts, pod: Json, container: Container, terminated: Json) -> Finding:
-    summary, where, lines, fix = _termination(facts, pod, container, terminated)
-    return Finding(END, summary, where, lines, fix)
-
-
-def _termination(
-    facts: Facts, pod: Json, container: Container, terminated: Json
-) -> tuple[str, str, tuple[str, ...], str]:
-    """How a container terminated: (text, place, last lines, fix), the fields of a `Finding` after its level."""
-    code, reason = int(terminated["exitCode"]), str(terminated.get("reason") or "Error")
-    lines = _last_lines(facts, pod, container.name, terminated)
-    cause = _termination_cause(facts, pod, container, code, reason, lines)
-    summary = f"ended with exit code {code} ({reason})" + (
-        f" in init container {container.name}" if container.init else ""
-    )
-    summary += f": {cause.explanation}" if cause.explanation else ""
-    where = container_field(pod, container.name, f"state.terminated.exitCode={code}")
-    return summary, where, lines or (NO_OUTPUT,), cause.fix or _default_fix(lines, container)
-
-
-def pending_at_deadline(facts: Facts) -> Iterator[Finding]:
-    """Why pods were still Pending when the deadline made the job fail. No findings for any other reason."""
-    if _past_deadline(facts):
-        pending = [pod for pod in facts.pods if (pod.get("status") or {}).get("phase") == "Pending"]
-        yield from waiting(replace(facts, pods=tuple(pod for pod in pending if not _is_terminating(pod))))
-
-
-def _past_deadline(facts: Facts) -> bool:
-    return (facts.true_condition("Failed") or {}).get("reason") == "DeadlineExceeded"
-
-
-def _stays_failed(pod: Json) -> bool:
-    """True for a failed pod that is not being deleted: its terminated containers stay readable."""
-    return (pod.get("status") or {}).get("phase") == "Failed" and not _is_terminating(pod)
-
-
-def _is_terminating(pod: Json) -> bool:
-    return bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def _newest_event(facts: Facts, uid: str, reason: str) -> str:

@@ -1,9 +1,9 @@
 """A batch/v1 Job for each slot.
 
 JOB_CARRIER (docs/rules.md S13, S14, S31):
-- The Job of a supervised slot (Kind.supervised_slots) has `restartPolicy: Never` and `backoffLimit: 0`: one Job is one
-  attempt, and the operator evaluates its ended pod. A failed attempt is counted by the uid of the Job, whether the pod
-  or the Job's status shows the failure.
+- The Job of a supervised slot (Lifecycle.supervised_slots) has `restartPolicy: Never` and `backoffLimit: 0`: one Job is
+  one attempt, and the operator evaluates its ended pod. A failed attempt is counted by the uid of the Job, whether the
+  pod or the Job's status shows the failure.
 - Any other slot keeps the user's restartPolicy and has the `backoffLimit` ENDLESS: the kubelet restarts its
   container, or the Job's controller creates another pod.
 
@@ -22,7 +22,8 @@ from trainyard.core.carriers.terminations import (
     succeeded,
     termination_of,
 )
-from trainyard.core.job import Job, OwnedObjects, Replica, Termination, WorkloadAdapter
+from trainyard.core.job import Job, OwnedObjects, Replica, Termination
+from trainyard.core.kind import WorkloadAdapter
 from trainyard.core.model import Child, Delete, Ref, Slot
 from trainyard.objects import Json
 from trainyard.objects.resources import JOB
@@ -48,7 +49,7 @@ def observe_job(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
 
 
 def _objects_of(job: Job, slot: Slot, owned: OwnedObjects) -> tuple[Child | None, tuple[Child, ...], Child | None]:
-    child = owned.by_ref.get(Ref("Job", job.kind.child_name(job, slot)))
+    child = owned.by_ref.get(Ref("Job", job.kind.pods.name(job, slot)))
     pods = owned.pods_by_owner.get(child.uid, ()) if child else ()
     return child, pods, newest_pod(pods)
 
@@ -56,12 +57,12 @@ def _objects_of(job: Job, slot: Slot, owned: OwnedObjects) -> tuple[Child | None
 def _pods_ended(job: Job, slot: Slot, child: Child, pod: Child | None) -> bool:
     """True when no pod of the Job runs or will run. A supervised slot's Job has one pod (backoffLimit 0); any other Job
     replaces a failed pod."""
-    final_phases = ("Succeeded", "Failed") if slot in job.kind.supervised_slots_of(job) else ("Succeeded",)
+    final_phases = ("Succeeded", "Failed") if slot in job.supervised_slots() else ("Succeeded",)
     return bool(child.phase) or (pod is not None and pod.phase in final_phases)
 
 
 def _observed(job: Job, slot: Slot, child: Child, pods: tuple[Child, ...], pod: Child | None) -> Replica:
-    restarts, supervised = restart_count(pods), slot in job.kind.supervised_slots_of(job)
+    restarts, supervised = restart_count(pods), slot in job.supervised_slots()
     failed = tuple(
         sorted(candidate.uid for candidate in pods if candidate.phase == "Failed" and not _disrupted(candidate))
     )
@@ -176,7 +177,7 @@ def _job_termination(job: Job, slot: Slot, child: Child, pod: Child | None) -> T
 def _deleted_pods_message(job: Job, slot: Slot, child: Child) -> str:
     """The message for a failed Job without pods: the Job controller deletes pods that still run."""
     role, count = job.role(slot.role), child.failed_pods
-    container = (role.container if role else "") or job.kind.container
+    container = (role.container if role else "") or job.kind.roles.container
     failed = f"{count} {'pod' if count == 1 else 'pods'} of it failed, and " if count else ""
     return f"{failed}its pods have gone, so that the exit code of container {container} is not known"
 
@@ -184,7 +185,7 @@ def _deleted_pods_message(job: Job, slot: Slot, child: Child) -> str:
 def render_job(job: Job, slot: Slot, attempt: int) -> Json:
     """The batch Job of one slot, without its name, owner reference and common labels."""
     template = _pod_template(job, slot)
-    supervised = slot in job.kind.supervised_slots_of(job)
+    supervised = slot in job.supervised_slots()
     policy = template.get("spec", {}).get("restartPolicy")
     restart = "Never" if supervised or policy == "Never" else "OnFailure"
     return _batch_job(job, slot, template, restart, {"backoffLimit": 0 if supervised else UNLIMITED_BACKOFF_LIMIT})
@@ -195,7 +196,7 @@ def render_retrying_job(job: Job, slot: Slot, attempt: int) -> Json:
     template = _pod_template(job, slot)
     policy = template.get("spec", {}).get("restartPolicy") or "Never"
     return _batch_job(
-        job, slot, template, "Never" if policy == "Never" else "OnFailure", job.kind.job_spec_fields(job, slot)
+        job, slot, template, "Never" if policy == "Never" else "OnFailure", job.kind.pods.job_spec_fields(job, slot)
     )
 
 
@@ -203,14 +204,14 @@ def _pod_template(job: Job, slot: Slot) -> Json:
     role = job.role(slot.role)
     if role is None or role.template is None:
         raise ValueError(f"{job.key}: nothing to make {slot.role} {slot.index} from")
-    return job.kind.mutate_pod_template(role.template, job, slot)
+    return job.kind.pods.mutate_pod_template(role.template, job, slot)
 
 
 def _batch_job(job: Job, slot: Slot, template: Json, restart: str, limits: Json) -> Json:
     return {
         "apiVersion": JOB.api_version,
         "kind": JOB.kind,
-        "metadata": job.kind.child_metadata(job, slot),
+        "metadata": job.kind.pods.metadata(job, slot),
         "spec": {
             "completions": 1,
             "parallelism": 1,

@@ -15,7 +15,8 @@ from trainyard.core.carriers.terminations import (
     succeeded,
     termination_of,
 )
-from trainyard.core.job import Job, OwnedObjects, Replica, Termination, WorkloadAdapter
+from trainyard.core.job import Job, OwnedObjects, Replica, Termination
+from trainyard.core.kind import WorkloadAdapter
 from trainyard.core.model import Child, Delete, Ref, Slot
 from trainyard.objects import Json
 from trainyard.objects.resources import POD
@@ -23,7 +24,7 @@ from trainyard.objects.resources import POD
 
 def observe_pod(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
     """The observed state of the slot that one Pod runs."""
-    pod = owned.by_ref.get(Ref("Pod", job.kind.child_name(job, slot)))
+    pod = owned.by_ref.get(Ref("Pod", job.kind.pods.name(job, slot)))
     if pod is None:
         return Replica(slot, None, "Unknown")
     ended, restarts = pod.phase in ("Succeeded", "Failed"), restart_count((pod,))
@@ -40,7 +41,7 @@ def observe_pod(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
     stale = pod.attempt < job.status.role(slot.role).attempt
     if pod.deleting:  # a program that exits with 0 on SIGTERM has not finished its work
         return replica._replace(message="is being replaced")
-    if not (stale and job.restarts_gang()) and succeeded(job, slot, pod, slot in job.kind.supervised_slots_of(job)):
+    if not (stale and job.restarts_gang()) and succeeded(job, slot, pod, slot in job.supervised_slots()):
         return replica._replace(state="Succeeded")
     termination = _termination(job, slot, pod)
     failed = () if termination is None or termination.disrupted else (termination.uid,)
@@ -68,10 +69,10 @@ def render_pod(job: Job, slot: Slot, attempt: int) -> Json:
     role = job.role(slot.role)
     if role is None or role.template is None:
         raise ValueError(f"{job.key}: nothing to make {slot.role} {slot.index} from")
-    template = job.kind.mutate_pod_template(role.template, job, slot)
+    template = job.kind.pods.mutate_pod_template(role.template, job, slot)
     meta = {key: value for key, value in (template.get("metadata") or {}).items() if value is not None}
     kept = {key: meta[key] for key in ("labels", "annotations", "finalizers") if key in meta}
-    metadata = {**kept, **job.kind.child_metadata(job, slot)}
+    metadata = {**kept, **job.kind.pods.metadata(job, slot)}
     return {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata, "spec": template["spec"]}
 
 

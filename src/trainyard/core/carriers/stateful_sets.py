@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from trainyard.core.carriers.terminations import last_restart_reason, restart_count, run_state
-from trainyard.core.job import NO_POD, Job, OwnedObjects, Replica, WorkloadAdapter
+from trainyard.core.job import NO_POD, Job, OwnedObjects, Replica
+from trainyard.core.kind import WorkloadAdapter
 from trainyard.core.model import Patch, Ref, Slot
 from trainyard.objects import Json
 from trainyard.objects.labels import OWNER
@@ -12,7 +13,7 @@ from trainyard.objects.resources import STATEFUL_SET
 
 def observe_stateful_set(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
     """The observed state of the slot that one StatefulSet runs: Running when one of its pods runs."""
-    child = owned.by_ref.get(Ref(STATEFUL_SET.kind, job.kind.child_name(job, slot)))
+    child = owned.by_ref.get(Ref(STATEFUL_SET.kind, job.kind.pods.name(job, slot)))
     if child is None:
         return Replica(slot, None, "Unknown")
     pods = tuple(sorted(owned.pods_by_owner.get(child.uid, ()), key=lambda pod: pod.name))
@@ -33,17 +34,17 @@ def render_stateful_set(job: Job, slot: Slot, attempt: int) -> Json:
     role = job.role(slot.role)
     if role is None or role.template is None:
         raise ValueError(f"{job.key}: nothing to make {slot.role} from")
-    template = job.kind.mutate_pod_template(role.template, job, slot)
-    name = job.kind.child_name(job, slot)
+    template = job.kind.pods.mutate_pod_template(role.template, job, slot)
+    name = job.kind.pods.name(job, slot)
     return {
         "apiVersion": STATEFUL_SET.api_version,
         "kind": STATEFUL_SET.kind,
-        "metadata": job.kind.child_metadata(job, slot),
+        "metadata": job.kind.pods.metadata(job, slot),
         "spec": {
             "replicas": role.replicas,
             "serviceName": name,
             "podManagementPolicy": "Parallel",
-            "selector": {"matchLabels": {**job.kind.child_labels(job, slot), OWNER: job.uid}},
+            "selector": {"matchLabels": {**job.kind.pods.labels(job, slot), OWNER: job.uid}},
             "template": {**template, "spec": {**template.get("spec", {}), "restartPolicy": "Always"}},
         },
     }

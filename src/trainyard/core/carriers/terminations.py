@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainyard.core.children import ContainerState, decode_containers
 from trainyard.core.job import NO_POD, Job, Termination
+from trainyard.core.kind import ExitAction
 from trainyard.core.model import Child, Slot
 
 
@@ -24,13 +25,13 @@ def termination_of(job: Job, slot: Slot, pod: Child, uid: str) -> Termination | 
         return None
     ended = pod.finished_at or pod.start_time or pod.created
     if failed is None:
-        fails_job = job.kind.exit_fails_job(job, -1, pod.reason)
+        fails_job = job.kind.lifecycle.on_exit(job, slot, -1, pod.reason) is ExitAction.FAIL
         return Termination(
             uid, ended, pod.start_time, -1, pod.reason or "Failed", "", False, fails_job, message=pod.message
         )
     # Only the main container's exit code can fail the job (S13); if another container failed, the code is unknown.
     code, exit_reason = (failed.exit_code, failed.reason) if failed is container else (-1, "")
-    fails_job = job.kind.exit_fails_job(job, code, exit_reason)
+    fails_job = job.kind.lifecycle.on_exit(job, slot, code, exit_reason) is ExitAction.FAIL
     reason = failed.reason or "Error"
     return Termination(
         uid, ended, pod.start_time, failed.exit_code, reason, failed.name, False, fails_job, message=pod.message
@@ -50,7 +51,7 @@ def main_container(job: Job, slot: Slot, pod: Child) -> ContainerState | None:
     """
     role = job.role(slot.role)
     by_name = {container.name: container for container in decode_containers(pod) if not container.init}
-    named = by_name.get(role.container if role else "") or by_name.get(job.kind.container)
+    named = by_name.get(role.container if role else "") or by_name.get(job.kind.roles.container)
     return named or (next(iter(by_name.values())) if len(by_name) == 1 else None)
 
 

@@ -15,7 +15,7 @@ def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:
     if not text:
         return None
     if job.policy.backoff_limit is None:
-        replicas = [replica for replica in replicas if replica.slot in job.kind.supervised_slots_of(job)]
+        replicas = [replica for replica in replicas if replica.slot in job.supervised_slots()]
     failures = [failure for replica in replicas if (failure := _failure(replica))]
     return Outcome("Failed", "BackoffLimitExceeded", "; ".join([text, *failures[:MAX_NAMED_REPLICAS]]))
 
@@ -28,8 +28,8 @@ def exceeded(job: Job, in_place: int) -> str:
     if limit is not None:
         count = sum(failures.values()) + in_place
         return f"{count} failed attempts, backoffLimit is {limit}" if count > limit else ""
-    limit = job.kind.default_backoff_limit
-    supervised = {slot.role for slot in job.kind.supervised_slots_of(job)}
+    limit = job.kind.lifecycle.default_backoff_limit
+    supervised = {slot.role for slot in job.supervised_slots()}
     count = sum(failures.get(role, 0) for role in supervised)
     if limit is None or count <= limit:
         return ""

@@ -28,7 +28,7 @@ def clean_pods(
             owned.by_ref.values(), key=lambda child: child.index < 0
         )  # slots first, then auxiliary objects
         return [delete_child(job, child, reason) for child in children if not child.deleting], []
-    deletes, patches = [], []
+    deletes, patches, stopped = [], [], set()
     for child in slot_children(job, owned):
         if clean != "Running" and not is_removed(job, child):
             continue
@@ -39,4 +39,9 @@ def clean_pods(
             patches.append(write)
         elif write:
             deletes.append(write._replace(foreground=resumes))
+            stopped.add(Slot(child.role, child.index))
+    for ref, auxiliary in job.auxiliary_objects.items():
+        object_of_slot = owned.by_ref.get(ref) if auxiliary.deleted_with_slot and auxiliary.slot in stopped else None
+        if object_of_slot and not object_of_slot.deleting:
+            deletes.append(delete_child(job, object_of_slot, reason))
     return deletes, patches

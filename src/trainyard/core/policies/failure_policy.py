@@ -10,7 +10,7 @@ def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:
     """Failed once a supervised replica has ended in a way that is not retried, else None."""
     for replica in replicas:
         termination = replica.termination
-        if termination and termination.fails_job and replica.slot in job.kind.supervised_slots_of(job):
+        if termination and termination.fails_job and replica.slot in job.supervised_slots():
             return Outcome("Failed", termination.job_reason, failure_text(replica, termination))
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trainyard.core.job import Job, JobStatus, Outcome, OwnedObjects, Replica, RoleStatus, Termination
+from trainyard.core.kind import RestartScope
 from trainyard.core.model import Slot
 from trainyard.core.policies.failure_policy import termination_text
 from trainyard.objects.structs import replace
@@ -43,7 +44,7 @@ def plan_restarts(
             continue  # in a gang that has a failure, only the failure's back-off counts
         if (due := _due(job, termination, role, status, now)) > now:
             wakeups.append(due)
-        elif job.kind.restart_scope == "slot":
+        elif job.kind.lifecycle.restart_scope is RestartScope.SLOT:
             alone.append(replica)
         else:
             roles |= _next_attempts(status, roles if job.restarts_gang() else (replica.slot.role,), roles)
@@ -66,7 +67,7 @@ def retry_at(job: Job, termination: Termination, failures: int, retries: int, no
     A slot that restarts alone waits BASE_DELAY from its start, because the other slots wait for it.
     """
     ended, started = termination.finished_at, termination.started_at
-    if job.kind.restart_scope == "slot":
+    if job.kind.lifecycle.restart_scope is RestartScope.SLOT:
         due = (started or ended) + BASE_DELAY
     elif not termination.disrupted:
         due = ended + backoff(failures)

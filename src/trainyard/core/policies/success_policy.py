@@ -1,4 +1,4 @@
-"""When a job has succeeded: once all replicas of `Kind.success_slots` have succeeded."""
+"""When a job has succeeded: once all replicas of one of its success sets have (Lifecycle.success_sets)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from trainyard.core.job import Job, Outcome, Replica
 
 
 def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:
-    """Succeeded once all success slots of the kind have succeeded, else None."""
-    decisive = [replica for replica in replicas if replica.slot in job.kind.success_slots_of(job)]
-    if not decisive or any(replica.state != "Succeeded" for replica in decisive):
-        return None
-    names = ", ".join(replica.name for replica in decisive)
-    return Outcome("Succeeded", "JobSucceeded", f"{names} ended with exit code 0")
+    """Succeeded once all slots of one success set have succeeded, else None."""
+    succeeded = {replica.slot for replica in replicas if replica.state == "Succeeded"}
+    for slots in job.success_sets():
+        if slots and slots <= succeeded:
+            names = ", ".join(replica.name for replica in replicas if replica.slot in slots)
+            return Outcome("Succeeded", "JobSucceeded", f"{names} ended with exit code 0")
+    return None

@@ -52,6 +52,8 @@ ChangedHandler = Callable[[str, Json], None]
 
 
 class Cluster:
+    """The requests and watches of one node. It has one method for each of them, and so more than fifteen."""
+
     def __init__(self, api: Api, node: str, say: Say, member: NodeConfig | None = None) -> None:
         self._api, self._node, self.say, self._member = api, node, say, member or NodeConfig()
         self._port = 0

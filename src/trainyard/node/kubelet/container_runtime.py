@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainyard.node.images import WORKING_DIRECTORY, ImageProblem, Images, PreparedImage, create_files, interpreters
+from trainyard.node.images import WORKING_DIRECTORY, ImageProblem, PreparedImage, create_files, interpreters
 from trainyard.node.kubelet import mount_paths, termination_message
-from trainyard.node.kubelet.api_client import Cluster
 from trainyard.node.kubelet.interpolation import expand
+from trainyard.node.kubelet.node_context import NodeContext
+from trainyard.node.kubelet.pod_record import PodRecord
 from trainyard.node.kubelet.pod_spec import (
     EnvContext,
     Missing,
@@ -31,15 +30,15 @@ from trainyard.node.kubelet.pod_spec import (
     references,
 )
 from trainyard.node.kubelet.registration import capacity
-from trainyard.node.kubelet.supervisor_client import Mount, Process, Sandbox, StartError
+from trainyard.node.kubelet.supervisor_client import Mount, Process, StartError
 from trainyard.node.kubelet.tokens import Tokens
 from trainyard.node.kubelet.unsaved_files import UnsavedFiles, working_directory
 from trainyard.node.kubelet.volumes import FatalStartError, Volume, VolumeContext, build
 from trainyard.node.network import host_ports
 from trainyard.node.network.directory import hostname_of
-from trainyard.node.network.pod_network import Network, Rewrite
+from trainyard.node.network.pod_network import Rewrite
 from trainyard.node.supervisor import safe_paths
-from trainyard.objects import Json, labels, labels_of, namespace_of, uid_of
+from trainyard.objects import Json, labels, labels_of, namespace_of
 from trainyard.objects.ineffective_fields import ineffective_fields
 from trainyard.objects.labels import OWNER
 from trainyard.objects.structs import replace
@@ -53,79 +52,54 @@ Blocked = Callable[[str, str], None]  # reason and message of state.waiting
 Warn = Callable[[str, str], None]  # reason and message of an event
 
 
-@dataclass(slots=True)
-class NodeContext:
-    """The services and settings that all pods of a node share."""
-
-    cluster: Cluster
-    sandbox: Sandbox
-    network: Network
-    images: Images
-    state: Path
-    mounts: Mapping[str, Path]
-    say: Callable[[str], object]
-    now: Callable[[], float] = time.time
-    printed: set[str] = field(default_factory=set)
-    closing: bool = False
-    working_directory: Path | None = None  # of pods without the annotation
-    has_scheduler: bool = False  # a real cluster's scheduler placed the pods and has handled the fields for scheduling
-    log_folder: Callable[[Json], Path | None] = lambda pod: (
-        None
-    )  # where a pod's logs are kept; None: in the pod's folder
-    log_size: int = 0  # maximum size in bytes of the log of one run, 0 for no limit
-
-    def print_once(self, text: str) -> None:
-        if text not in self.printed:
-            self.printed.add(text)
-            self.say(text)
-
-
 class ContainerRuntime:
-    """Creates the processes of one pod. `folder`: the pod's folder; `address`: its IP; `warn` writes a Warning
-    event."""
+    """Creates the processes of one pod. `warn` writes a Warning event."""
 
-    def __init__(self, node_context: NodeContext, pod: Json, folder: Path, address: str, warn: Warn) -> None:
-        self._house, self._pod, self._folder, self._address, self._warn = node_context, pod, folder, address, warn
-        self._uid = uid_of(pod)
+    def __init__(self, node_context: NodeContext, record: PodRecord, warn: Warn) -> None:
+        self._context, self._record, self._warn = node_context, record, warn
+        # The object as it was when the pod was taken in: a later change does not reach its containers.
+        self._pod, self._folder, self._uid = record.pod, record.folder, record.uid
         self._sandbox_ready = False
         self._sandbox_lock = asyncio.Lock()
         self._volumes: dict[str, Volume] = {}
-        self._tokens = Tokens(node_context.cluster, pod, node_context.now)
+        self._tokens = Tokens(node_context.cluster, self._pod, node_context.now)
         self.interpreters: dict[str, str] = {}  # container name -> path of the Python that runs its command
-        self._last_processes: dict[
-            str, tuple[Process, Rewrite]
-        ] = {}  # container name -> its last process and the function that rewrites mount paths
-        self.unsaved = UnsavedFiles(working_directory(pod, node_context.working_directory), folder)
+        # Container name -> its last process and the function that rewrites mount paths.
+        self._last_processes: dict[str, tuple[Process, Rewrite]] = {}
+        self.unsaved = UnsavedFiles(working_directory(self._pod, node_context.working_directory), self._folder)
+        # TMPDIR on the shared network: a link to the pod's tmp folder. The path is short because programs make Unix
+        # sockets in TMPDIR, and a socket's path is limited.
+        self._tmpdir_link = node_context.state / "t" / self._uid[:8]
 
     async def process(self, container: Json, run_id: str, blocked: Blocked) -> Process:
         """The process to start for `container`. Waits for its image and for the ConfigMaps and Secrets it refers to.
-        `run_id`: uid/container/run. Raises FatalStartError, Failed, TooLong, OSError, SandboxError."""
+        `run_id`: uid/container/run. Raises FatalStartError, StartError, TooLong, OSError, SandboxError."""
         self._report_ineffective_fields(container)
         prepared = await self._prepare_image(container, blocked)
         namespace, refs = namespace_of(self._pod), references(self._pod)
         while True:
-            objects = await self._house.cluster.fetch(namespace, refs)
+            objects = await self._context.cluster.fetch(namespace, refs)
             try:
                 tokens = {} if self._sandbox_ready else await self._tokens.all()
-                env_context = EnvContext(self._pod_with_addresses(), objects, capacity(), tokens)
+                pod = _with_addresses(self._pod, self._record.address, self._context.network.host_ip)
+                env_context = EnvContext(pod, objects, capacity(), tokens)
                 await self._create_pod_sandbox(env_context)
                 return self._process_spec(container, run_id, prepared, env_context)
             except Missing as missing:
                 blocked(missing.reason, missing.message)
                 if missing.ref is not None:
-                    await self._house.cluster.wait_for_change(namespace, missing.ref, objects.get(missing.ref))
+                    await self._context.cluster.wait_for_change(namespace, missing.ref, objects.get(missing.ref))
                 elif missing.retry_after:
                     await asyncio.sleep(missing.retry_after)
                 else:
-                    await (
-                        asyncio.Event().wait()
-                    )  # only the deletion of the pod ends this wait: no other object can change it
+                    # Only the deletion of the pod ends this wait: no other object can change it.
+                    await asyncio.Event().wait()
 
     def exec_process(self, name: str, command: list[str], tty: bool) -> Process:
         """A further program (exec) in a started container, with the container's environment, working directory and
         rewritten texts."""
         process, rewrite_paths = self._last_processes[name]
-        rewrite_names = self._house.network.rewrite(self._pod)
+        rewrite_names = self._context.network.rewrite(self._pod)
         env = {"TERM": "xterm", **process.env} if tty else process.env
         return replace(
             process,
@@ -138,19 +112,13 @@ class ContainerRuntime:
         self._tokens.stop()
         if self._sandbox_ready:
             self._sandbox_ready = False
-            await self._house.sandbox.remove_pod(self._uid)
+            await self._context.sandbox.remove_pod(self._uid)
         self._tmpdir_link.unlink(missing_ok=True)
 
     def helper_lost(self) -> None:
         """The helper process died, and with it the pod's namespaces."""
         self._tokens.stop()
         self._sandbox_ready = False
-
-    @property
-    def _tmpdir_link(self) -> Path:
-        """TMPDIR on the shared network: a link to the pod's tmp folder. The path is short because programs make Unix
-        sockets in TMPDIR, and a socket's path is limited."""
-        return self._house.state / "t" / self._uid[:8]
 
     def _report_ineffective_fields(self, container: Json) -> None:
         """Report once the fields of the spec without effect on this node. Raises FatalStartError for a sidecar, which
@@ -161,10 +129,10 @@ class ContainerRuntime:
                 f"init container {name}: restartPolicy Always (a sidecar) is not offered by this node; "
                 "make it an ordinary container"
             )
-        if OWNER in labels_of(self._pod) and not self._house.has_scheduler:
+        if OWNER in labels_of(self._pod) and not self._context.has_scheduler:
             return  # `run` and `submit` have reported it for the job
-        for ineffective in ineffective_fields(self._pod, stored=True, scheduled=self._house.has_scheduler):
-            self._house.print_once(f"node: {ineffective.field}: no effect on one machine: {ineffective.reason}")
+        for ineffective in ineffective_fields(self._pod, stored=True, scheduled=self._context.has_scheduler):
+            self._context.print_once(f"node: {ineffective.field}: no effect on one machine: {ineffective.reason}")
 
     async def _prepare_image(self, container: Json, blocked: Blocked) -> PreparedImage:
         """The prepared image. Reports PullingImage when it takes long; retries a failure with exponential back-off."""
@@ -173,7 +141,9 @@ class ContainerRuntime:
         while True:
             command, args = bool(container.get("command")), bool(container.get("args"))
             working_directory = str(container.get("workingDir") or self.unsaved.working_directory)
-            preparation = asyncio.ensure_future(self._house.images.prepare(image, not command, args, working_directory))
+            preparation = asyncio.ensure_future(
+                self._context.images.prepare(image, not command, args, working_directory)
+            )
             try:
                 done, _ = await asyncio.wait([preparation], timeout=_PULL_SHOWN_AFTER)
                 if not done:
@@ -187,10 +157,6 @@ class ContainerRuntime:
             await asyncio.sleep(retry_delay)
             retry_delay = min(2 * retry_delay, _LONGEST_RETRY)
 
-    def _pod_with_addresses(self) -> Json:
-        addresses = {"podIP": self._address, "podIPs": [{"ip": self._address}], "hostIP": self._house.network.host_ip}
-        return {**self._pod, "status": {**(self._pod.get("status") or {}), **addresses}}
-
     async def _create_pod_sandbox(self, env_context: EnvContext) -> None:
         """Create the pod's folders, volumes and namespaces, once per pod."""
         async with self._sandbox_lock:
@@ -199,15 +165,15 @@ class ContainerRuntime:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             for name, mode in (("root", 0o700), ("tmp", 0o1777), ("shm", 0o700)):
                 safe_paths.make_directory(str(self._folder), name, mode)
-            if not self._house.network.isolated_network:
+            if not self._context.network.isolated_network:
                 self._tmpdir_link.parent.mkdir(exist_ok=True, mode=0o700)
                 self._tmpdir_link.unlink(missing_ok=True)
                 self._tmpdir_link.symlink_to(self._folder / "tmp")
             volume_context = VolumeContext(
                 env_context,
                 self._folder / "volumes",
-                self._house.state / "claims",
-                self._house.mounts,
+                self._context.state / "claims",
+                self._context.mounts,
                 self._rewrite_text,
                 self._host_path_missing,
             )
@@ -218,7 +184,7 @@ class ContainerRuntime:
                 self._volumes[str(volume.get("name"))] = build(volume, volume_context)
             memory = [*volume_context.tmpfs_folders, str(self._folder / "shm")]
             try:
-                await self._house.sandbox.add_pod(self._uid, hostname_of(self._pod), self._address, memory)
+                await self._context.sandbox.add_pod(self._uid, hostname_of(self._pod), self._record.address, memory)
             except asyncio.CancelledError:
                 self._sandbox_ready = True  # the helper has created the pod or will: `remove_pod` removes it
                 raise
@@ -226,13 +192,13 @@ class ContainerRuntime:
             self._tokens.start_renewal(volume_context.folder)
 
     def _host_path_missing(self, text: str) -> None:
-        self._house.print_once(text)
+        self._context.print_once(text)
         self._warn("HostPathMissing", text)
 
     def _rewrite_text(self, text: str) -> str:
         """The text of a ConfigMap, with names and mount paths rewritten on the shared network."""
-        text = self._house.network.rewrite(self._pod)(text)
-        if self._house.network.isolated_network:
+        text = self._context.network.rewrite(self._pod)(text)
+        if self._context.network.isolated_network:
             return text
         folder = self._folder / "volumes"
         mounts = {
@@ -246,75 +212,68 @@ class ContainerRuntime:
         )
 
     def _process_spec(self, container: Json, ident: str, prepared: PreparedImage, env_context: EnvContext) -> Process:
-        network = self._house.network
+        context, name = self._context, str(container.get("name"))
+        base_env = self._base_environment(prepared)
+        prepared = _with_working_directory(prepared, self.unsaved.working_directory, context.print_once)
+        env = environment(container, env_context, base_env)
+        argv = command_line(container, prepared.entrypoint, prepared.args, env)
+        cwd = str(container.get("workingDir") or prepared.workdir or "/")
+        message = termination_message.message_file(self._folder, name, ident.rpartition("/")[2])
+        volumes = self._volume_mounts(container, env)
+        image_mounts = _image_mounts(prepared, self._folder / "image" / name, self.unsaved)
+        mounts = [*image_mounts, *volumes, termination_message.mount(container, message)]
+        inits = (self._pod.get("spec") or {}).get("initContainers") or []
+        if inits and container not in inits:
+            self.unsaved.init_containers_done(message)
+        root, memory = str(self._folder / "root"), memory_limit(container)
+        process = Process(ident, self._uid, argv, env, cwd, root, mounts, memory, context.log_size)
+        rewrite_paths: Rewrite = str
+        if context.network.isolated_network:
+            process = replace(process, mounts=[*self._namespace_mounts(prepared, volumes), *mounts])
+        else:
+            if reason := mount_paths.refusal(mounts):
+                raise FatalStartError(reason)
+            rewrite_paths = mount_paths.rewriter(mounts)
+            own_env = {**prepared.env, **environment(container, env_context, {})}
+            process = self._rewrite_process(process, own_env, field_variables(container), rewrite_paths)
+        if not process.argv:
+            raise StartError(128, "StartError", "no command specified")
+        self.interpreters[name] = interpreters.interpreter_of_command(process.argv, process.env.get("PATH", ""))
+        self._last_processes[name] = process, rewrite_paths
+        return process
+
+    def _base_environment(self, prepared: PreparedImage) -> dict[str, str]:
+        """The variables that every container of the pod with that image gets unless it sets them."""
+        network = self._context.network
         inherited_env = inherited(os.environ, proxies=not network.isolated_network)
         base_env = {**inherited_env, **UNBUFFERED, **prepared.env, **network.environment(self._pod)}
         base_env["PATH"] = ":".join([*prepared.path, base_env["PATH"]])
         base_env["HOSTNAME"] = hostname_of(self._pod)
         base_env["TMPDIR"] = _TMPDIR if network.isolated_network else str(self._tmpdir_link)
-        prepared = self._with_working_directory(prepared)
-        env = environment(container, env_context, base_env)
-        argv = command_line(container, prepared.entrypoint, prepared.args, env)
-        cwd = str(container.get("workingDir") or prepared.workdir or "/")
-        message = termination_message.message_file(self._folder, str(container.get("name")), ident.rpartition("/")[2])
-        volumes = self._volume_mounts(container, env)
-        mounts = [*self._image_mounts(container, prepared), *volumes, termination_message.mount(container, message)]
-        inits = (self._pod.get("spec") or {}).get("initContainers") or []
-        if inits and container not in inits:
-            self.unsaved.init_containers_done(message)
-        rewrite_paths: Rewrite = str
-        if network.isolated_network:
-            mounts = [
-                Mount(str(self._folder / "tmp"), _TMPDIR, pod_owned=True),
-                Mount(str(self._folder / "shm"), "/dev/shm", pod_owned=True),  # noqa: S108  (a mount point)
-                *_visible_image_files(prepared, volumes),
-                *network.files(self._pod, self._address, self._folder / "etc"),
-                *mounts,
-            ]
-        else:
-            if reason := mount_paths.refusal(mounts):
-                raise FatalStartError(reason)
-            rewrite_names, rewrite_paths = network.rewrite(self._pod), mount_paths.rewriter(mounts)
-            own_env, field_env = {**prepared.env, **environment(container, env_context, {})}, field_variables(container)
-            env |= host_ports.environment({name: env[name] for name in own_env.keys() - field_env}, rewrite_names)
-            env |= {
-                name: rewrite_paths(env[name] if name in field_env else rewrite_names(env[name])) for name in own_env
-            }
-            argv = [rewrite_paths(rewrite_names(argument)) for argument in host_ports.arguments(argv, rewrite_names)]
-            cwd = rewrite_paths(cwd)
-            mounts = []
-        if not argv:
-            raise StartError(128, "StartError", "no command specified")
-        self.interpreters[str(container.get("name"))] = interpreters.interpreter_of_command(argv, env.get("PATH", ""))
-        memory = memory_limit(container)
-        root = str(self._folder / "root")
-        process = Process(ident, self._uid, argv, env, cwd, root, mounts, memory, self._house.log_size)
-        self._last_processes[str(container.get("name"))] = process, rewrite_paths
-        return process
+        return base_env
 
-    def _with_working_directory(self, prepared: PreparedImage) -> PreparedImage:
-        """The image, with the working directory of the pod's annotation where the image has none of its own."""
-        if prepared.workdir != WORKING_DIRECTORY:
-            return prepared
-        folder = self.unsaved.working_directory
-        if folder and not os.path.isdir(folder):
-            self._house.print_once(
-                f"node: there is no folder {folder} on this machine, which the annotation {labels.WORKING_DIRECTORY} "
-                "names; programs start in / instead"
-            )
-            folder = ""
-        return replace(prepared, workdir=folder)
-
-    def _image_mounts(self, container: Json, prepared: PreparedImage) -> list[Mount]:
-        """Mounts of the files and folders of the image. The pod's volume mounts follow them and take precedence."""
-        folder = self._folder / "image" / str(container.get("name"))
-        files = [(source, target, os.path.isdir(source)) for source, target in create_files(prepared, folder)]
-        for source, target, is_folder in files:
-            if is_folder and not any(f"{scratch}/".startswith(f"{target}/") for scratch in prepared.scratch_folders):
-                self.unsaved.watch(source, target)
+    def _namespace_mounts(self, prepared: PreparedImage, volumes: list[Mount]) -> list[Mount]:
+        """The mounts of every container in a mount namespace of its own."""
         return [
-            Mount(source, target, readonly=not is_folder, pod_owned=is_folder) for source, target, is_folder in files
+            Mount(str(self._folder / "tmp"), _TMPDIR, pod_owned=True),
+            Mount(str(self._folder / "shm"), "/dev/shm", pod_owned=True),  # noqa: S108  (a mount point)
+            *_visible_image_files(prepared, volumes),
+            *self._context.network.files(self._pod, self._record.address, self._folder / "etc"),
         ]
+
+    def _rewrite_process(
+        self, process: Process, own_env: Mapping[str, str], field_env: set[str], rewrite_paths: Rewrite
+    ) -> Process:
+        """The process on the shared network: without mounts; the names of other pods and the mount paths are rewritten
+        in its texts. `own_env`: the variables of the container and its image; `field_env`: names of those with a
+        fieldRef."""
+        env, rewrite_names = dict(process.env), self._context.network.rewrite(self._pod)
+        env |= host_ports.environment({name: env[name] for name in own_env.keys() - field_env}, rewrite_names)
+        env |= {name: rewrite_paths(env[name] if name in field_env else rewrite_names(env[name])) for name in own_env}
+        argv = [
+            rewrite_paths(rewrite_names(argument)) for argument in host_ports.arguments(process.argv, rewrite_names)
+        ]
+        return replace(process, argv=argv, env=env, cwd=rewrite_paths(process.cwd), mounts=[])
 
     def _volume_mounts(self, container: Json, env: Mapping[str, str]) -> list[Mount]:
         mounts = []
@@ -326,9 +285,8 @@ class ContainerRuntime:
             subpath = str(mount.get("subPath") or expand(str(mount.get("subPathExpr") or ""), env))
             if os.path.isabs(subpath) or ".." in subpath.split("/"):
                 raise FatalStartError(f"subPath {subpath!r} must be relative and without '..'")
-            if (
-                subpath and not self._house.network.isolated_network
-            ):  # in namespace mode the container's init resolves the subPath and mounts it
+            # In namespace mode the container's init resolves the subPath and mounts it.
+            if subpath and not self._context.network.isolated_network:
                 source, subpath = _resolve_subpath(source, subpath, not volume.readonly), ""
             readonly = volume.readonly or bool(mount.get("readOnly"))
             target = os.path.normpath("/" + str(mount.get("mountPath")).lstrip("/"))
@@ -336,6 +294,34 @@ class ContainerRuntime:
                 self.unsaved.watch(str(source / subpath), target)
             mounts.append(Mount(str(source), target, readonly, volume.pod_owned, subpath, create=not volume.readonly))
         return mounts
+
+
+def _with_addresses(pod: Json, address: str, host_ip: str) -> Json:
+    addresses = {"podIP": address, "podIPs": [{"ip": address}], "hostIP": host_ip}
+    return {**pod, "status": {**(pod.get("status") or {}), **addresses}}
+
+
+def _with_working_directory(prepared: PreparedImage, folder: str, print_once: Callable[[str], object]) -> PreparedImage:
+    """The image, with the working directory of the pod's annotation (`folder`) where the image has none of its own."""
+    if prepared.workdir != WORKING_DIRECTORY:
+        return prepared
+    if folder and not os.path.isdir(folder):
+        print_once(
+            f"node: there is no folder {folder} on this machine, which the annotation {labels.WORKING_DIRECTORY} "
+            "names; programs start in / instead"
+        )
+        folder = ""
+    return replace(prepared, workdir=folder)
+
+
+def _image_mounts(prepared: PreparedImage, folder: Path, unsaved: UnsavedFiles) -> list[Mount]:
+    """Mounts of the files and folders of the image, which are created in `folder`. The pod's volume mounts follow them
+    and take precedence."""
+    files = [(source, target, os.path.isdir(source)) for source, target in create_files(prepared, folder)]
+    for source, target, is_folder in files:
+        if is_folder and not any(f"{scratch}/".startswith(f"{target}/") for scratch in prepared.scratch_folders):
+            unsaved.watch(source, target)
+    return [Mount(source, target, readonly=not is_folder, pod_owned=is_folder) for source, target, is_folder in files]
 
 
 def _resolve_subpath(folder: Path, path: str, make: bool) -> Path:
@@ -352,9 +338,8 @@ def _resolve_subpath(folder: Path, path: str, make: bool) -> Path:
 
 def _visible_image_files(prepared: PreparedImage, volumes: list[Mount]) -> list[Mount]:
     """Mounts that keep the files of the image on this machine visible below a volume that hides them. Only below
-    volumes
-    in the pod's own folder: below folders of the user, mount points would have to be mirrored, and new files would be
-    in memory (see supervisor/root_filesystem.py)."""
+    volumes in the pod's own folder: below folders of the user, mount points would have to be mirrored, and new files
+    would be in memory (see supervisor/root_filesystem.py)."""
     real = {os.path.realpath(path) for path in (*prepared.path, *prepared.files.values())}
     needed = {*prepared.path, *real, *map(os.path.realpath, (sys.prefix, sys.base_prefix))}
     visible_paths = set()

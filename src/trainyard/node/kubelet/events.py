@@ -1,5 +1,5 @@
-"""The Events of a pod, with the kubelet's reasons and messages: which ones a lifecycle step gives, and how they are
-written.
+"""The Events of a pod, with the kubelet's reasons and messages: which ones result from a lifecycle step, and how they
+are written.
 
 Rules:
 - Only for pods that belong to no training job (label OWNER): the operator writes the Events of a job, and the number of
@@ -10,8 +10,8 @@ Rules:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from trainyard.node.kubelet import lifecycle
 from trainyard.node.kubelet.lifecycle import ContainerState
@@ -46,8 +46,8 @@ def of_step(
 def _container_events(
     pod: lifecycle.Pod, old: lifecycle.Container, new: lifecycle.Container, event: lifecycle.Event, image: str
 ) -> Iterable[tuple[str, str, str]]:
-    concerns = getattr(event, "container", "") == old.name
-    if concerns and isinstance(event, lifecycle.Started):
+    is_of_container = getattr(event, "container", "") == old.name
+    if is_of_container and isinstance(event, lifecycle.Started):
         pulled = old.reason == "PullingImage"
         text = (
             f'Successfully pulled image "{image}"'
@@ -57,9 +57,9 @@ def _container_events(
         yield "Normal", "Pulled", text
         yield "Normal", "Created", f"Created container: {old.name}"
         yield "Normal", "Started", f"Started container {old.name}"
-    if concerns and isinstance(event, lifecycle.Blocked):
+    if is_of_container and isinstance(event, lifecycle.Blocked):
         yield _blocked(event, image)
-    if concerns and isinstance(event, lifecycle.Ended) and old.state is ContainerState.STARTING:
+    if is_of_container and isinstance(event, lifecycle.Ended) and old.state is ContainerState.STARTING:
         yield "Warning", "Failed", f"Error: {event.message}"
     if new.state is ContainerState.PAUSING and old.state is not ContainerState.PAUSING and new.next_start > event.now:
         text = f"Back-off restarting failed container {old.name} in pod {pod.name}({pod.uid})"
@@ -101,3 +101,20 @@ class EventWriter:
                 await self._write(self._queue.popleft())
         finally:
             self._writing = False
+
+
+class EventRecorder:
+    """Records the Events of one pod with `writer`, while `is_enabled` returns True; `spawn` starts the task that writes
+    them."""
+
+    def __init__(
+        self, writer: EventWriter, is_enabled: Callable[[], bool], spawn: Callable[[Coroutine[Any, Any, None]], object]
+    ) -> None:
+        self._writer, self._is_enabled, self._spawn = writer, is_enabled, spawn
+
+    def record(self, events: list[PodEvent]) -> None:
+        if self._is_enabled() and events and self._writer.enqueue(events):
+            self._spawn(self._writer.run())
+
+    def warn(self, reason: str, message: str) -> None:
+        self.record([PodEvent("Warning", reason, message)])

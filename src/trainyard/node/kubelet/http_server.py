@@ -26,8 +26,11 @@ from trainyard.node.kubelet.server import (
 
 
 class KubeletHttp:
-    def __init__(self, find: LogFinder, enter: ExecStarter, open_: SocketOpener, door: Authenticator) -> None:
-        self._find_log, self._start_exec, self._open_socket, self._door = find, enter, open_, door
+    def __init__(
+        self, find_log: LogFinder, start_exec: ExecStarter, open_socket: SocketOpener, authenticator: Authenticator
+    ) -> None:
+        self._find_log, self._start_exec, self._open_socket = find_log, start_exec, open_socket
+        self._authenticator = authenticator
         app = web.Application(middlewares=[self._authenticate])
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
         app.router.add_route("*", "/exec/{namespace}/{pod}/{container}", self._exec)
@@ -39,7 +42,7 @@ class KubeletHttp:
     async def serve(self, listener: socket.socket) -> KubeletHttp:
         """Start to serve connections to `listener`."""
         await self._runner.setup()
-        await web.SockSite(self._runner, listener, ssl_context=self._door.ssl_context).start()
+        await web.SockSite(self._runner, listener, ssl_context=self._authenticator.ssl_context).start()
         return self
 
     async def stop(self) -> None:
@@ -49,7 +52,7 @@ class KubeletHttp:
     async def _authenticate(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        if refusal := self._door.refusal(request):
+        if refusal := self._authenticator.refusal(request):
             raise web.HTTPUnauthorized(text=f"{refusal}\n")
         return await handler(request)
 

@@ -1,12 +1,28 @@
 """The lifecycle of a pod: a transition table for the state of one container, and the rules for the whole pod.
 
-Rules:
+Rules for this file:
 - Pure: `step(pod, event) -> (pod, actions)`. Events carry the time; the caller performs the actions and feeds their
-  results as new events; `Wake` asks for a `Tick` at a given time.
-- A pair that is missing in NEXT cannot happen: the KeyError names the bug.
-- The rules are the kubelet's: init containers run one after the other, then all other containers together; the first
-  restart is immediate, the next ones after 10 s, 20 s ... 5 min from the end of the run; a run of ten minutes resets
-  the back-off.
+  results as new events; `Wake` requests a `Tick` at that time.
+- A pair that is missing in TRANSITIONS cannot happen: the KeyError names the bug.
+
+Rules of the kubelet that stand beside the table:
+- Init containers run in their order, each after the success of the one before. After all of them, all other containers
+  are started together. When an init container fails and is not restarted, the containers that wait are dropped.
+- restartPolicy Never restarts no container, OnFailure those that have failed, Always all. An init container that has
+  succeeded is never restarted. A container that cannot be started has failed.
+- The first restart is immediate, the next ones are 10 s, 20 s ... 5 min after the end of the run. A run of ten minutes
+  resets the back-off.
+- The first `Stop` sends SIGTERM to the running containers and cancels the starts in progress; with a grace period of 0
+  no SIGTERM is sent. A later `Stop` can only shorten the grace period. The object is deleted after the pod's end when
+  one of them has `deleting`, and the first `failure` remains.
+- While the pod is being stopped, no container is started or restarted: those that wait or are in back-off are dropped.
+  At the end of the grace period the running containers are killed with SIGKILL, once. A container whose start could no
+  longer be cancelled gets SIGTERM, or SIGKILL after the grace period, as soon as it runs.
+- activeDeadlineSeconds counts from the first event of the pod. At the deadline a pod that is not being stopped is
+  stopped with its own grace period and ends as Failed with the reason DeadlineExceeded.
+- A pod is over when each of its containers has ended for good or was dropped: then `Over` is returned, once. Until then
+  each step returns `Wake` for the next time at which something is due: a start after back-off, the end of the grace
+  period, the deadline.
 """
 
 from __future__ import annotations
@@ -19,6 +35,7 @@ from trainyard.objects.structs import replace
 
 INITIAL_BACK_OFF, MAX_BACK_OFF = 10.0, 300.0
 BACK_OFF_RESET = 600.0  # seconds; a run this long resets the back-off
+DEFAULT_GRACE = 30.0  # seconds; of a pod without terminationGracePeriodSeconds
 
 
 class ContainerState(StrEnum):
@@ -89,7 +106,7 @@ class Pod(msgspec.Struct, frozen=True):
     uid: str
     policy: str
     containers: tuple[Container, ...]
-    grace: float = 30.0
+    grace: float = DEFAULT_GRACE
     started: float = -1.0  # before the first event
     deadline: float | None = None
     deleting: bool = False

@@ -33,15 +33,15 @@ class PodLogs:
     def path(self, container: str, run: int) -> Path:
         return self._folder / container / f"{run}.log"
 
-    def open(self, container: str, run: int, once: Callable[[str], None]) -> int:
+    def open(self, container: str, run: int, print_once: Callable[[str], None]) -> int:
         """A descriptor of a new log file for this run. When the folder that outlives the pod cannot be written, the
-        file is in the pod's folder, and `once` reports that. Raises OSError."""
+        file is in the pod's folder, and `print_once` reports that. Raises OSError."""
         try:
             return self._open(container, run)
         except OSError as error:
             if self._folder == self._own:
                 raise
-            once(f"node: {error.filename}: {error.strerror}; logs are kept with the pods from now on")
+            print_once(f"node: {error.filename}: {error.strerror}; logs are kept with the pods from now on")
             self._folder, self._kept_runs = self._own, 0
             return self._open(container, run)
 
@@ -68,7 +68,7 @@ def open_log(path: Path) -> int:
 
 
 def run_to_remove(run: int, kept: int) -> int:
-    """The number of the run whose log is removed when `run` starts, 0 for none. The first `kept_folder` and the last
-    `kept_folder` runs stay, at least two."""
+    """The number of the run whose log is removed when `run` starts, 0 for none. The first `kept` and the last `kept`
+    runs stay, at least two."""
     old = run - max(2, kept)
     return old if old > kept else 0

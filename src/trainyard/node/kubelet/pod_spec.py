@@ -39,10 +39,10 @@ class Missing(Exception):
     when there is no such object; then `retry_after` is the time in seconds until a retry, 0 for no retry."""
 
     def __init__(
-        self, message: str, ref: Ref | None, reason: str = "CreateContainerConfigError", again: float = 0.0
+        self, message: str, ref: Ref | None, reason: str = "CreateContainerConfigError", retry_after: float = 0.0
     ) -> None:
         super().__init__(message)
-        self.reason, self.message, self.ref, self.retry_after = reason, message, ref, again
+        self.reason, self.message, self.ref, self.retry_after = reason, message, ref, retry_after
 
 
 class TokenRequest(msgspec.Struct, frozen=True):
@@ -103,6 +103,11 @@ def containers(pod: Json) -> Iterator[tuple[Json, bool]]:
         yield container, True
     for container in spec.get("containers") or []:
         yield container, False
+
+
+def container_images(pod: Json) -> dict[str, str]:
+    """Container name -> image."""
+    return {str(container.get("name")): str(container.get("image") or "") for container, _ in containers(pod)}
 
 
 def references(pod: Json) -> set[Ref]:

@@ -1,4 +1,5 @@
-"""Pods that an earlier process of this node started: their lifecycle state is restored from their status. Pure.
+"""The lifecycle state with which a pod begins on this node: from its spec, and, for a pod that an earlier process of
+this node started, restored from its status. Pure.
 
 Rules:
 - A container whose status is running is lost: its process ended together with the node process that started it. It
@@ -14,33 +15,49 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainyard.node.kubelet.lifecycle import TERMINAL_STATES, Container, ContainerState, Pod, Run
-from trainyard.objects import Json, parse_time
+from trainyard.node.kubelet.lifecycle import DEFAULT_GRACE, TERMINAL_STATES, Container, ContainerState, Pod, Run
+from trainyard.node.kubelet.pod_spec import containers as containers_of
+from trainyard.objects import Json, name_of, namespace_of, parse_time, uid_of
 from trainyard.objects.structs import replace
 
 LOST = ("ContainerStatusUnknown", "the process was lost when its node stopped or was killed")
 
 
-def returned(state: Pod, status: Json, begun: Mapping[str, int] | None = None) -> tuple[Pod, tuple[str, ...]]:
+def initial_state(pod: Json) -> Pod:
+    """The lifecycle state of a pod without any started container."""
+    spec = pod.get("spec") or {}
+    grace = spec.get("terminationGracePeriodSeconds")
+    deadline = spec.get("activeDeadlineSeconds")
+    return Pod(
+        name=f"{name_of(pod)}_{namespace_of(pod)}",
+        uid=uid_of(pod),
+        policy=str(spec.get("restartPolicy") or "Always"),
+        containers=tuple(Container(str(container.get("name")), init) for container, init in containers_of(pod)),
+        grace=float(grace) if grace is not None else DEFAULT_GRACE,
+        deadline=float(deadline) if deadline is not None else None,
+    )
+
+
+def returned(state: Pod, status: Json, newest_runs: Mapping[str, int] | None = None) -> tuple[Pod, tuple[str, ...]]:
     """The lifecycle state of a pod with that status, and the names of its lost containers, for which the caller feeds
-    `Ended`. Without any started container the state is returned unchanged. `begun`: container name -> number of the
-    newest run that has a log on this machine."""
+    `Ended`. Without any started container the state is returned unchanged. `newest_runs`: container name -> number of
+    its newest run that has a log on this machine."""
     statuses = {
         str(entry.get("name")): entry
         for field_name in ("initContainerStatuses", "containerStatuses")
         for entry in status.get(field_name) or []
         if isinstance(entry, dict) and entry.get("containerID")
     }
-    begun = begun or {}
-    if not statuses and not begun:
+    newest_runs = newest_runs or {}
+    if not statuses and not newest_runs:
         return state, ()
     restored = (
         _restored_container(container, statuses[container.name]) if container.name in statuses else container
         for container in state.containers
     )
-    containers = tuple(_with_unreported_run(container, begun.get(container.name, 0)) for container in restored)
-    began = parse_time(status.get("startTime"))
-    state = replace(state, containers=containers, started=state.started if began is None else began)
+    containers = tuple(_with_unreported_run(container, newest_runs.get(container.name, 0)) for container in restored)
+    started = parse_time(status.get("startTime"))
+    state = replace(state, containers=containers, started=state.started if started is None else started)
     return state, tuple(container.name for container in containers if container.state is ContainerState.RUNNING)
 
 
@@ -65,13 +82,13 @@ def _restored_container(container: Container, status: Json) -> Container:
         )
         return replace(container, last=_run(number - 1, last) if last else None, failures=number - 1)
     if terminated := state.get("terminated"):
-        before = _run(number - 1, last) if last else None
+        previous = _run(number - 1, last) if last else None
         return replace(
             container,
             state=ContainerState.ENDED,
             run=number,
             last=_run(number, terminated),
-            previous=before,
+            previous=previous,
             failures=number,
         )
     if last:
@@ -79,10 +96,10 @@ def _restored_container(container: Container, status: Json) -> Container:
     return container
 
 
-def _with_unreported_run(container: Container, begun: int) -> Container:
+def _with_unreported_run(container: Container, newest_run: int) -> Container:
     return (
-        replace(container, state=ContainerState.RUNNING, run=begun, started=0.0, failures=begun - 1)
-        if begun > container.run
+        replace(container, state=ContainerState.RUNNING, run=newest_run, started=0.0, failures=newest_run - 1)
+        if newest_run > container.run
         else container
     )
 

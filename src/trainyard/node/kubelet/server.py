@@ -53,7 +53,7 @@ class RequestError(Exception):
 
 LogFinder = Callable[[str, str, str, bool], Log]  # namespace, pod, container, previous
 ExecStarter = Callable[[str, str, str, "exec.ExecRequest"], "exec.Start"]  # namespace, pod, container
-"""Returns a function that starts a program in that container. Both `LogFinder` and `ExecStarter` raise Refused."""
+"""Returns a function that starts a program in that container. Both `LogFinder` and `ExecStarter` raise RequestError."""
 NO_INPUT = (
     "containers on this node have no standard input to attach to; leave out -i to see what the container prints, "
     "or start a program in it: kubectl exec -it POD -- COMMAND"
@@ -102,8 +102,11 @@ class Kubelet:
     """Listens from `start` on. The HTTP server is imported at the first connection: most `trainyard run` processes end
     without one."""
 
-    def __init__(self, find: LogFinder, enter: ExecStarter, open_: SocketOpener, door: Authenticator) -> None:
-        self._find_log, self._start_exec, self._open_socket, self._door = find, enter, open_, door
+    def __init__(
+        self, find_log: LogFinder, start_exec: ExecStarter, open_socket: SocketOpener, authenticator: Authenticator
+    ) -> None:
+        self._find_log, self._start_exec, self._open_socket = find_log, start_exec, open_socket
+        self._authenticator = authenticator
         self._listener: socket.socket | None = None
         self._http: asyncio.Task[KubeletHttp] | None = None
         self.port = 0
@@ -121,7 +124,7 @@ class Kubelet:
         listener, self._listener = self._listener, None
         if listener is not None:
             asyncio.get_running_loop().remove_reader(listener)
-            http = KubeletHttp(self._find_log, self._start_exec, self._open_socket, self._door)
+            http = KubeletHttp(self._find_log, self._start_exec, self._open_socket, self._authenticator)
             self._http = asyncio.create_task(http.serve(listener))
 
     async def stop(self) -> None:
@@ -136,7 +139,7 @@ class Kubelet:
     def logs(self, url: str, disconnected: Callable[[], bool]) -> tuple[int, AsyncIterator[bytes]]:
         """Status code and body of the response to a GET of that URL, for the API server in this process.
 
-        gone: returns True when the client has disconnected; then the body ends.
+        disconnected: returns True when the client has disconnected; then the body ends.
         """
         parts = urlsplit(url)
         namespace, pod, container = (unquote(part) for part in parts.path.split("/")[2:5])

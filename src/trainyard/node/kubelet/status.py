@@ -106,12 +106,12 @@ def _conditions(pod: Pod, seen: list[Json], now: float) -> list[Json]:
     return conditions
 
 
-def _container_status(pod: Pod, container: Container, place: StatusInputs) -> Json:
-    image = place.images.get(container.name, "")
+def _container_status(pod: Pod, container: Container, inputs: StatusInputs) -> Json:
+    image = inputs.images.get(container.name, "")
     container_status: Json = {
         "name": container.name,
         "image": image,
-        "imageID": place.interpreters.get(container.name) or image,
+        "imageID": inputs.interpreters.get(container.name) or image,
         "ready": container.state is ContainerState.RUNNING
         or (container.init and container.state is ContainerState.ENDED and _exit_code(container) == 0),
         "started": container.state is ContainerState.RUNNING,

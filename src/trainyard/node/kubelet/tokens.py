@@ -62,7 +62,9 @@ class Tokens:
             except (ApiError, ValueError) as error:
                 self._failures += 1
                 reason = error.message if isinstance(error, ApiError) else str(error)
-                tokens[token_request] = Missing(f"failed to fetch token: {reason}", None, again=self._retry_delay())
+                tokens[token_request] = Missing(
+                    f"failed to fetch token: {reason}", None, retry_after=self._retry_delay()
+                )
         return tokens
 
     def _retry_delay(self) -> float:

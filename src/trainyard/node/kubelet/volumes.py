@@ -65,7 +65,7 @@ class Volume(msgspec.Struct, frozen=True):
 
 
 def build(volume: Json, context: VolumeContext) -> Volume:
-    """Create one volume of a pod's spec. Raises Missing, Hopeless."""
+    """Create one volume of a pod's spec. Raises Missing, FatalStartError."""
     name = _path_component("volumes: name", volume.get("name"))
     for kind, make in _TYPES.items():
         if isinstance(source := volume.get(kind), dict):
@@ -156,7 +156,9 @@ def _host_path(name: str, source: Json, context: VolumeContext) -> Volume:
         return Volume(context.make(name), temporary=True)
     check, expected = _CHECKS.get(kind.removesuffix("OrCreate"), (lambda _: True, ""))
     if not path.exists() or not check(path.stat().st_mode):
-        raise Missing(f"hostPath type check failed: {path} is not {expected}", None, again=_HOST_PATH_RETRY_SECONDS)
+        raise Missing(
+            f"hostPath type check failed: {path} is not {expected}", None, retry_after=_HOST_PATH_RETRY_SECONDS
+        )
     return Volume(path, pod_owned=False)
 
 

@@ -1,0 +1,104 @@
+"""The containers of a pod, and how they terminated: the cause, the last lines of the output, and the fix."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trainyard.cli.diagnosis.exits import Cause
+from trainyard.cli.diagnosis.inputs import Facts, container_context, container_field, container_spec, log_key
+from trainyard.cli.diagnosis.output import cause_of, port_in_use, ports_in
+from trainyard.cli.diagnosis.rendezvous import RDZV_ENDPOINT
+from trainyard.cli.diagnosis.waiting_reasons import volume_cause
+from trainyard.objects import Json
+
+NO_OUTPUT = "it printed nothing"
+
+
+class Container(NamedTuple):
+    """One container of a pod: its name and its container status."""
+
+    name: str
+    status: Json
+    init: bool
+
+    def state(self, name: str) -> Json | None:
+        state = (self.status.get("state") or {}).get(name)
+        return state if isinstance(state, dict) else None
+
+    @property
+    def last_terminated(self) -> Json | None:
+        """The terminated state of the last run: `state.terminated`, else `lastState.terminated`; None without one."""
+        terminated = self.state("terminated") or (self.status.get("lastState") or {}).get("terminated")
+        return terminated if isinstance(terminated, dict) else None
+
+    @property
+    def restarts(self) -> int:
+        return int(self.status.get("restartCount") or 0)
+
+
+def containers(pod: Json) -> list[Container]:
+    status = pod.get("status") or {}
+    statuses = [(container_status, True) for container_status in status.get("initContainerStatuses") or ()]
+    statuses += [(container_status, False) for container_status in status.get("containerStatuses") or ()]
+    return [
+        Container(str(container_status.get("name")), container_status, init)
+        for container_status, init in statuses
+        if isinstance(container_status, dict)
+    ]
+
+
+def termination(
+    facts: Facts, pod: Json, container: Container, terminated: Json
+) -> tuple[str, str, tuple[str, ...], str]:
+    """How a container terminated: (text, place, last lines, fix), the fields of a `Finding` after its level."""
+    code, reason = int(terminated["exitCode"]), str(terminated.get("reason") or "Error")
+    lines = last_lines(facts, pod, container.name, terminated)
+    cause = termination_cause(facts, pod, container, code, reason, lines)
+    summary = f"ended with exit code {code} ({reason})" + (
+        f" in init container {container.name}" if container.init else ""
+    )
+    summary += f": {cause.explanation}" if cause.explanation else ""
+    where = container_field(pod, container.name, f"state.terminated.exitCode={code}")
+    return summary, where, lines or (NO_OUTPUT,), cause.fix or default_fix(lines, container)
+
+
+def termination_cause(
+    facts: Facts, pod: Json, container: Container, code: int, reason: str, lines: tuple[str, ...]
+) -> Cause:
+    """Why a container terminated: from its exit code, its last lines, its spec and the ports in use on the machine."""
+    if cause := next((volume for line in lines[-2:] if (volume := volume_cause(line))), None):
+        return cause
+    ports = [*ports_in(lines), *declared_ports(pod, container.name)] if port_in_use(lines) else []
+    holders = tuple((port, facts.listeners[port]) for port in dict.fromkeys(ports) if port in facts.listeners)
+    cause = cause_of(lines, code, reason, container_context(facts, pod, container.name, container.status, holders))
+    endpoint = facts.spec.get(RDZV_ENDPOINT)
+    if endpoint and "cannot reach" in cause.explanation:
+        server = "its server (an etcd with the v2 API, for etcd)"
+        fix = f"see that {server} answers at {endpoint}; else mend spec.{RDZV_ENDPOINT}"
+        return cause._replace(explanation=f"the rendezvous at {endpoint} cannot be reached", fix=fix)
+    return cause
+
+
+def declared_ports(pod: Json, container: str) -> list[int]:
+    port_specs = container_spec(pod, container).get("ports")
+    ports = (
+        [port.get("containerPort") for port in port_specs if isinstance(port, dict)]
+        if isinstance(port_specs, list)
+        else []
+    )
+    return [number for number in ports if isinstance(number, int)]
+
+
+def default_fix(lines: tuple[str, ...], container: Container) -> str:
+    """The fix when the cause is unknown."""
+    if lines:
+        return "mend what its last lines say"
+    if container.init:
+        return f"let init container {container.name} print what it does (`set -x` in a shell), and make the job again"
+    return "let the program print what it does (`set -x` in a shell), and make the job again"
+
+
+def last_lines(facts: Facts, pod: Json, container_name: str, terminated: Json) -> tuple[str, ...]:
+    """The last lines of the output; without output, the termination message of the container."""
+    message = str(terminated.get("message") or "")
+    return facts.logs.get(log_key(pod, container_name)) or tuple(message.splitlines())

@@ -1,0 +1,81 @@
+"""Findings about a job that has failed, from its pods. Equal findings about several replicas become one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainyard.cli.diagnosis.containers import Container, containers, termination
+from trainyard.cli.diagnosis.inputs import END, Facts, Finding, join_names, replica_name
+from trainyard.cli.diagnosis.replicas import waiting
+from trainyard.cli.replica_view import index_of, role_of
+from trainyard.cli.view import job_outcome
+from trainyard.objects import Json, parse_time
+from trainyard.objects.structs import replace
+
+MAX_FAILURES = 3
+STOP_EXIT_CODES = frozenset({143, 137})  # exit codes of replicas that are stopped with their job: SIGTERM, SIGKILL
+
+
+def failed(facts: Facts) -> Iterator[Finding]:
+    """The containers whose failure made the job fail: how each terminated, and its last lines."""
+    if job_outcome(facts.kind, facts.job) == "Failed":
+        yield from failures(facts)
+
+
+def failures(facts: Facts, include_stopped: bool = True) -> Iterator[Finding]:
+    """How containers failed: those of supervised slots (`Job.supervised_slots`) first, then by time.
+
+    include_stopped: the first one counts even when its exit code is that of a stopped container (STOP_EXIT_CODES)."""
+    terminations: list[tuple[float, Json, Container, Json]] = []
+    for pod in (*facts.pods, *facts.deleted_pods):
+        if _past_deadline(facts) and not _stays_failed(pod):
+            continue  # the deadline deletes this pod: the findings must not depend on the progress of the deletion
+        for container in containers(pod):
+            terminated = container.state("terminated") or (
+                container.last_terminated if container.state("waiting") else None
+            )
+            if terminated is not None and terminated.get("exitCode"):
+                terminations.append((parse_time(terminated.get("finishedAt")) or 0.0, pod, container, terminated))
+    supervised = {(slot.role, str(slot.index)) for slot in facts.parsed_job.supervised_slots()}
+    terminations.sort(key=lambda entry: (not _is_supervised(entry[1], supervised), entry[0]))
+    terminations = [
+        entry
+        for index, entry in enumerate(terminations)
+        if (include_stopped and index == 0) or entry[3].get("exitCode") not in STOP_EXIT_CODES
+    ]
+    groups: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
+    for _, pod, container, terminated in terminations:
+        finding = _failure_finding(facts, pod, container, terminated)
+        groups.setdefault((finding.what, finding.fix), []).append((replica_name(pod), finding))
+    for members in list(groups.values())[:MAX_FAILURES]:
+        first = members[0][1]
+        yield replace(first, what=f"{join_names(name for name, _ in members)} {first.what}")
+
+
+def _is_supervised(pod: Json, supervised: set[tuple[str, str]]) -> bool:
+    return (role_of(pod), index_of(pod)) in supervised
+
+
+def _failure_finding(facts: Facts, pod: Json, container: Container, terminated: Json) -> Finding:
+    summary, where, lines, fix = termination(facts, pod, container, terminated)
+    return Finding(END, summary, where, lines, fix)
+
+
+def pending_at_deadline(facts: Facts) -> Iterator[Finding]:
+    """Why pods were still Pending when the deadline made the job fail. No findings for any other reason."""
+    if _past_deadline(facts):
+        pending = [pod for pod in facts.pods if (pod.get("status") or {}).get("phase") == "Pending"]
+        yield from waiting(replace(facts, pods=tuple(pod for pod in pending if not _is_terminating(pod))))
+
+
+def _past_deadline(facts: Facts) -> bool:
+    return (facts.true_condition("Failed") or {}).get("reason") == "DeadlineExceeded"
+
+
+def _stays_failed(pod: Json) -> bool:
+    """True for a failed pod that is not being deleted: its terminated containers stay readable."""
+    return (pod.get("status") or {}).get("phase") == "Failed" and not _is_terminating(pod)
+
+
+def _is_terminating(pod: Json) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))

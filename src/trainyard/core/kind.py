@@ -1,0 +1,227 @@
+"""The description of a kind: `Kind`, made of the small values below. docs/add-a-kind.md is the guide to it.
+
+Rules for this file:
+- A kind is data and pure functions; nothing here reads a clock, and no other code has an `if` on a kind.
+- Only PodRecipe.mutate_pod_template depends on a framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from trainyard.core.model import Create, Delete, Event, Patch, Ref, Slot
+from trainyard.objects import GVK, Json, Problem
+
+if TYPE_CHECKING:
+    from trainyard.core.job import Job, Outcome, OwnedObjects, ParsedSpec, Replica
+    from trainyard.core.rules import Rule
+
+
+class ExitAction(Enum):
+    """The effect of a failed exit of a supervised replica."""
+
+    RETRY = "Retry"  # the replica restarts, within backoffLimit
+    FAIL = "Fail"  # the job fails
+
+
+class RestartScope(Enum):
+    """What restarts after a failure that is retried."""
+
+    SLOT = "slot"  # the replica alone; its back-off counts from its start, not from its end
+    ROLE = "role"  # all replicas of the role that have not succeeded, under a new attempt number
+    GANG = "gang"  # all replicas of the job, those that have succeeded too
+
+
+class TemplateChange(Enum):
+    """The effect of an edit of a role while the job runs (docs/rules.md S11)."""
+
+    IGNORE = "Ignore"  # the role is fixed after the start; Api.rules_after_start refuses the edit
+    NEW_REPLICAS = "NewReplicas"  # replicas that are created afterwards have the new template
+    RESTART = "Restart"  # the role's replicas restart
+
+
+class WorkloadAdapter(msgspec.Struct, frozen=True):
+    """The type of object that runs a slot (batch Job, Pod or StatefulSet), as functions. No other code depends on it.
+
+    observe(job, slot, owned): the observed state of the slot. render(job, slot, attempt): the object to create, without
+    its name, owner reference and common labels. stop(replica, reason): the write that stops its pods, None when none is
+    needed. resume(job, replica): the patch that scales it to the replicas of its role, None when none is needed.
+    pods_ended(replica): True when none of its pods runs, so that they need no stop and keep their logs.
+    failed_attempts(replica): the uids of failed attempts, each of which is counted once. `one_object_per_role`: one
+    object runs all replicas of a role.
+    """
+
+    gvk: GVK
+    observe: Callable[[Job, Slot, OwnedObjects], Replica]
+    render: Callable[[Job, Slot, int], Json]
+    stop: Callable[[Replica, str], Delete | Patch | None]
+    resume: Callable[[Job, Replica], Patch | None]
+    pods_ended: Callable[[Replica], bool]
+    failed_attempts: Callable[[Replica], tuple[str, ...]]
+    one_object_per_role: bool = False
+
+
+class AuxiliaryObject(msgspec.Struct, frozen=True):
+    """An object beside the replicas. `body()` renders it without its name, owner reference and common labels.
+
+    With a `digest` it is patched when the part of the spec that it is rendered from changes. `depends_on`: the children
+    that it refers to by name; it is created after these exist and are owned by the job, and not patched while one is
+    still to be created. `slot`: the replica that it belongs to; it is created right after that replica's object.
+    """
+
+    gvk: GVK
+    name: str
+    body: Callable[[], Json]
+    runs_pods: bool = False  # so it is deleted while the job is suspended
+    create_after_replicas: bool = False
+    digest: str = ""
+    depends_on: tuple[Ref, ...] = ()
+    slot: Slot | None = None
+    deleted_with_slot: bool = False  # cleanPodPolicy deletes it together with the object of its slot
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.gvk.kind, self.name)
+
+
+class ConditionUpdate(NamedTuple):
+    """Reason and message of a condition that holds."""
+
+    type: str
+    reason: str
+    message: str
+
+
+class Api(msgspec.Struct, frozen=True):
+    """The kind as an API: its CustomResourceDefinition, and how its spec is parsed.
+
+    read(spec, name) parses, defaults and validates a spec. `rules`: the cross-field rules. `rules_after_start`: the
+    rules that fix the roles whose edits are ignored (TemplateChange.IGNORE) once the job has started; unset, every
+    field of the spec that is no policy is fixed. warnings(job): probable mistakes in an accepted spec.
+    """
+
+    gvk: GVK
+    singular: str
+    spec_type: type
+    read: Callable[[Json, str], ParsedSpec]
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()  # further API groups that serve the kind
+    rules: tuple[Rule, ...] = ()
+    rules_after_start: tuple[Rule, ...] | None = None
+    warnings: Callable[[Job], tuple[Problem, ...]] = lambda job: ()
+    columns: tuple[Mapping[str, Any], ...] = ()
+    scale: Mapping[str, str] = msgspec.field(default_factory=dict)  # the CRD's scale subresource
+    # second accepted name -> name, of fields directly under spec
+    field_aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
+    has_runtime_id: bool = False  # the spec has a RuntimeId, which is part of the children's names
+
+
+class RoleTable(msgspec.Struct, frozen=True):
+    """What the roles of the kind run as. The roles themselves are in ParsedSpec.roles.
+
+    carrier(role): the type of object that runs the role's slots. `container`: the container whose exit code is the
+    replica's, unless Role.container names another. `child_resources`: every resource that a job of the kind owns.
+    """
+
+    carrier: Callable[[str], WorkloadAdapter]
+    container: str
+    child_resources: tuple[GVK, ...]
+
+
+class PodRecipe(msgspec.Struct, frozen=True):
+    """The object that runs a slot, and its pod.
+
+    name(job, slot), labels(job, slot) and metadata(job, slot): name, labels and further metadata of that object.
+    mutate_pod_template(template, job, slot) returns the pod template with all that the framework needs. subdomain(job):
+    the headless Service for the DNS names of the pods, "" for none. job_spec_fields(job, slot): fields of the spec of a
+    batch Job that retries by itself. dependencies(job, slot): the children that must exist and be owned by the job
+    before the slot's object is created, because its pods refer to them by name.
+    """
+
+    name: Callable[[Job, Slot], str]
+    labels: Callable[[Job, Slot], dict[str, str]]
+    mutate_pod_template: Callable[[Json, Job, Slot], Json]
+    subdomain: Callable[[Job], str] = lambda job: ""
+    metadata: Callable[[Job, Slot], Json] = lambda job, slot: {}
+    job_spec_fields: Callable[[Job, Slot], Json] = lambda job, slot: {}
+    dependencies: Callable[[Job, Slot], tuple[Ref, ...]] = lambda job, slot: job.blocking_objects()
+
+
+class Lifecycle(msgspec.Struct, frozen=True):
+    """When a job succeeds, fails and restarts.
+
+    success_sets(job): sets of slots; the job succeeds once all slots of one of the sets have succeeded.
+    supervised_slots(job): the slots whose exit codes the operator itself evaluates, for a retry or the job's failure;
+    unset: all that are in a success set. on_exit(job, slot, code, reason): the effect of a failed exit of a supervised
+    slot; `code` is -1 when it is unknown (evicted, node lost). `default_backoff_limit`: for the supervised roles of a
+    job without backoffLimit; None: no limit. `template_change`: the effect of an edit of a role while the job runs;
+    `template_change_of` has the roles that differ from it.
+    """
+
+    success_sets: Callable[[Job], tuple[frozenset[Slot], ...]]
+    on_exit: Callable[[Job, Slot, int, str], ExitAction]
+    supervised_slots: Callable[[Job], frozenset[Slot]] | None = None
+    restart_scope: RestartScope = RestartScope.ROLE
+    default_backoff_limit: int | None = 6
+    template_change: TemplateChange = TemplateChange.IGNORE
+    template_change_of: Mapping[str, TemplateChange] = msgspec.field(default_factory=dict)
+
+    def on_template_change(self, role: str) -> TemplateChange:
+        return self.template_change_of.get(role, self.template_change)
+
+    def follows_edits(self, role: str) -> bool:
+        """Whether an edit of the role takes effect while the job runs; otherwise the role is fixed after the start."""
+        return self.on_template_change(role) is not TemplateChange.IGNORE
+
+
+class StatusShape(msgspec.Struct, frozen=True):
+    """The kind's own status fields, and its texts. Where the old operators have a text, it is the same (S7).
+
+    render(job, outcome, counts): the status fields in the kind's own shape; counts is {role: {replica state: number of
+    replicas}} in spec order. condition_message(job, update, replicas) returns the update with the kind's reason and
+    message. condition_event(job, update) returns the event for a condition that became True; unset:
+    default_condition_event. write_events(job, write_or_replica) returns the events for one create or delete, or for one
+    replica that has a newly counted failure. legacy_outcome(status): Succeeded, Failed or "", read from a status
+    without conditions that an older operator wrote.
+    """
+
+    render: Callable[[Job, Outcome, Mapping[str, Mapping[str, int]]], Json]
+    source: str = "trainyard-operator"  # source.component of the events
+    condition_message: Callable[[Job, ConditionUpdate, Sequence[Replica]], ConditionUpdate] = (
+        lambda job, update, replicas: update
+    )
+    condition_event: Callable[[Job, ConditionUpdate], Event | None] | None = None
+    write_events: Callable[[Job, Create | Delete | Replica], tuple[Event, ...]] = lambda job, write_or_replica: ()
+    # condition type -> its type in the old operators' documents, which is written in addition
+    condition_aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
+    # condition type -> the types that leave the list when it becomes True; a type that is a key moves to the end then
+    replaced_conditions: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    extra_timestamps: tuple[str, ...] = ()  # further time fields of a condition in the old operators' documents
+    legacy_outcome: Callable[[Json], str] = lambda status: ""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A kind of job, as a value. `auxiliary(job)`: the objects beside the replicas."""
+
+    api: Api
+    roles: RoleTable
+    pods: PodRecipe
+    lifecycle: Lifecycle
+    status: StatusShape
+    auxiliary: Callable[[Job], tuple[AuxiliaryObject, ...]] = lambda job: ()
+
+    @property
+    def gvk(self) -> GVK:
+        return self.api.gvk
+
+    def resource(self, kind: str) -> GVK:
+        """The resource of children of this kind. Raises KeyError when the job has no such children."""
+        for gvk in self.roles.child_resources:
+            if gvk.kind == kind:
+                return gvk
+        raise KeyError(kind)

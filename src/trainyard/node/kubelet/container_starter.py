@@ -1,0 +1,103 @@
+"""The starts of one pod's containers: each is a task that ends with the event `Started`, `Ended` or `Dropped`.
+
+Rules:
+- A start that is cancelled before the process is spawned ends with `Dropped`; after that the start runs to its end, and
+  the container gets the signal as soon as it has started.
+- The exit of a run that ends before its `Started` event is fed right after that event."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+
+from trainyard.node.kubelet import termination_message
+from trainyard.node.kubelet.container_runtime import ContainerRuntime
+from trainyard.node.kubelet.interpolation import TooLong
+from trainyard.node.kubelet.lifecycle import Blocked, Dropped, Ended, Event, Started, Stop
+from trainyard.node.kubelet.node_context import NodeContext
+from trainyard.node.kubelet.pod_logs import PodLogs
+from trainyard.node.kubelet.pod_record import PodRecord, Spawn
+from trainyard.node.kubelet.pod_spec import containers
+from trainyard.node.kubelet.supervisor_client import SandboxError, StartError
+from trainyard.node.kubelet.volumes import FatalStartError
+from trainyard.objects import Json
+
+
+class ContainerStarter:
+    """`feed` applies an event to the pod's lifecycle."""
+
+    def __init__(
+        self,
+        node_context: NodeContext,
+        record: PodRecord,
+        runtime: ContainerRuntime,
+        logs: PodLogs,
+        feed: Callable[[Event], None],
+        spawn: Spawn,
+    ) -> None:
+        self._node_context, self._record, self._runtime, self._logs = node_context, record, runtime, logs
+        self._feed, self._spawn = feed, spawn
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # container -> its last start
+        self._spawning: set[str] = set()  # containers whose process is being spawned
+        # Container -> exit code and reason of a run that ended before its `Started` event.
+        self._early_exits: dict[str, tuple[int, str]] = {}
+
+    def start(self, container: str, run: int) -> None:
+        self._tasks[container] = self._spawn(self._start(container, run))
+
+    def cancel(self, container: str) -> None:
+        """Cancel the start of the container, unless its process is being spawned."""
+        if container not in self._spawning and self._tasks[container] is not asyncio.current_task():
+            self._tasks[container].cancel()
+            self._spawn(self._feed_dropped(container))
+
+    def exited_early(self, container: str, code: int, reason: str) -> None:
+        """The run ended before its `Started` event, right after which `_try_start` feeds its end."""
+        self._early_exits[container] = code, reason
+
+    def feed_ended(self, name: str, run: int, code: int, reason: str) -> None:
+        """Feed the end of a run, with its termination message."""
+        container, folder = self._container(name), self._record.folder
+        message = termination_message.read(
+            container, termination_message.message_file(folder, name, run), self._logs.path(name, run), code
+        )
+        self._feed(Ended(self._node_context.now(), name, code, reason, message))
+
+    async def _feed_dropped(self, container: str) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._tasks[container]
+        self._feed(Dropped(self._node_context.now(), container))
+
+    async def _start(self, name: str, run: int) -> None:
+        now = self._node_context.now
+        try:
+            await self._try_start(name, run)
+        except StartError as failed:
+            self._feed(Ended(now(), name, failed.code, failed.reason, failed.message))
+        except FatalStartError as fatal:
+            self._feed(Stop(now(), 0.0, deleting=False, failure=("StartError", str(fatal))))
+            self._feed(Ended(now(), name, 128, "StartError", str(fatal)))
+        except (OSError, SandboxError, TooLong) as error:
+            self._feed(Ended(now(), name, 128, "StartError", str(error)))
+        finally:
+            self._spawning.discard(name)
+
+    async def _try_start(self, name: str, run: int) -> None:
+        def blocked(reason: str, message: str) -> None:
+            self._feed(Blocked(self._node_context.now(), name, reason, message))
+
+        process = await self._runtime.process(self._container(name), self._record.run_id(name, run), blocked)
+        self._spawning.add(name)
+        fd = self._logs.open(name, run, self._node_context.print_once)
+        try:
+            await self._node_context.sandbox.spawn(process, fd)
+        finally:
+            os.close(fd)
+        self._feed(Started(self._node_context.now(), name))
+        if name in self._early_exits:
+            self.feed_ended(name, run, *self._early_exits.pop(name))
+
+    def _container(self, name: str) -> Json:
+        return next(candidate for candidate, _ in containers(self._record.pod) if candidate.get("name") == name)

@@ -1,0 +1,131 @@
+"""Runs the lifecycle of one pod: applies events to its state and performs the actions that result.
+
+Rules:
+- Only `feed` changes the lifecycle state, and it never waits: a slow action is a task that feeds an event at its end.
+- After each event the pod's entry in the directory is updated. A pod's name resolves from its address on until it is
+  over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from trainyard.node.kubelet import events, lifecycle, status
+from trainyard.node.kubelet.container_starter import ContainerStarter
+from trainyard.node.kubelet.lifecycle import Cancel, ContainerState, Ended, Over, Signal, Start, Stop, Tick, Wake
+from trainyard.node.kubelet.node_context import NodeContext
+from trainyard.node.kubelet.pod_cleanup import PodCleanup
+from trainyard.node.kubelet.pod_record import PodRecord, Spawn
+from trainyard.node.kubelet.pod_spec import container_images
+from trainyard.node.kubelet.pod_status_writer import PodStatusWriter
+from trainyard.node.network.directory import peer_of
+from trainyard.objects.structs import replace
+
+
+class LifecycleRunner:
+    """`on_wake` is called at the time of the last action `Wake`."""
+
+    def __init__(
+        self,
+        node_context: NodeContext,
+        record: PodRecord,
+        starter: ContainerStarter,
+        status_writer: PodStatusWriter,
+        cleanup: PodCleanup,
+        recorder: events.EventRecorder,
+        spawn: Spawn,
+        on_wake: Callable[[], None],
+    ) -> None:
+        self._node_context, self._record, self._starter = node_context, record, starter
+        self._status_writer, self._cleanup, self._recorder = status_writer, cleanup, recorder
+        self._spawn, self._on_wake = spawn, on_wake
+        self._timer: asyncio.TimerHandle | None = None
+
+    def feed(self, event: lifecycle.Event) -> None:
+        record, before = self._record, self._record.state
+        record.state, actions = lifecycle.step(record.state, event)
+        for action in actions:
+            self._perform(action)
+        self._recorder.record(events.of_step(before, record.state, event, container_images(record.pod)))
+        self.update_peer()
+        if not isinstance(event, Tick) or record.state.over:
+            self._status_writer.trigger()
+
+    def container_exited(self, container: str, run: int, code: int, reason: str) -> None:
+        container_state = self._record.state.container(container)
+        if container_state.run != run:
+            return
+        if container_state.state is ContainerState.RUNNING:
+            self._starter.feed_ended(container, run, code, reason)
+        else:
+            self._starter.exited_early(container, code, reason)
+
+    def helper_lost(self) -> None:
+        """The helper process died, and with it all containers."""
+        for container in self._record.state.containers:
+            if container.state is ContainerState.RUNNING:
+                message = "the process that holds this node's pods was killed"
+                self.feed(Ended(self._node_context.now(), container.name, 137, "Error", message))
+
+    def delete(self, grace: float) -> None:
+        """The object is deleted, now or after the pod's end: the pod ends within `grace` seconds."""
+        if not self._record.state.over:
+            self.feed(Stop(self._node_context.now(), grace))
+        elif not self._record.deletes_object:
+            self.finish(deletes_object=True)
+
+    def finish(self, deletes_object: bool) -> None:
+        """The pod is over."""
+        self.cancel_timer()
+        self._cleanup.start(deletes_object)
+
+    async def end_without_lifecycle(self, failure: tuple[str, str]) -> None:
+        """Kill the running containers, release the pod's resources, write the status Failed."""
+        record, state = self._record, self._record.state
+        record.state = replace(
+            state,
+            containers=tuple(
+                container
+                if container.state in lifecycle.TERMINAL_STATES
+                else replace(container, state=ContainerState.DROPPED)
+                for container in state.containers
+            ),
+            failure=state.failure or failure,
+        )
+        self._node_context.network.directory.peers.pop(record.uid, None)
+        self.cancel_timer()
+        for container in state.containers:
+            if container.state is ContainerState.RUNNING:
+                await self._node_context.sandbox.signal(record.run_id(container.name, container.run), True)
+        await self._cleanup.clean_up_failed(failure, state.deleting)
+
+    def update_peer(self) -> None:
+        """Update the pod's entry in the directory. A pod that is being stopped is not ready, so Services do not forward
+        to it."""
+        record, peers = self._record, self._node_context.network.directory.peers
+        if record.state.over:
+            peers.pop(record.uid, None)
+        else:
+            ready = status.is_ready(record.state) and record.state.kill_at is None
+            peers[record.uid] = peer_of(record.pod, record.address, ready)
+
+    def cancel_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+
+    def _perform(self, action: lifecycle.Action) -> None:
+        match action:
+            case Start(container, run):
+                self._starter.start(container, run)
+            case Cancel(container):
+                self._starter.cancel(container)
+            case Signal(container, kill):
+                run = self._record.state.container(container).run
+                run_id = self._record.run_id(container, run)
+                self._spawn(self._node_context.sandbox.signal(run_id, kill))
+            case Wake(at):
+                self.cancel_timer()
+                delay = max(0.0, at - self._node_context.now())
+                self._timer = asyncio.get_running_loop().call_later(delay, self._on_wake)
+            case Over():
+                self.finish(self._record.state.deleting)

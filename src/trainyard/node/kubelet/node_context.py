@@ -1,0 +1,41 @@
+"""The services and settings that all pods of a node share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainyard.node.images import Images
+from trainyard.node.kubelet.api_client import Cluster
+from trainyard.node.kubelet.supervisor_client import Sandbox
+from trainyard.node.network.pod_network import Network
+from trainyard.objects import Json
+
+
+@dataclass(slots=True)
+class NodeContext:
+    """`sandbox` and `network` are replaced when the helper process is started again: read them at each use. `state`:
+    the node's state folder; `mounts`: claim -> folder of the user."""
+
+    cluster: Cluster
+    sandbox: Sandbox
+    network: Network
+    images: Images
+    state: Path
+    mounts: Mapping[str, Path]
+    say: Callable[[str], object]
+    now: Callable[[], float] = time.time
+    printed: set[str] = field(default_factory=set)  # messages of `print_once`
+    closing: bool = False  # the node stops: no more requests to the API server
+    working_directory: Path | None = None  # of pods without the annotation
+    has_scheduler: bool = False  # a real cluster's scheduler placed the pods and has handled the fields for scheduling
+    # The folder in which a pod's logs are kept; None: in the pod's folder.
+    log_folder: Callable[[Json], Path | None] = lambda pod: None
+    log_size: int = 0  # maximum size in bytes of the log of one run, 0 for no limit
+
+    def print_once(self, text: str) -> None:
+        if text not in self.printed:
+            self.printed.add(text)
+            self.say(text)

@@ -1,0 +1,104 @@
+"""The cleanup after a pod that has ended.
+
+Rules:
+- A pod that is over releases its address and processes at once; its logs stay until its object is deleted.
+- The end of a pod is reported before its object is deleted: first its last status, then the files that are removed with
+  it, then the deletion of the object and of the pod's folder."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from trainyard.node.kubelet.container_runtime import ContainerRuntime
+from trainyard.node.kubelet.events import PodEvent
+from trainyard.node.kubelet.node_context import NodeContext
+from trainyard.node.kubelet.pod_record import PodRecord, Spawn
+from trainyard.node.kubelet.pod_status_writer import PodStatusWriter
+from trainyard.node.kubelet.removal import remove
+from trainyard.node.kubelet.supervisor_client import SandboxError, StartError
+from trainyard.node.kubelet.unsaved_files import FILES_LOST, replica_name
+
+_EVENT_TIMEOUT = 2.0  # seconds for the write of the event FilesLost
+
+
+class PodCleanup:
+    """`ended` is set when the pod is over and its resources are released, `end_reported` when its end is written to the
+    API server, or need not be. `on_gone` is called when nothing of the pod is left."""
+
+    def __init__(
+        self,
+        node_context: NodeContext,
+        record: PodRecord,
+        runtime: ContainerRuntime,
+        status_writer: PodStatusWriter,
+        spawn: Spawn,
+        on_gone: Callable[[], None],
+    ) -> None:
+        self._node_context, self._record, self._runtime = node_context, record, runtime
+        self._status_writer, self._spawn, self._on_gone = status_writer, spawn, on_gone
+        self.ended = asyncio.Event()
+        self.end_reported = asyncio.Event()
+        self._unsaved_report: asyncio.Task[None] | None = None  # reports the files that are removed with the pod
+        self._unsaved_event: asyncio.Task[None] | None = None
+
+    def start(self, deletes_object: bool) -> None:
+        self._record.deletes_object = self._record.deletes_object or deletes_object
+        self._spawn(self._clean_up(deletes_object))
+
+    async def _clean_up(self, deletes_object: bool) -> None:
+        await self._runtime.remove_pod()
+        if self._unsaved_report is None:
+            self._unsaved_report = self._spawn(self._report_unsaved())
+        await asyncio.wait([self._unsaved_report])
+        self._release_address()
+        if self._node_context.closing:
+            return
+        while status_write := self._status_writer.in_progress:
+            await asyncio.wait([status_write])
+        if deletes_object:
+            if self._unsaved_event:  # the event is written before the node deletes the object
+                await asyncio.wait([self._unsaved_event], timeout=_EVENT_TIMEOUT)
+            if not self._record.object_deleted:
+                await self._node_context.cluster.delete_pod(self._record.pod)
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(remove, self._record.folder)
+            self._on_gone()
+        self.end_reported.set()
+
+    async def clean_up_failed(self, failure: tuple[str, str], is_deleting: bool) -> None:
+        """Release the resources of a pod whose lifecycle does not go on, and write the status Failed. `failure`: reason
+        and message; `is_deleting`: its object is to be deleted."""
+        record, cluster = self._record, self._node_context.cluster
+        with contextlib.suppress(OSError, SandboxError, StartError):
+            await self._runtime.remove_pod()
+        self._release_address()
+        try:
+            if status_write := self._status_writer.in_progress:
+                await asyncio.wait([status_write])
+            if record.object_deleted:
+                self._on_gone()
+            elif record.deletes_object or is_deleting or record.pod["metadata"].get("deletionTimestamp"):
+                await cluster.delete_pod(record.pod)
+                self._on_gone()
+            elif self._status_writer.written_phase not in ("Succeeded", "Failed") and not self._node_context.closing:
+                await cluster.end_pod(record.pod, *failure)
+        finally:
+            self.end_reported.set()
+
+    def _release_address(self) -> None:
+        """Release the address, once; then the pod is over."""
+        if self._record.address and not self.ended.is_set():
+            self._node_context.network.release(self._record.pod, self._record.address)
+        self.ended.set()
+
+    async def _report_unsaved(self) -> None:
+        """Print, and write as an Event, which files of the pod's programs are removed with it."""
+        context = self._node_context
+        whole_pod = not self._status_writer.suspended
+        if message := await asyncio.to_thread(self._runtime.unsaved.message, whole_pod=whole_pod):
+            context.say(f"{replica_name(self._record.pod)}: {message}")
+            if not context.closing:
+                event = PodEvent("Normal", FILES_LOST, message)
+                self._unsaved_event = self._spawn(context.cluster.write_event(self._record.pod, event, context.now()))

@@ -1,0 +1,128 @@
+"""The pods of this node: the handlers of the watch of pods, with one `PodWorker` for each pod.
+
+Rules: a pod is identified by its uid, never by its name; a pod that was deleted while no watch was open is stopped; a
+pod that is already Succeeded or Failed when it is first seen is not started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainyard.controller_runtime import TaskSupervisor
+from trainyard.node.kubelet.api_client import Cluster
+from trainyard.node.kubelet.node_context import NodeContext
+from trainyard.node.kubelet.pod_worker import UNEXPECTED_ADMISSION_ERROR, PodWorker
+from trainyard.node.kubelet.removal import remove
+from trainyard.node.kubelet.server import RequestError
+from trainyard.objects import Json, name_of, namespace_of, uid_of
+
+log = logging.getLogger(__name__)
+
+
+class PodManager:
+    """`workers`: uid -> worker. `context` is set while the node runs. `on_added` is called when a pod was started,
+    `on_gone` with the uid of a pod of which nothing is left."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        state: Path,
+        tasks: TaskSupervisor,
+        say: Callable[[str], object],
+        on_added: Callable[[], None],
+        on_gone: Callable[[str], None],
+    ) -> None:
+        self._cluster, self._pod_folders, self._tasks, self._say = cluster, state / "pods", tasks, say
+        self._on_added, self._on_gone = on_added, on_gone
+        self.workers: dict[str, PodWorker] = {}
+        self.context: NodeContext | None = None
+        self._folders_swept = False
+
+    def find(self, namespace: str, pod: str) -> PodWorker:
+        """The worker of the newest pod with that name. Raises RequestError."""
+        for worker in reversed(self.workers.values()):
+            if (namespace_of(worker.record.pod), name_of(worker.record.pod)) == (namespace, pod):
+                return worker
+        raise RequestError(404, f"pod {namespace}/{pod} is not on this node")
+
+    def on_listed(self, pods: list[Json]) -> None:
+        present = {uid_of(pod) for pod in pods}
+        if not self._folders_swept:
+            self._folders_swept = True
+            # Some folders belong to pods that were deleted while the node was stopped.
+            stale_folders = [
+                folder for folder in self._pod_folders.glob("*") if folder.name.rpartition("_")[2] not in present
+            ]
+            self._tasks.spawn("remove folders of pods that are gone", asyncio.to_thread(_remove_folders, stale_folders))
+        for uid, worker in list(self.workers.items()):
+            if uid not in present:
+                worker.object_deleted()
+        for pod in pods:
+            self.on_changed("ADDED", pod)
+
+    def on_changed(self, verb: str, pod: Json) -> None:
+        """An exception ends this pod as Failed; the watch continues."""
+        try:
+            self._apply(verb, pod)
+        except Exception as error:  # a `PodWorker` handles its own exceptions; this one came before it exists
+            self._reject(pod, error)
+
+    def container_exited(self, run_id: str, code: int, reason: str, unsaved: dict[str, Any]) -> None:
+        """`run_id`: uid/container/run."""
+        uid, container, run = run_id.split("/")
+        if worker := self.workers.get(uid):
+            worker.container_exited(container, int(run), code, reason, unsaved)
+
+    def helper_lost(self) -> None:
+        """The helper process died, and with it all containers."""
+        for worker in list(self.workers.values()):
+            worker.helper_lost()
+
+    def _apply(self, verb: str, pod: Json) -> None:
+        worker = self.workers.get(uid_of(pod))
+        if verb == "DELETED":
+            if worker:
+                worker.object_deleted()
+        elif worker:
+            worker.object_changed(pod)
+        elif self.context:
+            self._admit(pod, self.context)
+
+    def _admit(self, pod: Json, context: NodeContext) -> None:
+        """Take in a pod that has no worker yet."""
+        if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
+            worker = PodWorker(context, pod, self._worker_gone)
+            self.workers[uid_of(pod)] = worker
+            worker.start()
+            self._on_added()
+        elif pod["metadata"].get("deletionGracePeriodSeconds"):
+            # It had ended, and the node was killed before it deleted the object.
+            self._tasks.spawn("delete an ended pod", self._cluster.delete_pod(pod))
+        elif (worker := PodWorker(context, pod, self._worker_gone)).restore_ended():
+            self.workers[uid_of(pod)] = worker
+
+    def _reject(self, pod: Json, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        log.error("a pod cannot be taken in pod=%s/%s", namespace_of(pod), name_of(pod), exc_info=error)
+        self._say(f"node: pod {name_of(pod)}_{namespace_of(pod)} ends: {text}")
+        meta = pod.get("metadata") or {}
+        if meta.get("deletionTimestamp"):
+            self._tasks.spawn("remove a pod that cannot be taken in", self._cluster.delete_pod(pod))
+        elif (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
+            self._tasks.spawn(
+                "end a pod that cannot be taken in", self._cluster.end_pod(pod, UNEXPECTED_ADMISSION_ERROR, text)
+            )
+
+    def _worker_gone(self, worker: PodWorker) -> None:
+        self.workers.pop(worker.record.uid, None)
+        self._on_gone(worker.record.uid)
+
+
+def _remove_folders(folders: list[Path]) -> None:
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            remove(folder)

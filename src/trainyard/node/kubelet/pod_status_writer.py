@@ -1,0 +1,121 @@
+"""The writer of one pod's status.
+
+Rules:
+- Status writes are sequential, and a status equal to the last one is not written; changes during a write are in the
+  next one.
+- A conflict is resolved by a read of the object, and the status is written again. A refused status is printed once and
+  written again after a back-off: a later status may be accepted, or the admission rule may change.
+- Conditions of other writers stay as they are on the object."""
+
+from __future__ import annotations
+
+import asyncio
+
+from trainyard.client import ApiError, Conflict
+from trainyard.controller_runtime import Backoff
+from trainyard.node.kubelet import status
+from trainyard.node.kubelet.node_context import NodeContext
+from trainyard.node.kubelet.pod_record import PodRecord, Spawn
+from trainyard.node.kubelet.pod_spec import container_images
+from trainyard.objects import Json, set_condition
+
+_RETRY_SECONDS = 0.5, 8.0  # first and longest delay before a refused status is written again
+# Types of the conditions that a node writes.
+_NODE_CONDITIONS = frozenset({"Initialized", "Ready", "ContainersReady", "PodScheduled"})
+SHUTDOWN_REASON = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
+DISRUPTION_TARGET = "DisruptionTarget"
+
+
+class PodStatusWriter:
+    """`interpreters`: container name -> path of its Python; the container runtime adds to it."""
+
+    def __init__(
+        self, node_context: NodeContext, record: PodRecord, interpreters: dict[str, str], spawn: Spawn
+    ) -> None:
+        self._node_context, self._record, self._interpreters = node_context, record, interpreters
+        self._spawn = spawn
+        self._written: Json = {}  # the status last written
+        self._task: asyncio.Task[None] | None = None
+        self._disrupted = self._suspended = False
+
+    @property
+    def in_progress(self) -> asyncio.Task[None] | None:
+        """The status write in progress; None when there is none."""
+        return self._task if self._task and not self._task.done() else None
+
+    @property
+    def written_phase(self) -> str:
+        """The phase of the status last written, "" before the first write."""
+        return str(self._written.get("phase") or "")
+
+    def set_disrupted(self) -> None:
+        """From now on the status has the condition DisruptionTarget."""
+        self._disrupted = True
+
+    def suspend(self) -> None:
+        """No more status writes: the next process of the node continues the pod."""
+        self._suspended = True
+
+    @property
+    def suspended(self) -> bool:
+        return self._suspended
+
+    def trigger(self) -> None:
+        """The state of the pod has changed: write its status, unless a write is in progress, which takes the change
+        in."""
+        if self.in_progress is None and not (
+            self._record.object_deleted or self._suspended or self._node_context.closing
+        ):
+            self._task = self._spawn(self._write_until_current())
+
+    async def _write_until_current(self) -> None:
+        backoff, refusal = Backoff(*_RETRY_SECONDS), ""
+        while not self._node_context.closing:
+            desired = self._status()
+            if desired == self._written:
+                return
+            try:
+                written = await self._node_context.cluster.write_status(self._record.pod, desired)
+            except Conflict:  # another client changed the object: get it and write again
+                written = await self._node_context.cluster.pod(self._record.pod)
+            except ApiError as error:  # refused; a later status may be accepted, or the admission rule may change
+                if str(error) != refusal:
+                    refusal = str(error)
+                    name = self._record.state.name
+                    self._node_context.say(f"node: pod {name}: the API server refuses its status: {refusal}")
+                if self._record.deletes_object:
+                    return
+                await asyncio.sleep(backoff.next_delay())
+                continue
+            else:
+                self._written = desired
+            if written is None:
+                self._record.object_deleted = True
+                return
+            self._record.keep_newer(written)
+
+    def _status(self) -> Json:
+        pod, now = self._record.pod, self._node_context.now()
+        qos = str((pod.get("status") or {}).get("qosClass") or "BestEffort")
+        host_ip = self._node_context.network.host_ip
+        inputs = status.StatusInputs(host_ip, self._record.address, container_images(pod), qos, self._interpreters)
+        return status.status(self._record.state, inputs, self._conditions(now), now)
+
+    def _conditions(self, now: float) -> list[Json]:
+        """The pod's conditions: those of the node as it last wrote them, those of others as last seen on the object."""
+        seen_conditions = (self._record.pod.get("status") or {}).get("conditions") or []
+        own_types = _NODE_CONDITIONS | {DISRUPTION_TARGET} if self._disrupted else _NODE_CONDITIONS
+        own_conditions = [
+            condition
+            for condition in self._written.get("conditions") or seen_conditions
+            if condition.get("type") in own_types
+        ]
+        conditions = [
+            *own_conditions,
+            *(condition for condition in seen_conditions if condition.get("type") not in own_types),
+        ]
+        if self._disrupted:
+            conditions = set_condition(
+                conditions, DISRUPTION_TARGET, True, "TerminationByKubelet", SHUTDOWN_REASON[1], now
+            )
+        return conditions

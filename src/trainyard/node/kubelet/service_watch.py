@@ -1,0 +1,37 @@
+"""The handlers of the watch of Services: keep those of the directory current and let the pod network adapt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trainyard.controller_runtime import TaskSupervisor
+from trainyard.node.network.directory import Directory
+from trainyard.node.network.pod_network import Network
+from trainyard.objects import Json, key_of
+
+
+class ServiceWatch:
+    """`network` returns the pod network, None while the node does not run."""
+
+    def __init__(self, directory: Directory, network: Callable[[], Network | None], tasks: TaskSupervisor) -> None:
+        self._directory, self._network, self._tasks = directory, network, tasks
+
+    def on_listed(self, services: list[Json]) -> None:
+        self._directory.replace_services(services)
+        self._adapt()
+
+    def on_changed(self, verb: str, service: Json) -> None:
+        if verb == "DELETED":
+            self._directory.services.pop(key_of(service), None)
+        else:
+            self._directory.services[key_of(service)] = service
+        self._adapt()
+
+    def pod_added(self) -> None:
+        network = self._network()
+        if network and not network.isolated_network:
+            self._adapt()  # a Service with this pod's name is no longer forwarded
+
+    def _adapt(self) -> None:
+        if network := self._network():
+            self._tasks.spawn("adapt to Services", network.services_changed())

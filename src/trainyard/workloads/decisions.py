@@ -1,0 +1,71 @@
+"""The decision of each controller about an object, with what else it decides on from the graph. Pure.
+
+garbage_collector.py has the decisions of the garbage collector, which also reads from the API server.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container
+
+from trainyard.objects import GVK, Json, NamespacedName, labels_of, name_of, namespace_of, uid_of
+from trainyard.objects.resources import (
+    ENDPOINT_SLICE,
+    JOB,
+    NODE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    REPLICA_SET,
+    STATEFUL_SET,
+)
+from trainyard.workloads import deployments, endpoint_slices, jobs, namespaces, replicasets, scheduler, statefulsets
+from trainyard.workloads.graph import Graph
+from trainyard.workloads.pods import spec_of
+from trainyard.workloads.writes import Decision
+
+POD_CONTROLLERS = {
+    JOB: jobs.decide,
+    REPLICA_SET: replicasets.decide,
+    STATEFUL_SET: statefulsets.decide,
+}
+"""The `decide` functions of the resources whose controllers own pods directly."""
+
+
+def decide_workload(graph: Graph, gvk: GVK, obj: Json, now: float) -> Decision:
+    pods = graph.controlled_by(POD, uid_of(obj))
+    if gvk in POD_CONTROLLERS:
+        return POD_CONTROLLERS[gvk](obj, pods, now)
+    replica_sets = graph.controlled_by(REPLICA_SET, uid_of(obj))
+    pods += [pod for replica_set in replica_sets for pod in graph.controlled_by(POD, uid_of(replica_set))]
+    return deployments.decide(obj, replica_sets, pods, now)
+
+
+def decide_namespace(graph: Graph, namespace: Json, root_ca: str) -> Decision:
+    account, root = (
+        graph.get(gvk, NamespacedName(name_of(namespace), name)) for gvk, name in namespaces.DEFAULT_OBJECTS.items()
+    )
+    return namespaces.decide(namespace, account, root, root_ca)
+
+
+def decide_endpoint_slices(graph: Graph, service: Json) -> Decision:
+    pods = [pod for pod in graph.all(POD) if endpoint_slices.selects(service, pod)]
+    slices = [
+        endpoint_slice
+        for endpoint_slice in graph.all(ENDPOINT_SLICE)
+        if namespace_of(endpoint_slice) == namespace_of(service)
+        and labels_of(endpoint_slice).get(endpoint_slices.SERVICE_NAME_LABEL) == name_of(service)
+    ]
+    return endpoint_slices.decide(service, pods, slices)
+
+
+def decide_placement(graph: Graph, pod: Json, now: float, local_claims: Container[str]) -> Decision:
+    nodes = list(graph.all(NODE))
+    load: Counter[str] = Counter()
+    if len(nodes) > 1:
+        load.update(str(spec_of(other_pod).get("nodeName") or "") for other_pod in graph.all(POD))
+    claims = {
+        name: graph.get(PERSISTENT_VOLUME_CLAIM, NamespacedName(namespace_of(pod), name))
+        for name in scheduler.claim_names(pod)
+        if name not in local_claims
+    }
+    return scheduler.decide(pod, nodes, load, now, claims)

@@ -1,0 +1,71 @@
+"""The probes and metrics of the operator's process, and a config that changes while it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import aiohttp
+import pytest
+from operating_setup import eventually, metric, options
+from operating_values import NARROW, TFJOB, Site, tf_job
+
+from trainyard.app.operating import follow_config
+from trainyard.objects.resources import JOB
+from trainyard.testing.operators import operating
+
+
+async def test_probes_and_metrics_are_served(site: Site) -> None:
+    await site.account(NARROW)
+    async with operating(options(site, bind=("127.0.0.1", 0))) as process, aiohttp.ClientSession() as http:
+        await site.api.create(TFJOB, "default", tf_job())
+        await site.says("mnist", "Created")
+        made = 'trainyard_api_requests_total{code="201",resource="jobs",verb="create"}'
+        await eventually(lambda: metric(process, made) == 1)  # it is sent after the status
+        place = f"http://127.0.0.1:{process.health.port}"
+        for path in ("/healthz", "/readyz"):
+            async with http.get(place + path) as answer:
+                assert (answer.status, await answer.text()) == (200, "ok\n")
+        async with http.get(place + "/metrics") as answer:
+            text = await answer.text()
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        async with http.get(place + "/other") as answer:
+            assert answer.status == 404
+    names = {line.split(" ")[2] for line in text.splitlines() if line.startswith("# TYPE trainyard_")}
+    page = (Path(__file__).parents[2] / "docs" / "operator.md").read_text()
+    assert names == {line.split("`")[1] for line in page.splitlines() if line.startswith("| `trainyard_")}
+    assert f"{made} 1.0" in text
+    assert 'trainyard_api_requests_total{code="200",resource="tfjobs",verb="watch"} 1.0' in text
+    assert 'trainyard_reconcile_total{kind="TfJob",outcome="done"}' in text
+    assert "mnist" not in text and 'namespace="' not in text
+
+
+async def test_it_is_not_ready_before_everything_is_listed(site: Site) -> None:
+    await site.account([rule for rule in NARROW if "deployments" not in rule["resources"]])
+    async with operating(options(site)) as process:
+        named = "not listed yet: deployments: deployments.apps is forbidden"
+        await eventually(lambda: process.ready().startswith(named))
+        assert 'cannot list resource "deployments"' in process.ready() and ";" not in process.ready()
+        assert process.alive() == ""
+
+
+async def test_a_changed_config_holds_for_the_next_pass_and_a_broken_one_is_refused(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(follow_config, "__defaults__", (0.02,))
+    await site.account(NARROW)
+    file = tmp_path / "config.yaml"
+    file.write_text("accelerators: {}\n")
+    async with operating(options(site, config_file=file)) as process:
+        await eventually(lambda: not process.ready())
+        file.write_text("accelerators: 7\n")
+        await eventually(lambda: metric(process, 'trainyard_config_reloads_total{outcome="refused"}') == 1)
+        assert "accelerators: is not a mapping" in caplog.text
+        file.write_text("accelerators: {example.com/gpu: {envVars: [{name: SEEN, value: yes}]}}\n")
+        await eventually(lambda: metric(process, 'trainyard_config_reloads_total{outcome="used"}') == 1)
+        job = tf_job()
+        container = job["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]
+        container["resources"] = {"limits": {"example.com/gpu": 1}}
+        await site.api.create(TFJOB, "default", job)
+        made = await site.until(JOB, lambda jobs: bool(jobs))
+        env = made[0]["spec"]["template"]["spec"]["containers"][0]["env"]
+        assert {"name": "SEEN", "value": "true"} in env

@@ -1,0 +1,132 @@
+"""The lease of the operator's process: one leads, the others stand by, and who loses the lease writes no more."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+from operating_setup import LEASE_NAME, QUICK, eventually, metric, options
+from operating_values import NARROW, TFJOB, Site, tf_job
+
+from trainyard.app.operating import OperatorProcess, lease_identity, lease_timings, parse_kinds
+from trainyard.controller_runtime.lease import LeaseTimings
+from trainyard.objects.resources import LEASE
+from trainyard.testing.operators import operating
+
+
+async def test_two_operators_and_one_works_until_it_goes(site: Site) -> None:
+    await site.account(NARROW)
+    both = [options(site, seat=lease_identity({}, options(site).kinds), terms=QUICK) for _ in range(2)]
+    async with operating(both[0]) as first, operating(both[1]) as second:
+        await site.api.create(TFJOB, "default", tf_job("a"))
+        await site.says("a", "Created")
+        leading = [metric(each, "trainyard_leader") for each in (first, second)]
+        assert sorted(leading) == [0, 1]
+        assert metric(first if leading[0] else second, 'trainyard_jobs{kind="TfJob",state="Created"}') == 1
+        await eventually(lambda: not (first.ready() or second.ready()))  # to stand by is to be ready
+
+
+async def test_a_leader_that_stops_lets_the_next_one_in_at_once(site: Site) -> None:
+    await site.account(NARROW)
+    slow = LeaseTimings(duration=600, deadline=300, retry=0.1, renew=200)
+    both = [options(site, seat=lease_identity({}, options(site).kinds), terms=slow) for _ in range(2)]
+    async with operating(both[0]):
+        await site.api.create(TFJOB, "default", tf_job("a"))
+        await site.says("a", "Created")
+    assert "holderIdentity" not in (await site.api.get(LEASE, "default", LEASE_NAME))["spec"]
+    async with operating(both[1]):
+        await site.api.create(TFJOB, "default", tf_job("b"))
+        await site.says("b", "Created")
+    spec = (await site.api.get(LEASE, "default", LEASE_NAME))["spec"]
+    assert spec["leaseTransitions"] == 1
+
+
+async def test_who_loses_the_lease_writes_no_more_and_who_gets_it_back_goes_on(site: Site) -> None:
+    await site.account(NARROW)
+    mine = options(site, seat=lease_identity({}, options(site).kinds), terms=QUICK)
+    async with operating(mine) as process:
+        await site.api.create(TFJOB, "default", tf_job("a"))
+        await site.says("a", "Created")
+        theirs = {"holderIdentity": "somebody", "leaseDurationSeconds": 600}
+        await site.api.patch(LEASE, "default", LEASE_NAME, {"spec": theirs})
+        await eventually(lambda: not metric(process, "trainyard_leader"))
+        await site.api.create(TFJOB, "default", tf_job("b"))
+        await asyncio.sleep(0.3)  # nothing happens: there is no condition to wait for
+        assert "status" not in await site.api.get(TFJOB, "default", "b")
+        await site.api.patch(LEASE, "default", LEASE_NAME, {"spec": {"holderIdentity": None}})
+        await site.says("b", "Created")
+
+
+async def test_a_write_decided_before_the_lease_was_over_is_not_sent(site: Site) -> None:
+    """A pause at the worst place: the plan is made, the connection is had, and the process is stopped there."""
+    await site.account(NARROW)
+    process = OperatorProcess(options(site, seat=lease_identity({}, options(site).kinds), terms=QUICK))
+    election = process._election
+    assert election is not None
+    stop = asyncio.Event()
+    task = asyncio.create_task(process.run(stop))
+    await asyncio.wait_for(election.won.wait(), 20)
+    real, paused = election._clock, [0.0]
+    election._clock = lambda: real() + paused[0]
+    paused[0] = 3600.0  # the machine slept for an hour; no timer has noticed yet, and somebody else has it now
+    theirs = {"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 6000}}
+    await site.api.patch(LEASE, "default", LEASE_NAME, theirs)
+    before = site.server.verbs.copy()
+    await site.api.create(TFJOB, "default", tf_job())
+    await asyncio.wait_for(election.lost.wait(), 20)
+    await eventually(lambda: metric(process, 'trainyard_watch_objects{group="batch",resource="jobs"}') is None)
+    writes = [
+        verb
+        for verb in site.server.verbs - before
+        if verb[0] in ("create", "patch") and verb[1] in ("tfjobs/status", "jobs")
+    ]
+    assert not writes
+    stop.set()
+    await task
+
+
+async def test_who_stands_by_says_for_whom(site: Site) -> None:
+    """In the metrics and in /readyz?verbose; the log is the election's. An operator of all namespaces leads."""
+    await site.account(NARROW)
+    leader, other = (
+        options(
+            site,
+            seat=lease_identity({}, parse_kinds("tfjob"), namespace),
+            terms=QUICK,
+            namespace=namespace,
+            bind=("127.0.0.1", 0),
+        )
+        for namespace in ("", "default")
+    )
+    async with operating(leader) as process:
+        await eventually(lambda: process.ready() == "" and metric(process, "trainyard_leader") == 1)
+        async with operating(other) as two:
+            await eventually(lambda: f"default/{LEASE_NAME} held by" in dict(_states(two))["lease"])
+            assert "trainyard_standby_info{" in two.metrics.render().decode()
+            url = f"http://127.0.0.1:{two.health.port}/readyz?verbose"
+            async with aiohttp.ClientSession() as session, session.get(url) as answer:
+                text = await answer.text()
+            assert answer.status == 200 and text.endswith("readyz check passed\n")
+            assert text.startswith(f"[+]lease ok: standing by for default/{LEASE_NAME} held by ")
+            assert dict(_states(process))["lease"] == f"leading default/{LEASE_NAME}"
+            assert "trainyard_standby_info{" not in process.metrics.render().decode()
+
+
+def test_the_lease_is_where_all_operators_have_theirs_under_a_name_of_this_life() -> None:
+    """Not in the pod's namespace: operators of different namespaces would not meet."""
+    env = {"MY_POD_NAME": "pod-1", "MY_POD_NAMESPACE": "system"}
+    one, other = (lease_identity(env, parse_kinds("tfjob")) for _ in range(2))
+    assert (one.namespace, one.name) == ("default", LEASE_NAME)
+    assert one.identity.startswith("pod-1_") and one.identity != other.identity
+    assert lease_identity({}, parse_kinds("tfjob"), "team", "leases").name == f"{LEASE_NAME}.team"
+
+
+def test_by_default_a_dead_leader_is_followed_within_five_seconds_and_has_stopped_before() -> None:
+    default = lease_timings()
+    assert default == LeaseTimings() and default.duration + default.retry < 5
+    assert default.deadline + default.retry < default.duration  # an answer under way does not bridge it
+    assert default.renew + 2 * default.retry < default.deadline  # one renewal that fails is no loss
+
+
+def _states(process: OperatorProcess) -> list[tuple[str, str]]:
+    return [(name, known) for name, _, known in process.checks()]

@@ -1,0 +1,59 @@
+"""The jobs of a history: one of each kind, with its script in the pod templates, and when a job has ended."""
+
+from __future__ import annotations
+
+from trainyard import kinds
+from trainyard.objects import Json, is_condition_true
+from trainyard.testing import samples
+from trainyard.testing.builders import replicas, tfjob
+
+
+def ended(job: Json) -> str:
+    conditions = (job.get("status") or {}).get("conditions")
+    return next((name for name in ("Succeeded", "Complete", "Failed") if is_condition_true(conditions, name)), "")
+
+
+def is_over(pod: Json) -> bool:
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _tf_job(name: str) -> Json:
+    return tfjob(replicas("MASTER"), replicas("WORKER"), RuntimeId=name[-4:])
+
+
+def _mx_job(name: str) -> Json:
+    return samples.mxjob(
+        samples.mx_set("SCHEDULER"), samples.mx_set("SERVER"), samples.mx_set("WORKER"), RuntimeId=name[-4:]
+    )
+
+
+def _chainer_job(name: str) -> Json:
+    return samples.chainerjob({"ws0": samples.worker_set(1)})
+
+
+def _elastic_job(name: str) -> Json:
+    return samples.elasticjob(2)
+
+
+BUILDERS = {"TfJob": _tf_job, "MxJob": _mx_job, "ChainerJob": _chainer_job, "ElasticJob": _elastic_job}
+GVKS = {kind.gvk.kind: kind.gvk for kind in kinds.KINDS}
+RESTARTS = ("MxJob", "ElasticJob")  # a retryable exit code begins a new attempt at once
+
+
+def new_job(kind: str, name: str) -> Json:
+    """A job of this kind. Its pods have its name in the annotation `script`."""
+    job = BUILDERS[kind](name)
+    job["metadata"] = {"name": name}
+    for template in _templates(job["spec"]):
+        template.setdefault("metadata", {})["annotations"] = {"script": name}
+    return job
+
+
+def _templates(value: object) -> list[Json]:
+    """Every pod template within a spec."""
+    if isinstance(value, list):
+        return [template for item in value for template in _templates(item)]
+    if not isinstance(value, dict):
+        return []
+    own = [value["template"]] if isinstance(value.get("template"), dict) else []
+    return own + [template for key, item in value.items() if key != "template" for template in _templates(item)]

@@ -165,7 +165,7 @@ async def test_an_owner_that_goes_before_our_own_pod_arrives_takes_it_along(bare
         await bare.until(POD, lambda left: not left)
 
 
-async def test_custom_resources_that_come_later_are_collected_as_well(world: World) -> None:
+def toy_crd() -> Json:
     version = {
         "name": "v1",
         "served": True,
@@ -174,7 +174,11 @@ async def test_custom_resources_that_come_later_are_collected_as_well(world: Wor
     }
     names = {"kind": "Toy", "plural": "toys", "singular": "toy", "listKind": "ToyList"}
     spec = {"group": "example.com", "names": names, "scope": "Namespaced", "versions": [version]}
-    await world.make(CRD, {"metadata": {"name": "toys.example.com"}, "spec": spec}, "")
+    return {"metadata": {"name": "toys.example.com"}, "spec": spec}
+
+
+async def test_custom_resources_that_come_later_are_collected_as_well(world: World) -> None:
+    await world.make(CRD, toy_crd(), "")
     toy = await world.make(TOY, {"metadata": {"name": "box"}})
     ref = controller_reference("example.com/v1", "Toy", "box", uid_of(toy))
     await world.make(TOY, {"metadata": {"name": "car", "ownerReferences": [ref]}})
@@ -182,6 +186,22 @@ async def test_custom_resources_that_come_later_are_collected_as_well(world: Wor
     await world.api.delete(TOY, "default", "box")
     await world.until(TOY, lambda toys: not toys)
     await world.until(CONFIG_MAP, lambda all: not any(name_of(one) == "wheel" for one in all))
+
+
+async def test_owners_are_deleted_after_a_custom_resource_is_no_longer_served(world: World) -> None:
+    """Found by reading: the garbage collector raised KeyError for the removed resource, and the owner stayed for
+    ever."""
+    await world.make(CRD, toy_crd(), "")
+    toy = await world.make(TOY, {"metadata": {"name": "box"}})
+    ref = controller_reference("example.com/v1", "Toy", "box", uid_of(toy))
+    await world.make(TOY, {"metadata": {"name": "car", "ownerReferences": [ref]}})
+    await world.api.delete(TOY, "default", "box")
+    await world.until(TOY, lambda toys: not toys)  # so the garbage collector watches toys
+    await world.api.delete(CRD, "", "toys.example.com")
+    await world.until(CRD, lambda crds: not any(name_of(one) == "toys.example.com" for one in crds), "")
+    await world.make(CONFIG_MAP, {"metadata": {"name": "owner"}})
+    await world.api.delete(CONFIG_MAP, "default", "owner", propagation_policy="Orphan")
+    await world.until(CONFIG_MAP, lambda all: not any(name_of(one) == "owner" for one in all))
 
 
 async def test_a_deployment_becomes_available_and_goes_with_its_owner(world: World) -> None:

@@ -55,7 +55,8 @@ class GarbageCollector:
             return dependents
         listed_dependents = []
         namespace = namespace_of(obj)
-        for gvk in [gvk for gvk in self._graph.stores if not namespace or self._mapper.namespaced[gvk]]:
+        served = [gvk for gvk, is_namespaced in self._mapper.namespaced.items() if is_namespaced or not namespace]
+        for gvk in served:
             for item in (await self._api.list(gvk, namespace))["items"]:
                 if any(ref.get("uid") == uid for ref in gc.owner_references(item)):
                     listed_dependents.append(gc.Dependent(gvk, item))

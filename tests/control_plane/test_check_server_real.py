@@ -12,6 +12,6 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-async def test_a_real_server_does_what_the_sentence_says(check: Check, control_plane: ControlPlane) -> None:
-    async with real(control_plane) as yard:
-        await run(check, yard)
+async def test_real_server_passes(check: Check, control_plane: ControlPlane) -> None:
+    async with real(control_plane) as cluster:
+        await run(check, cluster)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from trainyard import kinds
-from trainyard.kinds.immutability import rules_of
 from trainyard.core import Kind
 from trainyard.core.status import WARNING_CONDITIONS
+from trainyard.kinds.immutability import rules_of
 from trainyard.kinds.pages import CONDITIONS, POLICIES, kind_page
 from trainyard.kinds.policies import Policies
 from trainyard.testing.pages import FOLDER, write, written

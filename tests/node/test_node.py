@@ -148,8 +148,13 @@ async def test_deletion_sends_term_and_the_object_goes_when_the_program_has(yard
 
 
 async def printed(yard: Yard, name: str) -> bytes:
-    """What the pod prints first, as soon as it does."""
-    return await anext(yard.api.logs("default", name, "main", follow=True))
+    """The first line that the pod prints, as soon as it does: an unbuffered `print` is two writes."""
+    text = b""
+    async for piece in yard.api.logs("default", name, "main", follow=True):
+        text += piece
+        if b"\n" in text:
+            break
+    return text
 
 
 async def test_a_program_that_ignores_term_is_killed_after_the_grace_period(yard: Yard) -> None:

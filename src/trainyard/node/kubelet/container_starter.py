@@ -41,8 +41,8 @@ class ContainerStarter:
         self._feed, self._spawn = feed, spawn
         self._tasks: dict[str, asyncio.Task[None]] = {}  # container -> its last start
         self._spawning: set[str] = set()  # containers whose process is being spawned
-        # Container -> exit code and reason of a run that ended before its `Started` event.
-        self._early_exits: dict[str, tuple[int, str]] = {}
+        # Container -> run, exit code and reason of a run that ended before its `Started` event.
+        self._early_exits: dict[str, tuple[int, int, str]] = {}
 
     def start(self, container: str, run: int) -> None:
         self._tasks[container] = self._spawn(self._start(container, run))
@@ -53,9 +53,9 @@ class ContainerStarter:
             self._tasks[container].cancel()
             self._spawn(self._feed_dropped(container))
 
-    def exited_early(self, container: str, code: int, reason: str) -> None:
+    def exited_early(self, container: str, run: int, code: int, reason: str) -> None:
         """The run ended before its `Started` event, right after which `_try_start` feeds its end."""
-        self._early_exits[container] = code, reason
+        self._early_exits[container] = run, code, reason
 
     def feed_ended(self, name: str, run: int, code: int, reason: str) -> None:
         """Feed the end of a run, with its termination message."""
@@ -96,8 +96,9 @@ class ContainerStarter:
         finally:
             os.close(fd)
         self._feed(Started(self._node_context.now(), name))
-        if name in self._early_exits:
-            self.feed_ended(name, run, *self._early_exits.pop(name))
+        ended_run, code, reason = self._early_exits.pop(name, (-1, 0, ""))
+        if ended_run == run:  # not the end of an earlier run whose start failed
+            self.feed_ended(name, run, code, reason)
 
     def _container(self, name: str) -> Json:
         return next(candidate for candidate, _ in containers(self._record.pod) if candidate.get("name") == name)

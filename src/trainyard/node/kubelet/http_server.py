@@ -3,6 +3,7 @@ clients."""
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -72,9 +73,10 @@ class KubeletHttp:
         await response.prepare(request)
         # A disconnect is not reported while the container writes nothing, so `done` checks the transport, too.
         followed = Log(log.path, lambda: log.done() or request.transport is None)
-        async for piece in read_log(followed, options):
-            await response.write(piece)
-        await response.write_eof()
+        with contextlib.suppress(ConnectionResetError):  # the client has left
+            async for piece in read_log(followed, options):
+                await response.write(piece)
+            await response.write_eof()
         return response
 
     async def _exec(self, request: web.Request) -> web.StreamResponse:

@@ -58,7 +58,7 @@ class LifecycleRunner:
         if container_state.state is ContainerState.RUNNING:
             self._starter.feed_ended(container, run, code, reason)
         else:
-            self._starter.exited_early(container, code, reason)
+            self._starter.exited_early(container, run, code, reason)
 
     def helper_lost(self) -> None:
         """The helper process died, and with it all containers."""

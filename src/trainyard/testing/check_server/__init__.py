@@ -1,22 +1,24 @@
-"""check_server: what a Kubernetes API server must do, one sentence each, run unchanged against ours and the real one.
+"""Conformance checks of a Kubernetes API server, run unchanged on the embedded server and on a real one.
 
-    @check("A name that is taken is refused with 409 AlreadyExists.", area="crud", breaks=answers(409, 201))
-    async def taken(yard: Subject) -> None: ...
+    @check("A create with an existing name fails with 409 AlreadyExists.", area="crud", mutation=answers(409, 201))
+    async def existing_name(cluster: Cluster) -> None: ...
 
-Flow: a module of `checks` declares checks -> `CHECKS` gathers them -> a runner gives each a `Subject` (an
-administrator, a fresh namespace, raw HTTP) -> it returns, or raises.
+Flow: the modules of `checks` register checks -> `CHECKS` collects them -> a runner gives each check a `Cluster` (an
+administrator's client, a fresh namespace, raw HTTP) -> the check returns, or raises.
 
 Rules:
-- A check never asks which server it has, except to set something up.
-- A check is shown able to fail: `breaks` switches the one behaviour off in the embedded server, or alters its answers,
-  and then it must raise. A check without `breaks` fails the tests.
-- A check leaves nothing behind: its namespace, names and definitions are removed by the subject.
+- A check never branches on which server it talks to, except during setup.
+- Every check is proven able to fail: `mutation` disables the one behaviour in the embedded server, or alters its
+  responses, and then the check must raise. A check without a `mutation` fails the tests.
+- A check leaves nothing behind: the cluster handle deletes its namespace, cluster-scoped objects and definitions.
 """
 
-from trainyard.testing.check_server.breaks import Break
-from trainyard.testing.check_server.catalogue import Check, check, gathered
-from trainyard.testing.check_server.subject import Lines, Reply, Subject, embedded, real
+from trainyard.testing.check_server.catalogue import Check, check, collect_checks
+from trainyard.testing.check_server.cluster import Cluster
+from trainyard.testing.check_server.connect import embedded, real
+from trainyard.testing.check_server.mutations import Mutation
+from trainyard.testing.check_server.responses import Response, WatchStream
 
-__all__ = ["CHECKS", "Break", "Check", "Lines", "Reply", "Subject", "check", "embedded", "real"]
+__all__ = ["CHECKS", "Check", "Cluster", "Mutation", "Response", "WatchStream", "check", "embedded", "real"]
 
-CHECKS = gathered()
+CHECKS = collect_checks()

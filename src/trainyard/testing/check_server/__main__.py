@@ -1,4 +1,4 @@
-"""`python -m trainyard.testing.check_server`: the page of docs/api-server.md, or a run against a server."""
+"""`python -m trainyard.testing.check_server`: prints docs/api-server.md, or runs the checks against a server."""
 
 from __future__ import annotations
 
@@ -10,51 +10,51 @@ from pathlib import Path
 
 from trainyard.app import kubeconfig
 from trainyard.testing.check_server import CHECKS, Check
+from trainyard.testing.check_server.connect import remote
 from trainyard.testing.check_server.runner import run, run_embedded
-from trainyard.testing.check_server.subject import remote
 from trainyard.testing.check_server.table import page
 
-AT_ONCE = 8
+CONCURRENT_CHECKS = 8
 
 
-async def judge(checks: list[Check], file: str, etcd: str) -> frozenset[str]:
-    """The names of those that did not hold, each told as it comes."""
-    bad: set[str] = set()
-    turns = asyncio.Semaphore(AT_ONCE if file else 1)
+async def run_all(checks: list[Check], kubeconfig_path: str, etcd: str) -> frozenset[str]:
+    """Run the checks, print each failure as it happens, and return the names of the failed ones."""
+    failed: set[str] = set()
+    slots = asyncio.Semaphore(CONCURRENT_CHECKS if kubeconfig_path else 1)
 
-    async def one(check: Check) -> None:
-        async with turns:
+    async def run_one(check: Check) -> None:
+        async with slots:
             try:
-                if file:
-                    access = kubeconfig.read_kubeconfig([Path(file)])
-                    async with remote(access.server, access.token, access.secure(), etcd) as yard:
-                        await run(check, yard)
+                if kubeconfig_path:
+                    access = kubeconfig.read_kubeconfig([Path(kubeconfig_path)])
+                    async with remote(access.server, access.token, access.secure(), etcd) as cluster:
+                        await run(check, cluster)
                 else:
                     await run_embedded(check)
             except Exception as error:
-                bad.add(check.name)
-                where = traceback.extract_tb(error.__traceback__)
-                line = next((at for at in reversed(where) if "/checks/" in at.filename), where[-1])
-                print(f"FAILED {check.name} line {line.lineno}: {line.line}\n    {error!r}"[:3000], flush=True)
+                failed.add(check.name)
+                frames = traceback.extract_tb(error.__traceback__)
+                frame = next((frame for frame in reversed(frames) if "/checks/" in frame.filename), frames[-1])
+                print(f"FAILED {check.name} line {frame.lineno}: {frame.line}\n    {error!r}"[:3000], flush=True)
 
-    await asyncio.gather(*(one(check) for check in checks))
-    return frozenset(bad)
+    await asyncio.gather(*(run_one(check) for check in checks))
+    return frozenset(failed)
 
 
 def main() -> None:
     parser = ArgumentParser(prog="python -m trainyard.testing.check_server")
-    parser.add_argument("--run", action="store_true", help="ask a server instead of printing the page")
-    parser.add_argument("--kubeconfig", default="", help="the cluster to ask; a fresh embedded server by default")
-    parser.add_argument("--etcd", default="", help="the URL of that cluster's etcd, whose past is then compacted away")
-    parser.add_argument("-k", dest="words", default="", help="only checks whose name contains this")
-    given = parser.parse_args()
-    if not given.run:
+    parser.add_argument("--run", action="store_true", help="run the checks instead of printing the page")
+    parser.add_argument("--kubeconfig", default="", help="the cluster to check; a fresh embedded server by default")
+    parser.add_argument("--etcd", default="", help="the URL of that cluster's etcd, whose history is then compacted")
+    parser.add_argument("-k", dest="name_part", default="", help="only checks whose name contains this")
+    arguments = parser.parse_args()
+    if not arguments.run:
         print(page(CHECKS), end="")
         return
-    chosen = [check for check in CHECKS if given.words in check.name]
-    bad = asyncio.run(judge(chosen, given.kubeconfig, given.etcd))
-    print(f"{len(chosen) - len(bad)} of {len(chosen)} hold")
-    sys.exit(bool(bad))
+    selected = [check for check in CHECKS if arguments.name_part in check.name]
+    failed = asyncio.run(run_all(selected, arguments.kubeconfig, arguments.etcd))
+    print(f"{len(selected) - len(failed)} of {len(selected)} passed")
+    sys.exit(bool(failed))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The checks: values gathered from the modules of `checks`, in the order of the modules' names."""
+"""The registry of checks: collected from the modules of `checks`, ordered by area."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from trainyard.testing.check_server import checks
-from trainyard.testing.check_server.breaks import Break
-from trainyard.testing.check_server.subject import Subject
+from trainyard.testing.check_server.cluster import Cluster
+from trainyard.testing.check_server.mutations import Mutation
 
-Body = Callable[[Subject], Awaitable[None]]
+Body = Callable[[Cluster], Awaitable[None]]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One sentence and its proof. `needs`: "controllers" (those that a bare server lacks), "pods" (it makes pods)."""
+    """A sentence about the API server and the function that verifies it.
+
+    `needs` names what a bare API server lacks: "controllers" (they run), "pods" (the check creates pods).
+    """
 
     sentence: str
     area: str
     body: Body
-    breaks: Break | None = None
+    mutation: Mutation | None = None
     needs: tuple[str, ...] = ()
 
     @property
@@ -29,21 +32,23 @@ class Check:
         return f"{self.area}-{self.body.__name__}"
 
 
-_declared: list[Check] = []
+_registered: list[Check] = []
 
 
 def check(
-    sentence: str, *, area: str, breaks: Break | None = None, needs: tuple[str, ...] = ()
+    sentence: str, *, area: str, mutation: Mutation | None = None, needs: tuple[str, ...] = ()
 ) -> Callable[[Body], Body]:
-    def declare(body: Body) -> Body:
-        _declared.append(Check(sentence, area, body, breaks, needs))
+    """Register the decorated function as a check."""
+
+    def register(body: Body) -> Body:
+        _registered.append(Check(sentence, area, body, mutation, needs))
         return body
 
-    return declare
+    return register
 
 
-def gathered() -> tuple[Check, ...]:
-    """All of them, area by area, and within one in the order in which they are written."""
-    for module in sorted(found.name for found in pkgutil.iter_modules(checks.__path__)):
+def collect_checks() -> tuple[Check, ...]:
+    """All checks, sorted by area; within an area in the order of definition."""
+    for module in sorted(info.name for info in pkgutil.iter_modules(checks.__path__)):
         importlib.import_module(f"{checks.__name__}.{module}")
-    return tuple(sorted(_declared, key=lambda one: one.area))
+    return tuple(sorted(_registered, key=lambda check: check.area))

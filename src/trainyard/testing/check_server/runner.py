@@ -1,36 +1,37 @@
-"""Runs checks: against the embedded server, against it broken on purpose, and against a real one."""
+"""Runs a check on the embedded server, on a mutated embedded server, or on a real cluster."""
 
 from __future__ import annotations
 
 from trainyard.server.crd import validation
 from trainyard.testing.check_server.catalogue import Check
-from trainyard.testing.check_server.subject import Subject, embedded
+from trainyard.testing.check_server.cluster import Cluster
+from trainyard.testing.check_server.connect import embedded
 
 
 async def run_embedded(check: Check) -> None:
-    """Raises what the check raises."""
-    async with embedded(controllers="controllers" in check.needs) as yard:
-        await run(check, yard)
+    """Run the check on a fresh embedded server. Raises what the check raises."""
+    async with embedded(controllers="controllers" in check.needs) as cluster:
+        await run(check, cluster)
 
 
-async def run(check: Check, yard: Subject) -> None:
+async def run(check: Check, cluster: Cluster) -> None:
     if "pods" in check.needs:
-        await yard.furnished()
-    await check.body(yard)
+        await cluster.wait_until_pods_allowed()
+    await check.body(cluster)
 
 
-async def survives(check: Check) -> bool:
-    """Whether the check still holds on a server whose behaviour is switched off: then it proves nothing."""
-    if check.breaks is None:
+async def passes_under_mutation(check: Check) -> bool:
+    """Whether the check still passes on a server with its mutation: then the check proves nothing."""
+    if check.mutation is None:
         return True
-    async with embedded(controllers="controllers" in check.needs) as yard:
+    async with embedded(controllers="controllers" in check.needs) as cluster:
         if "pods" in check.needs:
-            await yard.furnished()
-        yard.broken = check.breaks
-        validation.schema_problems.cache_clear()  # what the whole server has found out about a schema
-        with check.breaks.in_place():  # raises what is wrong with the mutation itself
+            await cluster.wait_until_pods_allowed()
+        cluster.mutation = check.mutation
+        validation.schema_problems.cache_clear()  # holds results of unmutated validation
+        with check.mutation.applied():  # raises if the mutation itself is wrong
             try:
-                await check.body(yard)
+                await check.body(cluster)
             except (Exception, ExceptionGroup):
                 return False
             finally:

@@ -1,4 +1,4 @@
-"""docs/api-server.md: the table of what holds."""
+"""Renders docs/api-server.md: the table of checks."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from trainyard.testing.check_server.catalogue import Check
 TEXT = """\
 # What the API server does
 
-Each sentence is a check of `trainyard.testing.check_server`. The same code asks the embedded server of `trainyard up`
-and a real control plane (`make control-plane`: etcd, kube-apiserver, kube-controller-manager, kube-scheduler). Both
-must do what it says: `make test` (ours) and `make test-cluster` (the real one) fail otherwise. Each check has been seen
-to fail, on an embedded server that is broken on purpose in the way the last column says.
+Each sentence is a check of `trainyard.testing.check_server`. The same code runs against the embedded server of
+`trainyard up` and a real control plane (`make control-plane`: etcd, kube-apiserver, kube-controller-manager,
+kube-scheduler). `make test` fails when the embedded server does not pass a check, `make test-cluster` when the real one
+does not. Each check is also proven to fail on a mutated embedded server; the last column describes the mutation.
 
-    python -m trainyard.testing.check_server                        this page
-    python -m trainyard.testing.check_server --run                  ask a fresh embedded server
-    python -m trainyard.testing.check_server --run --kubeconfig F   ask that cluster, in namespaces of its own
+    python -m trainyard.testing.check_server                        print this page
+    python -m trainyard.testing.check_server --run                  check a fresh embedded server
+    python -m trainyard.testing.check_server --run --kubeconfig F   check that cluster, in namespaces of its own
 
 Deliberate differences are in [compatibility](compatibility.md).
 
@@ -26,17 +26,17 @@ Deliberate differences are in [compatibility](compatibility.md).
 
 
 def page(checks: Iterable[Check], failed: Mapping[str, frozenset[str]] | None = None) -> str:
-    """`failed`: names of checks that did not hold, by "ours" and "real"."""
+    """The page. `failed` has the names of failed checks under "embedded" and "real"."""
     checks = tuple(checks)
-    bad = failed or {}
+    failed = failed or {}
     lines = [TEXT.format(count=len(checks))]
-    for area, members in itertools.groupby(checks, key=lambda one: one.area):
-        lines += [f"## {area.capitalize()}", "", "| what holds | ours | real | seen to fail on a server that |"]
+    for area, members in itertools.groupby(checks, key=lambda check: check.area):
+        lines += [f"## {area[0].upper()}{area[1:]}", "", "| behaviour | embedded | real | fails on a server that |"]
         lines += ["|---|---|---|---|"]
-        for one in members:
-            seen = ["no" if one.name in bad.get(who, frozenset()) else "yes" for who in ("ours", "real")]
-            words = one.breaks.words if one.breaks else "nothing"
-            lines.append(f"| {_cell(one.sentence)} | {seen[0]} | {seen[1]} | {_cell(words)} |")
+        for check in members:
+            results = ["no" if check.name in failed.get(server, ()) else "yes" for server in ("embedded", "real")]
+            mutation = check.mutation.description if check.mutation else "nothing"
+            lines.append(f"| {_cell(check.sentence)} | {results[0]} | {results[1]} | {_cell(mutation)} |")
         lines.append("")
     return "\n".join(lines)
 

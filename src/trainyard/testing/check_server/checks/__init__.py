@@ -1,1 +1,1 @@
-"""The checks, a module for each area. Adding a module here is all it takes."""
+"""The checks, one module per area. New modules are found automatically."""

@@ -1,11 +1,11 @@
-"""Objects are made, read, written over and taken away."""
+"""Create, get, update, patch and delete."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from trainyard.testing.check_server import Subject, check
-from trainyard.testing.check_server.breaks import answers, drops, hears, ignores, replaced, sets, swaps, without
+from trainyard.testing.check_server import Cluster, check
+from trainyard.testing.check_server.mutations import answers, drops, handles_as, ignores, replaced, sets, swaps, without
 
 AREA = "objects"
 
@@ -16,86 +16,96 @@ def config_map(name: str, **more: Any) -> dict[str, Any]:
 
 
 @check(
-    "A created object is answered with 201, has a uid, a creationTimestamp and a resourceVersion, and reads the same.",
+    "A create returns 201 and an object with uid, creationTimestamp and resourceVersion; a get returns the same.",
     area=AREA,
-    breaks=answers(201, 200),
+    mutation=answers(201, 200),
 )
-async def created(yard: Subject) -> None:
-    made = await yard.map("one", data={"a": "b"})
-    meta = made["metadata"]
+async def created(cluster: Cluster) -> None:
+    created = await cluster.create_config_map("one", data={"a": "b"})
+    meta = created["metadata"]
     assert len(meta["uid"]) == 36 and meta["creationTimestamp"].endswith("Z") and meta["resourceVersion"].isdigit()
-    assert meta["namespace"] == yard.namespace and made["data"] == {"a": "b"}
-    assert (await yard.ask("GET", yard.at("configmaps", "one"))).must(200) == made
-
-
-@check("A name that is taken is refused with 409 AlreadyExists.", area=AREA, breaks=sets("reason", "Conflict"))
-async def taken(yard: Subject) -> None:
-    await yard.map("one")
-    said = (await yard.ask("POST", yard.at("configmaps"), config_map("one"))).refused(409, "AlreadyExists")
-    assert said["message"] == 'configmaps "one" already exists'
-    assert said["details"] == {"name": "one", "kind": "configmaps"}
+    assert meta["namespace"] == cluster.namespace and created["data"] == {"a": "b"}
+    assert (await cluster.request("GET", cluster.path("configmaps", "one"))).expect(200) == created
 
 
 @check(
-    "What is not there is 404 NotFound, its name, group and kind in the details.", area=AREA, breaks=without("details")
+    "A create with an existing name is rejected with 409 AlreadyExists.", area=AREA, mutation=sets("reason", "Conflict")
 )
-async def missing(yard: Subject) -> None:
-    said = (await yard.ask("GET", yard.at("jobs", "none"))).refused(404, "NotFound")
-    assert said["message"] == 'jobs.batch "none" not found'
-    assert said["details"] == {"name": "none", "group": "batch", "kind": "jobs"}
+async def existing_name(cluster: Cluster) -> None:
+    await cluster.create_config_map("one")
+    error = (await cluster.request("POST", cluster.path("configmaps"), config_map("one"))).expect_error(
+        409, "AlreadyExists"
+    )
+    assert error["message"] == 'configmaps "one" already exists'
+    assert error["details"] == {"name": "one", "kind": "configmaps"}
 
 
 @check(
-    "In a namespace that does not exist nothing can be made, a list is empty, and a name is not found.",
+    "An object that does not exist gives 404 NotFound with its name, group and kind in the details.",
     area=AREA,
-    breaks=replaced("registry.writes:Writes.require_creatable", lambda *_: None, "makes things anywhere"),
+    mutation=without("details"),
 )
-async def nowhere(yard: Subject) -> None:
-    where = yard.name("nowhere")
-    path = yard.at("configmaps", namespace=where)
-    (await yard.ask("POST", path, config_map("one"))).refused(404, "NotFound", f'namespaces "{where}" not found')
-    assert (await yard.ask("GET", path)).must(200)["items"] == []
-    (await yard.ask("GET", f"{path}/one")).refused(404, "NotFound")
+async def not_found(cluster: Cluster) -> None:
+    error = (await cluster.request("GET", cluster.path("jobs", "none"))).expect_error(404, "NotFound")
+    assert error["message"] == 'jobs.batch "none" not found'
+    assert error["details"] == {"name": "none", "group": "batch", "kind": "jobs"}
 
 
 @check(
-    "A generateName gets five characters appended, and the answer says both names.",
+    "In a missing namespace a create and a get give 404, and a list is empty.",
     area=AREA,
-    breaks=replaced("registry.metadata:generate_name", lambda prefix: prefix + "x"),
+    mutation=replaced(
+        "registry.writes:Writes.require_creatable", lambda *_: None, "creates objects in missing namespaces"
+    ),
 )
-async def generated(yard: Subject) -> None:
+async def missing_namespace(cluster: Cluster) -> None:
+    namespace = cluster.unique_name("nowhere")
+    path = cluster.path("configmaps", namespace=namespace)
+    (await cluster.request("POST", path, config_map("one"))).expect_error(
+        404, "NotFound", f'namespaces "{namespace}" not found'
+    )
+    assert (await cluster.request("GET", path)).expect(200)["items"] == []
+    (await cluster.request("GET", f"{path}/one")).expect_error(404, "NotFound")
+
+
+@check(
+    "generateName gets five random characters appended; the response has both names.",
+    area=AREA,
+    mutation=replaced("registry.metadata:generate_name", lambda prefix: prefix + "x"),
+)
+async def generated(cluster: Cluster) -> None:
     obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "made-"}}
-    one = (await yard.ask("POST", yard.at("configmaps"), obj)).must(201)["metadata"]
-    two = (await yard.ask("POST", yard.at("configmaps"), obj)).must(201)["metadata"]
-    assert one["generateName"] == "made-" and one["name"].startswith("made-") and len(one["name"]) == 10
-    assert one["name"] != two["name"]
+    first = (await cluster.request("POST", cluster.path("configmaps"), obj)).expect(201)["metadata"]
+    second = (await cluster.request("POST", cluster.path("configmaps"), obj)).expect(201)["metadata"]
+    assert first["generateName"] == "made-" and first["name"].startswith("made-") and len(first["name"]) == 10
+    assert first["name"] != second["name"]
 
 
 @check(
-    "A generateName that is too long is cut, so that the name has 63 characters.",
+    "A generateName that is too long is truncated, so that the name has 63 characters.",
     area=AREA,
-    breaks=replaced("registry.metadata:generate_name", lambda prefix: prefix + "bcdfg"),
+    mutation=replaced("registry.metadata:generate_name", lambda prefix: prefix + "bcdfg"),
 )
-async def generated_long(yard: Subject) -> None:
+async def generated_long(cluster: Cluster) -> None:
     obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "x" * 80}}
-    assert len((await yard.ask("POST", yard.at("configmaps"), obj)).must(201)["metadata"]["name"]) == 63
+    assert len((await cluster.request("POST", cluster.path("configmaps"), obj)).expect(201)["metadata"]["name"]) == 63
 
 
-@check("Beside a name, a generateName is only remembered.", area=AREA, breaks=drops("metadata.name"))
-async def name_wins(yard: Subject) -> None:
-    made = await yard.map("one", generateName="two-")
-    assert made["metadata"]["name"] == "one" and made["metadata"]["generateName"] == "two-"
+@check("With a name, generateName is stored but not used.", area=AREA, mutation=drops("metadata.name"))
+async def name_over_generate_name(cluster: Cluster) -> None:
+    created = await cluster.create_config_map("one", generateName="two-")
+    assert created["metadata"]["name"] == "one" and created["metadata"]["generateName"] == "two-"
 
 
 @check(
-    "Without a name and a generateName a create is refused with 422, and the cause names metadata.name.",
+    "A create without name and generateName is rejected with 422 on metadata.name.",
     area=AREA,
-    breaks=sets("details.causes", []),
+    mutation=sets("details.causes", []),
 )
-async def nameless(yard: Subject) -> None:
+async def missing_name(cluster: Cluster) -> None:
     obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}
-    said = (await yard.ask("POST", yard.at("configmaps"), obj)).refused(422, "Invalid")
-    assert said["details"] == {
+    error = (await cluster.request("POST", cluster.path("configmaps"), obj)).expect_error(422, "Invalid")
+    assert error["details"] == {
         "kind": "ConfigMap",
         "causes": [
             {
@@ -108,139 +118,162 @@ async def nameless(yard: Subject) -> None:
 
 
 @check(
-    "A create that names another namespace than its path is refused with 400.",
+    "A create whose namespace differs from its path is rejected with 400.",
     area=AREA,
-    breaks=drops("metadata.namespace"),
+    mutation=drops("metadata.namespace"),
 )
-async def other_namespace(yard: Subject) -> None:
-    wrong = config_map("one", meta={"namespace": "other"})
-    (await yard.ask("POST", yard.at("configmaps"), wrong)).refused(400, "BadRequest", "does not match the namespace")
-
-
-@check("An update replaces the whole object: what is not sent is gone.", area=AREA, breaks=hears("PUT", "PATCH"))
-async def replaced_whole(yard: Subject) -> None:
-    await yard.map("one", data={"a": "1", "b": "2"}, labels={"x": "y"})
-    said = (await yard.ask("PUT", yard.at("configmaps", "one"), config_map("one", data={"a": "3"}))).must(200)
-    assert said["data"] == {"a": "3"} and "labels" not in said["metadata"]
-
-
-@check("An update of what is not there is 404, and makes nothing.", area=AREA, breaks=answers(404, 200))
-async def no_upsert(yard: Subject) -> None:
-    (await yard.ask("PUT", yard.at("configmaps", "one"), config_map("one"))).refused(404, "NotFound")
-    (await yard.ask("GET", yard.at("configmaps", "one"))).refused(404, "NotFound")
-
-
-@check("A patch of what is not there is 404.", area=AREA, breaks=answers(404, 200))
-async def no_patch(yard: Subject) -> None:
-    (await yard.ask("PATCH", yard.at("configmaps", "one"), {"data": {"a": "b"}})).refused(404, "NotFound")
-
-
-@check("An update must name the object that its path names.", area=AREA, breaks=answers(400, 200))
-async def same_name(yard: Subject) -> None:
-    await yard.map("one")
-    path = yard.at("configmaps", "one")
-    (await yard.ask("PUT", path, config_map("two"))).refused(400, "BadRequest", "does not match the name on the URL")
-    nameless = {"apiVersion": "v1", "kind": "ConfigMap"}
-    (await yard.ask("PUT", path, nameless)).refused(400, "BadRequest", "name must be provided")
-    (await yard.ask("PATCH", path, {"metadata": {"name": "two"}})).refused(400, "BadRequest")
-    (await yard.ask("PATCH", path, {"metadata": {"namespace": "two"}})).refused(400, "BadRequest")
+async def other_namespace(cluster: Cluster) -> None:
+    mismatched = config_map("one", meta={"namespace": "other"})
+    (await cluster.request("POST", cluster.path("configmaps"), mismatched)).expect_error(
+        400, "BadRequest", "does not match the namespace"
+    )
 
 
 @check(
-    "A write that changes nothing leaves the resourceVersion alone.",
+    "An update replaces the whole object: fields that are not sent are removed.",
     area=AREA,
-    breaks=replaced("registry.writes:json_equal", lambda new, old: False),
+    mutation=handles_as("PUT", "PATCH"),
 )
-async def nothing_new(yard: Subject) -> None:
-    made = await yard.map("one", data={"a": "b"})
-    path = yard.at("configmaps", "one")
-    put = (await yard.ask("PUT", path, config_map("one", data={"a": "b"}))).must(200)
-    patched = (await yard.ask("PATCH", path, {"data": {"a": "b"}})).must(200)
-    versions = {one["metadata"]["resourceVersion"] for one in (made, put, patched)}
+async def full_update(cluster: Cluster) -> None:
+    await cluster.create_config_map("one", data={"a": "1", "b": "2"}, labels={"x": "y"})
+    updated = (
+        await cluster.request("PUT", cluster.path("configmaps", "one"), config_map("one", data={"a": "3"}))
+    ).expect(200)
+    assert updated["data"] == {"a": "3"} and "labels" not in updated["metadata"]
+
+
+@check("An update of a missing object gives 404 and creates nothing.", area=AREA, mutation=answers(404, 200))
+async def no_upsert(cluster: Cluster) -> None:
+    (await cluster.request("PUT", cluster.path("configmaps", "one"), config_map("one"))).expect_error(404, "NotFound")
+    (await cluster.request("GET", cluster.path("configmaps", "one"))).expect_error(404, "NotFound")
+
+
+@check("A patch of a missing object gives 404.", area=AREA, mutation=answers(404, 200))
+async def no_patch(cluster: Cluster) -> None:
+    (await cluster.request("PATCH", cluster.path("configmaps", "one"), {"data": {"a": "b"}})).expect_error(
+        404, "NotFound"
+    )
+
+
+@check("An update whose name differs from its path is rejected with 400.", area=AREA, mutation=answers(400, 200))
+async def same_name(cluster: Cluster) -> None:
+    await cluster.create_config_map("one")
+    path = cluster.path("configmaps", "one")
+    (await cluster.request("PUT", path, config_map("two"))).expect_error(
+        400, "BadRequest", "does not match the name on the URL"
+    )
+    without_name = {"apiVersion": "v1", "kind": "ConfigMap"}
+    (await cluster.request("PUT", path, without_name)).expect_error(400, "BadRequest", "name must be provided")
+    (await cluster.request("PATCH", path, {"metadata": {"name": "two"}})).expect_error(400, "BadRequest")
+    (await cluster.request("PATCH", path, {"metadata": {"namespace": "two"}})).expect_error(400, "BadRequest")
+
+
+@check(
+    "A write without changes keeps the resourceVersion.",
+    area=AREA,
+    mutation=replaced("registry.writes:json_equal", lambda new, old: False),
+)
+async def unchanged_writes(cluster: Cluster) -> None:
+    created = await cluster.create_config_map("one", data={"a": "b"})
+    path = cluster.path("configmaps", "one")
+    updated = (await cluster.request("PUT", path, config_map("one", data={"a": "b"}))).expect(200)
+    patched = (await cluster.request("PATCH", path, {"data": {"a": "b"}})).expect(200)
+    versions = {obj["metadata"]["resourceVersion"] for obj in (created, updated, patched)}
     assert len(versions) == 1, versions
 
 
 @check(
-    "What only the server writes of the metadata (uid, creationTimestamp) a client can neither choose nor change.",
+    "A client can neither choose nor change uid and creationTimestamp.",
     area=AREA,
-    breaks=replaced("registry.metadata:sanitized", lambda meta, old: {**(old or {}), **meta}),
+    mutation=replaced("registry.metadata:sanitized", lambda meta, old: {**(old or {}), **meta}),
 )
-async def servers_own(yard: Subject) -> None:
+async def server_set_fields(cluster: Cluster) -> None:
     uid, time = "11111111-1111-1111-1111-111111111111", "2001-01-01T00:00:00Z"
-    made = await yard.map("one", uid=uid, creationTimestamp=time)
-    assert made["metadata"]["uid"] != uid and made["metadata"]["creationTimestamp"] != time
-    changed = config_map("one", meta={"creationTimestamp": time}, data={"a": "b"})
-    said = (await yard.ask("PUT", yard.at("configmaps", "one"), changed)).must(200)
-    assert said["metadata"]["creationTimestamp"] == made["metadata"]["creationTimestamp"]
-    assert said["metadata"]["uid"] == made["metadata"]["uid"]
+    created = await cluster.create_config_map("one", uid=uid, creationTimestamp=time)
+    assert created["metadata"]["uid"] != uid and created["metadata"]["creationTimestamp"] != time
+    manifest = config_map("one", meta={"creationTimestamp": time}, data={"a": "b"})
+    updated = (await cluster.request("PUT", cluster.path("configmaps", "one"), manifest)).expect(200)
+    assert updated["metadata"]["creationTimestamp"] == created["metadata"]["creationTimestamp"]
+    assert updated["metadata"]["uid"] == created["metadata"]["uid"]
 
 
 @check(
-    "A delete is answered with a Status that names what is gone, with its uid.",
+    "A delete returns a Status with name, kind and uid of the deleted object.",
     area=AREA,
-    breaks=without("details.uid"),
+    mutation=without("details.uid"),
 )
-async def deleted(yard: Subject) -> None:
-    made = await yard.map("one")
-    said = (await yard.ask("DELETE", yard.at("configmaps", "one"))).must(200)
-    assert said["kind"] == "Status" and said["status"] == "Success" and said["metadata"] == {}
-    assert said["details"] == {"name": "one", "kind": "configmaps", "uid": made["metadata"]["uid"]}
-    (await yard.ask("DELETE", yard.at("configmaps", "one"))).refused(404, "NotFound")
+async def deleted(cluster: Cluster) -> None:
+    created = await cluster.create_config_map("one")
+    status = (await cluster.request("DELETE", cluster.path("configmaps", "one"))).expect(200)
+    assert status["kind"] == "Status" and status["status"] == "Success" and status["metadata"] == {}
+    assert status["details"] == {"name": "one", "kind": "configmaps", "uid": created["metadata"]["uid"]}
+    (await cluster.request("DELETE", cluster.path("configmaps", "one"))).expect_error(404, "NotFound")
 
 
 @check(
-    "The delete of a collection takes away what its selectors choose, and answers with that list.",
+    "A deletecollection deletes the selected objects and returns them as a list.",
     area=AREA,
-    breaks=ignores("labelSelector"),
+    mutation=ignores("labelSelector"),
 )
-async def collection(yard: Subject) -> None:
+async def delete_collection(cluster: Cluster) -> None:
     for name, label in (("a", "x"), ("b", "x"), ("c", "y")):
-        await yard.map(name, labels={"l": label})
-    said = (await yard.ask("DELETE", yard.at("configmaps"), labelSelector="l=x")).must(200)
-    assert said["kind"] == "ConfigMapList" and [one["metadata"]["name"] for one in said["items"]] == ["a", "b"]
-    left = (await yard.ask("GET", yard.at("configmaps"), labelSelector="l")).must(200)["items"]
-    assert [one["metadata"]["name"] for one in left] == ["c"]
+        await cluster.create_config_map(name, labels={"l": label})
+    deleted_list = (await cluster.request("DELETE", cluster.path("configmaps"), labelSelector="l=x")).expect(200)
+    assert deleted_list["kind"] == "ConfigMapList" and [item["metadata"]["name"] for item in deleted_list["items"]] == [
+        "a",
+        "b",
+    ]
+    remaining = (await cluster.request("GET", cluster.path("configmaps"), labelSelector="l")).expect(200)["items"]
+    assert [item["metadata"]["name"] for item in remaining] == ["c"]
 
 
 @check(
-    "Nobody deletes a collection in all namespaces at once, or all namespaces: 405.",
+    "A deletecollection across all namespaces, or of namespaces, gives 405.",
     area=AREA,
-    breaks=answers(405, 200),
+    mutation=answers(405, 200),
 )
-async def not_everything(yard: Subject) -> None:
-    nothing = {"labelSelector": f"none={yard.name('x')}"}
+async def no_delete_in_all_namespaces(cluster: Cluster) -> None:
+    no_match = {"labelSelector": f"none={cluster.unique_name('x')}"}
     for path in ("/api/v1/configmaps", "/api/v1/pods", "/api/v1/namespaces", "/apis/batch/v1/jobs"):
-        (await yard.ask("DELETE", path, **nothing)).refused(405, "MethodNotAllowed")
-
-
-@check("An object that is made in all namespaces at once is refused with 405.", area=AREA, breaks=answers(405, 201))
-async def made_nowhere(yard: Subject) -> None:
-    (await yard.ask("POST", "/api/v1/configmaps", config_map("one"))).refused(405, "MethodNotAllowed")
-
-
-@check("A list of all namespaces shows the objects of each.", area=AREA, breaks=swaps(b"check-", b"other-"))
-async def everywhere(yard: Subject) -> None:
-    await yard.map("one", labels={"l": yard.name("x")})
-    found = (await yard.ask("GET", "/api/v1/configmaps", labelSelector=f"l={yard.name('x')}")).must(200)["items"]
-    assert [one["metadata"]["namespace"] for one in found] == [yard.namespace]
+        (await cluster.request("DELETE", path, **no_match)).expect_error(405, "MethodNotAllowed")
 
 
 @check(
-    "A fieldManager is 128 bytes at most, that can be printed: 422 before the object is looked for.",
-    area=AREA,
-    breaks=replaced("patch.dispatch:manager_problems", lambda request: []),
+    "A create of a namespaced object without a namespace in the path gives 405.", area=AREA, mutation=answers(405, 201)
 )
-async def field_manager(yard: Subject) -> None:
-    words = "fieldManager: Too long: may not be more than 128 bytes"
+async def create_in_all_namespaces(cluster: Cluster) -> None:
+    (await cluster.request("POST", "/api/v1/configmaps", config_map("one"))).expect_error(405, "MethodNotAllowed")
+
+
+@check(
+    "A list across all namespaces has the objects of each namespace.", area=AREA, mutation=swaps(b"check-", b"other-")
+)
+async def list_in_all_namespaces(cluster: Cluster) -> None:
+    await cluster.create_config_map("one", labels={"l": cluster.unique_name("x")})
+    items = (await cluster.request("GET", "/api/v1/configmaps", labelSelector=f"l={cluster.unique_name('x')}")).expect(
+        200
+    )["items"]
+    assert [item["metadata"]["namespace"] for item in items] == [cluster.namespace]
+
+
+@check(
+    "A fieldManager over 128 bytes or with unprintable characters is rejected with 422, even for a missing object.",
+    area=AREA,
+    mutation=replaced("patch.dispatch:manager_problems", lambda request: []),
+)
+async def field_manager(cluster: Cluster) -> None:
+    problem = "fieldManager: Too long: may not be more than 128 bytes"
     for method, path, kind in (
-        ("POST", yard.at("configmaps"), "CreateOptions"),
-        ("PUT", yard.at("configmaps", "one"), "UpdateOptions"),
-        ("PATCH", yard.at("configmaps", "one"), "PatchOptions"),
+        ("POST", cluster.path("configmaps"), "CreateOptions"),
+        ("PUT", cluster.path("configmaps", "one"), "UpdateOptions"),
+        ("PATCH", cluster.path("configmaps", "one"), "PatchOptions"),
     ):
         for manager in ("m" * 129, "\u00e9" * 65):
-            said = (await yard.ask(method, path, config_map("one"), fieldManager=manager)).refused(422, "Invalid")
-            assert said["message"] == f'{kind}.meta.k8s.io "" is invalid: {words}'
-    said = await yard.ask("POST", yard.at("configmaps"), config_map("one"), fieldManager="a\u00e9\x01")
-    where = "invalid character U+0001 (at position 3)"
-    said.refused(422, "Invalid", f'fieldManager: Invalid value: "a\u00e9\\x01": {where}')
-    (await yard.ask("POST", yard.at("configmaps"), config_map("one"), fieldManager="m" * 128)).must(201)
+            error = (await cluster.request(method, path, config_map("one"), fieldManager=manager)).expect_error(
+                422, "Invalid"
+            )
+            assert error["message"] == f'{kind}.meta.k8s.io "" is invalid: {problem}'
+    response = await cluster.request("POST", cluster.path("configmaps"), config_map("one"), fieldManager="a\u00e9\x01")
+    invalid_character = "invalid character U+0001 (at position 3)"
+    response.expect_error(422, "Invalid", f'fieldManager: Invalid value: "a\u00e9\\x01": {invalid_character}')
+    (await cluster.request("POST", cluster.path("configmaps"), config_map("one"), fieldManager="m" * 128)).expect(201)

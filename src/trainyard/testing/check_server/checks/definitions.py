@@ -1,17 +1,17 @@
-"""Definitions of custom resources: how they come, change, serve and go."""
+"""CustomResourceDefinitions: creation, changes, serving and deletion."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from trainyard.objects import Json
-from trainyard.testing.check_server import Subject, check
-from trainyard.testing.check_server.breaks import answers, drops, original, replaced, sets, without
-from trainyard.testing.check_server.subject import Kind
+from trainyard.testing.check_server import Cluster, check
+from trainyard.testing.check_server.cluster import CustomResource
+from trainyard.testing.check_server.mutations import answers, drops, original, replaced, sets, without
 
 AREA = "definitions"
-LOOSE: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-NUMBERED: Json = {
+ANY_OBJECT: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+REPLICAS_SCHEMA: Json = {
     "type": "object",
     "properties": {
         "spec": {
@@ -23,68 +23,73 @@ NUMBERED: Json = {
 }
 
 
-def version(name: str = "v1", schema: Json | None = None, **more: Any) -> Json:
-    first = {"name": name, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema or LOOSE}}
-    return {**first, **more}
+def crd_version(name: str = "v1", schema: Json | None = None, **more: Any) -> Json:
+    base = {"name": name, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema or ANY_OBJECT}}
+    return {**base, **more}
 
 
-def at(kind: Kind) -> str:
-    return f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.name}"
+def crd_path(resource: CustomResource) -> str:
+    return f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{resource.name}"
 
 
-async def conditions(yard: Subject, path: str) -> dict[str, Json]:
-    crd = (await yard.ask("GET", path)).must(200)
-    return {one["type"]: one for one in crd["status"].get("conditions") or ()}
+async def conditions_of(cluster: Cluster, path: str) -> dict[str, Json]:
+    crd = (await cluster.request("GET", path)).expect(200)
+    return {condition["type"]: condition for condition in crd["status"].get("conditions") or ()}
 
 
 @check(
-    "A posted definition gets listKind, singular and conversion, and is soon NamesAccepted and Established.",
+    "A new definition gets default names and conversion, then the conditions NamesAccepted and Established.",
     area=AREA,
-    breaks=without("status.conditions"),
+    mutation=without("status.conditions"),
 )
-async def established(yard: Subject) -> None:
-    kind = await yard.crd(names={"plural": "things", "kind": "Thing"})
-    spec = kind.definition["spec"]
+async def established(cluster: Cluster) -> None:
+    resource = await cluster.create_crd(names={"plural": "things", "kind": "Thing"})
+    spec = resource.definition["spec"]
     assert spec["names"]["listKind"] == "ThingList" and spec["names"]["singular"] == "thing"
     assert spec["conversion"] == {"strategy": "None"}
-    assert kind.definition["status"]["storedVersions"] == ["v1"]
-    found = await conditions(yard, at(kind))
-    assert (found["NamesAccepted"]["status"], found["NamesAccepted"]["reason"]) == ("True", "NoConflicts")
-    assert (found["Established"]["status"], found["Established"]["reason"]) == ("True", "InitialNamesAccepted")
-    accepted = (await yard.ask("GET", at(kind))).must(200)["status"]["acceptedNames"]
+    assert resource.definition["status"]["storedVersions"] == ["v1"]
+    by_type = await conditions_of(cluster, crd_path(resource))
+    assert (by_type["NamesAccepted"]["status"], by_type["NamesAccepted"]["reason"]) == ("True", "NoConflicts")
+    assert (by_type["Established"]["status"], by_type["Established"]["reason"]) == ("True", "InitialNamesAccepted")
+    accepted = (await cluster.request("GET", crd_path(resource))).expect(200)["status"]["acceptedNames"]
     assert accepted["plural"] == "things" and accepted["kind"] == "Thing"
 
 
 @check(
-    "A definition whose kind another one of the group has is accepted, says KindConflict, and is not served.",
+    "A definition with an existing kind of its group is stored, gets reason KindConflict, and is not served.",
     area=AREA,
-    breaks=replaced("crd.names:_taken", lambda crd, site: iter(())),
+    mutation=replaced("crd.names:_taken", lambda crd, site: iter(())),
 )
-async def names_taken(yard: Subject) -> None:
-    kind = await yard.crd()
-    other = {**kind.definition["spec"], "names": {"plural": "others", "kind": "Thing", "listKind": "OtherList"}}
+async def names_taken(cluster: Cluster) -> None:
+    resource = await cluster.create_crd()
+    conflicting_spec = {
+        **resource.definition["spec"],
+        "names": {"plural": "others", "kind": "Thing", "listKind": "OtherList"},
+    }
     obj = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"others.{kind.group}"},
-        "spec": other,
+        "metadata": {"name": f"others.{resource.group}"},
+        "spec": conflicting_spec,
     }
-    path = yard.at("customresourcedefinitions", f"others.{kind.group}")
-    yard.remove(path)
-    (await yard.ask("POST", yard.at("customresourcedefinitions"), obj)).must(201)
+    path = cluster.path("customresourcedefinitions", f"others.{resource.group}")
+    cluster.delete_at_end(path)
+    (await cluster.request("POST", cluster.path("customresourcedefinitions"), obj)).expect(201)
 
-    async def judged() -> bool:
-        return "NamesAccepted" in await conditions(yard, path)
+    async def names_checked() -> bool:
+        return "NamesAccepted" in await conditions_of(cluster, path)
 
-    await yard.until(judged)
-    found = await conditions(yard, path)
-    assert (found["NamesAccepted"]["status"], found["NamesAccepted"]["reason"]) == ("False", "KindConflict")
-    assert (found["Established"]["status"], found["Established"]["reason"]) == ("False", "NotAccepted")
-    assert (await yard.ask("GET", kind.collection.replace("/things", "/others"))).code == 404
+    await cluster.wait_until(names_checked)
+    by_type = await conditions_of(cluster, path)
+    assert (by_type["NamesAccepted"]["status"], by_type["NamesAccepted"]["reason"]) == ("False", "KindConflict")
+    assert (by_type["Established"]["status"], by_type["Established"]["reason"]) == ("False", "NotAccepted")
+    assert (await cluster.request("GET", resource.collection.replace("/things", "/others"))).code == 404
 
 
-@check("A name that is not plural.group is refused at metadata.name.", area=AREA, breaks=answers(422, 201))
-async def misnamed(yard: Subject) -> None:
+@check(
+    "A definition that is not named `plural.group` is rejected at metadata.name.", area=AREA, mutation=answers(422, 201)
+)
+async def wrong_name(cluster: Cluster) -> None:
     obj = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -93,142 +98,162 @@ async def misnamed(yard: Subject) -> None:
             "group": "x.example.org",
             "scope": "Namespaced",
             "names": {"plural": "things", "kind": "Thing"},
-            "versions": [version()],
+            "versions": [crd_version()],
         },
     }
-    path = yard.at("customresourcedefinitions")
-    said = (await yard.ask("POST", path, obj, dryRun="All")).refused(422, "Invalid", "must be spec.names.plural")
-    assert [one["field"] for one in said["details"]["causes"]] == ["metadata.name"]
+    path = cluster.path("customresourcedefinitions")
+    error = (await cluster.request("POST", path, obj, dryRun="All")).expect_error(
+        422, "Invalid", "must be spec.names.plural"
+    )
+    assert [cause["field"] for cause in error["details"]["causes"]] == ["metadata.name"]
 
 
 @check(
-    "Two versions of a definition are one object; each is answered in its own apiVersion.",
+    "An object is served in all versions of its definition, each with its own apiVersion.",
     area=AREA,
-    breaks=replaced("crd.definitions:_as_version", lambda api_version: lambda obj: obj),
+    mutation=replaced("crd.definitions:_as_version", lambda api_version: lambda obj: obj),
 )
-async def two_versions(yard: Subject) -> None:
-    kind = await yard.crd(versions=[version(), version("v2", storage=False)])
-    made = (await yard.ask("POST", kind.path(), kind.obj("a", spec={"x": 1}))).must(201)
-    newer = kind.path("a").replace("/v1/", "/v2/")
+async def two_versions(cluster: Cluster) -> None:
+    resource = await cluster.create_crd(versions=[crd_version(), crd_version("v2", storage=False)])
+    created = (await cluster.request("POST", resource.path(), resource.obj("a", spec={"x": 1}))).expect(201)
+    v2_path = resource.path("a").replace("/v1/", "/v2/")
 
     async def served() -> bool:
-        return (await yard.ask("GET", newer)).code == 200
+        return (await cluster.request("GET", v2_path)).code == 200
 
-    await yard.until(served)
-    seen = (await yard.ask("GET", newer)).must(200)
-    assert seen["apiVersion"] == f"{kind.group}/v2" and seen["metadata"]["uid"] == made["metadata"]["uid"]
-    changed = (await yard.ask("PATCH", newer, {"spec": {"x": 2}})).must(200)
-    assert changed["apiVersion"] == f"{kind.group}/v2"
-    assert (await yard.ask("GET", kind.path("a"))).must(200)["spec"] == {"x": 2}
-
-
-@check(
-    "A version that is not served any more is 404, and its objects are still there in the other.",
-    area=AREA,
-    breaks=drops("spec"),
-)
-async def not_served(yard: Subject) -> None:
-    kind = await yard.crd(versions=[version(), version("v2", storage=False)])
-    (await yard.ask("POST", kind.path(), kind.obj("a"))).must(201)
-    old = [version(served=False), version("v2", storage=False)]
-    (await yard.ask("PATCH", at(kind), {"spec": {"versions": old}})).must(200)
-    await yard.gone(kind.path("a"))
-
-    async def there() -> bool:
-        return (await yard.ask("GET", kind.path("a").replace("/v1/", "/v2/"))).code == 200
-
-    await yard.until(there)
+    await cluster.wait_until(served)
+    obj = (await cluster.request("GET", v2_path)).expect(200)
+    assert obj["apiVersion"] == f"{resource.group}/v2" and obj["metadata"]["uid"] == created["metadata"]["uid"]
+    changed = (await cluster.request("PATCH", v2_path, {"spec": {"x": 2}})).expect(200)
+    assert changed["apiVersion"] == f"{resource.group}/v2"
+    assert (await cluster.request("GET", resource.path("a"))).expect(200)["spec"] == {"x": 2}
 
 
 @check(
-    "A changed schema holds for the next write.",
+    "A version that is no longer served gives 404; its objects remain in the other versions.",
     area=AREA,
-    breaks=replaced("schema.compiled:Schema.validate", lambda schema, obj, path="": []),
+    mutation=drops("spec"),
 )
-async def schema_changes(yard: Subject) -> None:
-    kind = await yard.crd(schema=NUMBERED)
-    (await yard.ask("POST", kind.path(), kind.obj("a", spec={"word": "x"}))).must(201)
-    tighter = {
+async def not_served(cluster: Cluster) -> None:
+    resource = await cluster.create_crd(versions=[crd_version(), crd_version("v2", storage=False)])
+    (await cluster.request("POST", resource.path(), resource.obj("a"))).expect(201)
+    versions = [crd_version(served=False), crd_version("v2", storage=False)]
+    (await cluster.request("PATCH", crd_path(resource), {"spec": {"versions": versions}})).expect(200)
+    await cluster.wait_gone(resource.path("a"))
+
+    async def is_served() -> bool:
+        return (await cluster.request("GET", resource.path("a").replace("/v1/", "/v2/"))).code == 200
+
+    await cluster.wait_until(is_served)
+
+
+@check(
+    "A changed schema applies to subsequent writes.",
+    area=AREA,
+    mutation=replaced("schema.compiled:Schema.validate", lambda schema, obj, path="": []),
+)
+async def schema_changes(cluster: Cluster) -> None:
+    resource = await cluster.create_crd(schema=REPLICAS_SCHEMA)
+    (await cluster.request("POST", resource.path(), resource.obj("a", spec={"word": "x"}))).expect(201)
+    stricter_schema = {
         "type": "object",
         "properties": {"spec": {"type": "object", "properties": {"word": {"type": "integer"}}}},
     }
-    (await yard.ask("PATCH", at(kind), {"spec": {"versions": [version(schema=tighter)]}})).must(200)
+    (
+        await cluster.request(
+            "PATCH", crd_path(resource), {"spec": {"versions": [crd_version(schema=stricter_schema)]}}
+        )
+    ).expect(200)
 
-    async def refused() -> bool:
-        path = kind.path()
-        return (await yard.ask("POST", path, kind.obj("b", spec={"word": "x"}), dryRun="All")).code == 422
+    async def is_rejected() -> bool:
+        path = resource.path()
+        return (await cluster.request("POST", path, resource.obj("b", spec={"word": "x"}), dryRun="All")).code == 422
 
-    await yard.until(refused)
-
-
-@check(
-    "scope and group of a definition cannot change.", area=AREA, breaks=replaced("crd.validation:_fixed", lambda *_: ())
-)
-async def scope_is_fixed(yard: Subject) -> None:
-    kind = await yard.crd()
-    said = (await yard.ask("PATCH", at(kind), {"spec": {"scope": "Cluster"}})).refused(422, "Invalid")
-    assert "spec.scope" in [one["field"] for one in said["details"]["causes"]]
+    await cluster.wait_until(is_rejected)
 
 
 @check(
-    "Deleting a definition deletes its instances, waits for their finalizers, and then ends to serve.",
+    "scope and group of a definition cannot change.",
     area=AREA,
-    breaks=replaced("registry.deletion:_close", lambda *_: None),
+    mutation=replaced("crd.validation:_fixed", lambda *_: ()),
 )
-async def deletion(yard: Subject) -> None:
-    kind = await yard.crd()
-    held = kind.obj("held", metadata={"finalizers": ["example.org/wait"]})
-    (await yard.ask("POST", kind.path(), held)).must(201)
-    (await yard.ask("POST", kind.path(), kind.obj("free"))).must(201)
-    (await yard.ask("DELETE", at(kind))).must(200)
+async def scope_is_fixed(cluster: Cluster) -> None:
+    resource = await cluster.create_crd()
+    error = (await cluster.request("PATCH", crd_path(resource), {"spec": {"scope": "Cluster"}})).expect_error(
+        422, "Invalid"
+    )
+    assert "spec.scope" in [cause["field"] for cause in error["details"]["causes"]]
 
-    async def marked() -> bool:
-        found = await yard.ask("GET", kind.path("held"))
-        return "deletionTimestamp" in found.json.get("metadata", {})
 
-    await yard.until(marked)
-    crd = (await yard.ask("GET", at(kind))).must(200)
+@check(
+    "Deleting a definition deletes its objects, waits for their finalizers, and then stops serving them.",
+    area=AREA,
+    mutation=replaced("registry.deletion:_close", lambda *_: None),
+)
+async def deletion(cluster: Cluster) -> None:
+    resource = await cluster.create_crd()
+    obj_with_finalizer = resource.obj("held", metadata={"finalizers": ["example.org/wait"]})
+    (await cluster.request("POST", resource.path(), obj_with_finalizer)).expect(201)
+    (await cluster.request("POST", resource.path(), resource.obj("free"))).expect(201)
+    (await cluster.request("DELETE", crd_path(resource))).expect(200)
+
+    async def is_marked() -> bool:
+        response = await cluster.request("GET", resource.path("held"))
+        return "deletionTimestamp" in response.json.get("metadata", {})
+
+    await cluster.wait_until(is_marked)
+    crd = (await cluster.request("GET", crd_path(resource))).expect(200)
     assert crd["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
     assert "deletionTimestamp" in crd["metadata"]
-    (await yard.ask("PATCH", kind.path("held"), {"metadata": {"finalizers": None}})).must(200)
-    await yard.gone(at(kind))
-    await yard.gone(kind.path())
+    (await cluster.request("PATCH", resource.path("held"), {"metadata": {"finalizers": None}})).expect(200)
+    await cluster.wait_gone(crd_path(resource))
+    await cluster.wait_gone(resource.path())
 
 
-@check("Cluster-scoped resources are served without a namespace.", area=AREA, breaks=drops("spec.scope"))
-async def cluster_scoped(yard: Subject) -> None:
-    kind = await yard.crd(scope="Cluster")
-    made = (await yard.ask("POST", kind.path(), kind.obj("a"))).must(201)
-    assert "namespace" not in made["metadata"]
-    inside = f"/apis/{kind.group}/v1/namespaces/{yard.namespace}/things"
-    assert (await yard.ask("POST", inside, kind.obj("b"))).code == 404
+@check("Cluster-scoped resources are served without a namespace.", area=AREA, mutation=drops("spec.scope"))
+async def cluster_scoped(cluster: Cluster) -> None:
+    resource = await cluster.create_crd(scope="Cluster")
+    created = (await cluster.request("POST", resource.path(), resource.obj("a"))).expect(201)
+    assert "namespace" not in created["metadata"]
+    namespaced_path = f"/apis/{resource.group}/v1/namespaces/{cluster.namespace}/things"
+    assert (await cluster.request("POST", namespaced_path, resource.obj("b"))).code == 404
 
 
 @check(
-    "With /status the main path leaves the status alone, and /status all else.",
+    "With a status subresource, a write to the object ignores the status, and /status everything else.",
     area=AREA,
-    breaks=replaced(
+    mutation=replaced(
         "registry.admission:update_status", lambda resource, obj, old: {**obj, "metadata": old["metadata"]}
     ),
 )
-async def status_path(yard: Subject) -> None:
-    kind = await yard.crd(version={"subresources": {"status": {}}})
-    made = (await yard.ask("POST", kind.path(), kind.obj("a", spec={"x": 1}, status={"y": 1}))).must(201)
-    assert "status" not in made and made["metadata"]["generation"] == 1
-    both = {"spec": {"x": 2}, "status": {"y": 2}, "metadata": {"labels": {"a": "b"}}}
-    told = (await yard.ask("PATCH", kind.path("a", "status"), both)).must(200)
-    assert told["spec"] == {"x": 1} and told["status"] == {"y": 2} and told["metadata"]["generation"] == 1
-    assert "labels" not in told["metadata"]
-    changed = (await yard.ask("PATCH", kind.path("a"), {**both, "status": {"y": 3}})).must(200)
-    assert changed["spec"] == {"x": 2} and changed["status"] == {"y": 2} and changed["metadata"]["generation"] == 2
+async def status_path(cluster: Cluster) -> None:
+    resource = await cluster.create_crd(version={"subresources": {"status": {}}})
+    created = (
+        await cluster.request("POST", resource.path(), resource.obj("a", spec={"x": 1}, status={"y": 1}))
+    ).expect(201)
+    assert "status" not in created and created["metadata"]["generation"] == 1
+    patch = {"spec": {"x": 2}, "status": {"y": 2}, "metadata": {"labels": {"a": "b"}}}
+    status_updated = (await cluster.request("PATCH", resource.path("a", "status"), patch)).expect(200)
+    assert (
+        status_updated["spec"] == {"x": 1}
+        and status_updated["status"] == {"y": 2}
+        and status_updated["metadata"]["generation"] == 1
+    )
+    assert "labels" not in status_updated["metadata"]
+    updated = (await cluster.request("PATCH", resource.path("a"), {**patch, "status": {"y": 3}})).expect(200)
+    assert updated["spec"] == {"x": 2} and updated["status"] == {"y": 2} and updated["metadata"]["generation"] == 2
 
 
-@check("Without /status the path is 404 and the status is a field like others.", area=AREA, breaks=answers(404, 200))
-async def no_status_path(yard: Subject) -> None:
-    kind = await yard.crd()
-    made = (await yard.ask("POST", kind.path(), kind.obj("a", status={"y": 1}))).must(201)
-    assert made["status"] == {"y": 1}
-    assert (await yard.ask("GET", kind.path("a", "status"))).code == 404
+@check(
+    "Without a status subresource, /status gives 404 and the status is an ordinary field.",
+    area=AREA,
+    mutation=answers(404, 200),
+)
+async def no_status_path(cluster: Cluster) -> None:
+    resource = await cluster.create_crd()
+    created = (await cluster.request("POST", resource.path(), resource.obj("a", status={"y": 1}))).expect(201)
+    assert created["status"] == {"y": 1}
+    assert (await cluster.request("GET", resource.path("a", "status"))).code == 404
 
 
 _SCALE = {
@@ -239,30 +264,34 @@ _SCALE = {
 
 
 @check(
-    "/scale shows the numbers at the definition's paths, and a change of it is a change of the spec.",
+    "/scale reads the definition's replica paths, and an update of it changes the spec.",
     area=AREA,
-    breaks=replaced("registry.scale:with_replicas", lambda scaled, obj, number: dict(obj)),
+    mutation=replaced("registry.scale:with_replicas", lambda scaled, obj, number: dict(obj)),
 )
-async def scale(yard: Subject) -> None:
-    kind = await yard.crd(schema=NUMBERED, version={"subresources": {"status": {}, "scale": _SCALE}})
-    (await yard.ask("POST", kind.path(), kind.obj("a", spec={"replicas": 2}))).must(201)
-    told = {"status": {"replicas": 1, "selector": "a=b"}}
-    (await yard.ask("PATCH", kind.path("a", "status"), told)).must(200)
-    seen = (await yard.ask("GET", kind.path("a", "scale"))).must(200)
-    assert seen["kind"] == "Scale" and seen["apiVersion"] == "autoscaling/v1"
-    assert seen["spec"] == {"replicas": 2} and seen["status"] == {"replicas": 1, "selector": "a=b"}
-    changed = (await yard.ask("PATCH", kind.path("a", "scale"), {"spec": {"replicas": 5}})).must(200)
-    assert changed["spec"] == {"replicas": 5}
-    after = (await yard.ask("GET", kind.path("a"))).must(200)
-    assert after["spec"]["replicas"] == 5 and after["metadata"]["generation"] == 2
+async def scale(cluster: Cluster) -> None:
+    resource = await cluster.create_crd(
+        schema=REPLICAS_SCHEMA, version={"subresources": {"status": {}, "scale": _SCALE}}
+    )
+    (await cluster.request("POST", resource.path(), resource.obj("a", spec={"replicas": 2}))).expect(201)
+    status_patch = {"status": {"replicas": 1, "selector": "a=b"}}
+    (await cluster.request("PATCH", resource.path("a", "status"), status_patch)).expect(200)
+    scale = (await cluster.request("GET", resource.path("a", "scale"))).expect(200)
+    assert scale["kind"] == "Scale" and scale["apiVersion"] == "autoscaling/v1"
+    assert scale["spec"] == {"replicas": 2} and scale["status"] == {"replicas": 1, "selector": "a=b"}
+    scaled = (await cluster.request("PATCH", resource.path("a", "scale"), {"spec": {"replicas": 5}})).expect(200)
+    assert scaled["spec"] == {"replicas": 5}
+    obj = (await cluster.request("GET", resource.path("a"))).expect(200)
+    assert obj["spec"]["replicas"] == 5 and obj["metadata"]["generation"] == 2
 
 
-@check("/scale refuses a number below zero.", area=AREA, breaks=answers(422, 200))
-async def negative_scale(yard: Subject) -> None:
-    kind = await yard.crd(schema=NUMBERED, version={"subresources": {"scale": _SCALE}})
-    (await yard.ask("POST", kind.path(), kind.obj("a", spec={"replicas": 2}))).must(201)
-    said = (await yard.ask("PATCH", kind.path("a", "scale"), {"spec": {"replicas": -1}})).refused(422, "Invalid")
-    assert "spec.replicas: Invalid value: -1" in said["message"]
+@check("/scale rejects negative replicas.", area=AREA, mutation=answers(422, 200))
+async def negative_scale(cluster: Cluster) -> None:
+    resource = await cluster.create_crd(schema=REPLICAS_SCHEMA, version={"subresources": {"scale": _SCALE}})
+    (await cluster.request("POST", resource.path(), resource.obj("a", spec={"replicas": 2}))).expect(201)
+    error = (await cluster.request("PATCH", resource.path("a", "scale"), {"spec": {"replicas": -1}})).expect_error(
+        422, "Invalid"
+    )
+    assert "spec.replicas: Invalid value: -1" in error["message"]
 
 
 _COLUMNS = [
@@ -273,18 +302,20 @@ _COLUMNS = [
 
 
 @check(
-    "A Table of a custom resource has Name and the columns of its definition, with types, formats and priorities.",
+    "A Table of custom objects has Name and the printer columns, with types, formats and priorities.",
     area=AREA,
-    breaks=replaced("crd.definitions:_columns", lambda version: original("crd.definitions:_columns")({})),
+    mutation=replaced("crd.definitions:_columns", lambda version: original("crd.definitions:_columns")({})),
 )
-async def columns(yard: Subject) -> None:
-    kind = await yard.crd(schema=NUMBERED, version={"additionalPrinterColumns": _COLUMNS})
+async def columns(cluster: Cluster) -> None:
+    resource = await cluster.create_crd(schema=REPLICAS_SCHEMA, version={"additionalPrinterColumns": _COLUMNS})
     spec = {"replicas": 3, "when": "2001-02-03T04:05:06Z", "word": "x"}
-    (await yard.ask("POST", kind.path(), kind.obj("a", spec=spec))).must(201)
+    (await cluster.request("POST", resource.path(), resource.obj("a", spec=spec))).expect(201)
     accept = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
-    table = (await yard.ask("GET", kind.path(), headers=accept)).must(200)
-    heads = [(one["name"], one["type"], one["format"], one["priority"]) for one in table["columnDefinitions"]]
-    assert heads == [
+    table = (await cluster.request("GET", resource.path(), headers=accept)).expect(200)
+    headers = [
+        (column["name"], column["type"], column["format"], column["priority"]) for column in table["columnDefinitions"]
+    ]
+    assert headers == [
         ("Name", "string", "name", 0),
         ("Replicas", "integer", "", 0),
         ("When", "date", "", 0),
@@ -295,42 +326,48 @@ async def columns(yard: Subject) -> None:
 
 
 @check(
-    "Without columns of its own a custom resource shows Name and Age.",
+    "Without printer columns a Table of custom objects has Name and Age.",
     area=AREA,
-    breaks=sets("columnDefinitions", [{"name": "Name"}]),
+    mutation=sets("columnDefinitions", [{"name": "Name"}]),
 )
-async def default_columns(yard: Subject) -> None:
-    kind = await yard.crd()
+async def default_columns(cluster: Cluster) -> None:
+    resource = await cluster.create_crd()
     accept = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
-    table = (await yard.ask("GET", kind.path(), headers=accept)).must(200)
-    assert [one["name"] for one in table["columnDefinitions"]] == ["Name", "Age"]
-
-
-@check("Discovery knows a definition's short names, singular and categories.", area=AREA, breaks=without("resources"))
-async def discovered(yard: Subject) -> None:
-    names = {"plural": "things", "kind": "Thing", "shortNames": ["th"], "categories": ["all"]}
-    kind = await yard.crd(names=names)
-
-    async def listed() -> Any:
-        found = (await yard.ask("GET", f"/apis/{kind.group}/v1")).json.get("resources") or ()
-        return [one for one in found if one["name"] == "things"]
-
-    (found,) = await yard.until(listed)
-    assert found["singularName"] == "thing" and found["kind"] == "Thing" and found["namespaced"] is True
-    assert found["shortNames"] == ["th"] and found["categories"] == ["all"]
-    assert {"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"} == set(found["verbs"])
+    table = (await cluster.request("GET", resource.path(), headers=accept)).expect(200)
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Age"]
 
 
 @check(
-    "Selectable fields of a definition can be asked for, in lists and watches.",
-    area=AREA,
-    breaks=replaced("crd.definitions:_field_reader", lambda paths: lambda obj: dict.fromkeys(paths, "")),
+    "Discovery has the short names, singular and categories of a definition.", area=AREA, mutation=without("resources")
 )
-async def selectable(yard: Subject) -> None:
-    kind = await yard.crd(schema=NUMBERED, version={"selectableFields": [{"jsonPath": ".spec.word"}]})
+async def discovered(cluster: Cluster) -> None:
+    names = {"plural": "things", "kind": "Thing", "shortNames": ["th"], "categories": ["all"]}
+    resource = await cluster.create_crd(names=names)
+
+    async def listed_resource() -> Any:
+        resources = (await cluster.request("GET", f"/apis/{resource.group}/v1")).json.get("resources") or ()
+        return [resource_entry for resource_entry in resources if resource_entry["name"] == "things"]
+
+    (discovered,) = await cluster.wait_until(listed_resource)
+    assert discovered["singularName"] == "thing" and discovered["kind"] == "Thing" and discovered["namespaced"] is True
+    assert discovered["shortNames"] == ["th"] and discovered["categories"] == ["all"]
+    assert {"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"} == set(
+        discovered["verbs"]
+    )
+
+
+@check(
+    "Field selectors support the selectable fields of a definition; others give 400.",
+    area=AREA,
+    mutation=replaced("crd.definitions:_field_reader", lambda paths: lambda obj: dict.fromkeys(paths, "")),
+)
+async def selectable(cluster: Cluster) -> None:
+    resource = await cluster.create_crd(
+        schema=REPLICAS_SCHEMA, version={"selectableFields": [{"jsonPath": ".spec.word"}]}
+    )
     for name in ("a", "b"):
-        (await yard.ask("POST", kind.path(), kind.obj(name, spec={"word": name}))).must(201)
-    found = (await yard.ask("GET", kind.path(), fieldSelector="spec.word=b")).must(200)
-    assert [one["metadata"]["name"] for one in found["items"]] == ["b"]
-    said = await yard.ask("GET", kind.path(), fieldSelector="spec.other=b")
-    assert said.code == 400
+        (await cluster.request("POST", resource.path(), resource.obj(name, spec={"word": name}))).expect(201)
+    selected = (await cluster.request("GET", resource.path(), fieldSelector="spec.word=b")).expect(200)
+    assert [item["metadata"]["name"] for item in selected["items"]] == ["b"]
+    response = await cluster.request("GET", resource.path(), fieldSelector="spec.other=b")
+    assert response.code == 400

@@ -1,103 +1,108 @@
-"""Pods as objects: what is filled in, what is refused, what may change, how they are bound and evicted."""
+"""Pods as API objects: defaults, validation, allowed changes, binding and eviction."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from trainyard.objects import Json
-from trainyard.testing.check_server import Subject, check
-from trainyard.testing.check_server.breaks import answers, drops, replaced, without
-from trainyard.testing.check_server.checks.small import fields_of, thing
+from trainyard.testing.check_server import Cluster, check
+from trainyard.testing.check_server.checks.core_types import causes_of, manifest
+from trainyard.testing.check_server.mutations import answers, drops, replaced, without
 
 AREA = "pods"
-MAIN: Json = {"name": "main", "image": "busybox:1"}
+MAIN_CONTAINER: Json = {"name": "main", "image": "busybox:1"}
 
 
-def pod(name: str, /, **spec: Any) -> Json:
-    return thing("v1", "Pod", name, spec={"containers": [MAIN], **spec})
+def pod_manifest(name: str, /, **spec: Any) -> Json:
+    return manifest("v1", "Pod", name, spec={"containers": [MAIN_CONTAINER], **spec})
 
 
-async def bad(yard: Subject, **spec: Any) -> set[tuple[str, str]]:
-    reply = await yard.ask("POST", yard.at("pods"), pod("a", **spec), dryRun="All")
-    return fields_of(reply.refused(422, "Invalid"))
+async def rejected_fields(cluster: Cluster, **spec: Any) -> set[tuple[str, str]]:
+    response = await cluster.request("POST", cluster.path("pods"), pod_manifest("a", **spec), dryRun="All")
+    return causes_of(response.expect_error(422, "Invalid"))
 
 
 @check(
-    "A pod is filled in: restartPolicy, dnsPolicy, scheduler, grace, account, and it is Pending.",
+    "A pod gets defaults (restartPolicy, dnsPolicy, scheduler, grace period, account) and is Pending.",
     area=AREA,
-    breaks=without("spec.dnsPolicy"),
+    mutation=without("spec.dnsPolicy"),
     needs=("pods",),
 )
-async def filled(yard: Subject) -> None:
-    made = (await yard.ask("POST", yard.at("pods"), pod("a"))).must(201)
-    spec = made["spec"]
+async def defaults(cluster: Cluster) -> None:
+    created = (await cluster.request("POST", cluster.path("pods"), pod_manifest("a"))).expect(201)
+    spec = created["spec"]
     assert spec["restartPolicy"] == "Always" and spec["dnsPolicy"] == "ClusterFirst"
     assert spec["schedulerName"] == "default-scheduler" and spec["terminationGracePeriodSeconds"] == 30
     assert spec["serviceAccountName"] == spec["serviceAccount"] == "default" and spec["enableServiceLinks"] is True
     assert spec["securityContext"] == {} and spec["priority"] == 0
     assert spec["preemptionPolicy"] == "PreemptLowerPriority"
-    assert made["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
+    assert created["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
     container = spec["containers"][0]
     assert container["resources"] == {} and container["terminationMessagePath"] == "/dev/termination-log"
     assert container["terminationMessagePolicy"] == "File"
 
 
 @check(
-    "Every pod bears a node that is not ready or not reachable for 300 seconds.",
+    "Every pod tolerates a not-ready or unreachable node for 300 seconds.",
     area=AREA,
-    breaks=without("spec.tolerations"),
+    mutation=without("spec.tolerations"),
     needs=("pods",),
 )
-async def tolerations(yard: Subject) -> None:
-    made = (await yard.ask("POST", yard.at("pods"), pod("a"), dryRun="All")).must(201)
-    found = {(one["key"], one["effect"], one["tolerationSeconds"]) for one in made["spec"]["tolerations"]}
+async def tolerations(cluster: Cluster) -> None:
+    created = (await cluster.request("POST", cluster.path("pods"), pod_manifest("a"), dryRun="All")).expect(201)
+    tolerations = {
+        (toleration["key"], toleration["effect"], toleration["tolerationSeconds"])
+        for toleration in created["spec"]["tolerations"]
+    }
     names = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-    assert found == {(name, "NoExecute", 300) for name in names}
+    assert tolerations == {(name, "NoExecute", 300) for name in names}
 
 
 @check(
-    "imagePullPolicy is Always for the tag latest, said or meant, and IfNotPresent for others.",
+    "imagePullPolicy defaults to Always for the tag latest or no tag, and to IfNotPresent otherwise.",
     area=AREA,
-    breaks=replaced("builtin.templates:pull_policy", lambda image: "Always"),
+    mutation=replaced("builtin.templates:pull_policy", lambda image: "Always"),
     needs=("pods",),
 )
-async def pull_policy(yard: Subject) -> None:
+async def pull_policy(cluster: Cluster) -> None:
     images = {"a:1": "IfNotPresent", "a": "Always", "h:5000/a": "Always", "a:latest": "Always"}
     containers = [{"name": f"c{index}", "image": image} for index, image in enumerate(images)]
-    made = (await yard.ask("POST", yard.at("pods"), pod("a", containers=containers), dryRun="All")).must(201)
-    assert [one["imagePullPolicy"] for one in made["spec"]["containers"]] == list(images.values())
+    created = (
+        await cluster.request("POST", cluster.path("pods"), pod_manifest("a", containers=containers), dryRun="All")
+    ).expect(201)
+    assert [container["imagePullPolicy"] for container in created["spec"]["containers"]] == list(images.values())
 
 
 @check(
-    "Who limits a resource asks for as much; the class of service follows from both.",
+    "Resource requests default to the limits; the QoS class follows from both.",
     area=AREA,
-    breaks=replaced("builtin.pods:_quality", lambda spec: "BestEffort"),
+    mutation=replaced("builtin.pods:_quality", lambda spec: "BestEffort"),
     needs=("pods",),
 )
-async def quality(yard: Subject) -> None:
-    for resources, kind in (
+async def qos_class(cluster: Cluster) -> None:
+    for resources, qos_class in (
         ({"limits": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed"),
         ({"requests": {"cpu": "1"}}, "Burstable"),
         ({}, "BestEffort"),
     ):
-        sent = pod("a", containers=[{**MAIN, "resources": resources}])
-        made = (await yard.ask("POST", yard.at("pods"), sent, dryRun="All")).must(201)
-        assert made["status"]["qosClass"] == kind
+        manifest = pod_manifest("a", containers=[{**MAIN_CONTAINER, "resources": resources}])
+        created = (await cluster.request("POST", cluster.path("pods"), manifest, dryRun="All")).expect(201)
+        assert created["status"]["qosClass"] == qos_class
         if limits := resources.get("limits"):
-            assert made["spec"]["containers"][0]["resources"]["requests"] == limits
+            assert created["spec"]["containers"][0]["resources"]["requests"] == limits
 
 
-WRONG: tuple[tuple[Json, str, str], ...] = (
+INVALID_PODS: tuple[tuple[Json, str, str], ...] = (
     ({"containers": []}, "spec.containers", "Required"),
     ({"containers": [{"name": "a"}]}, "spec.containers[0].image", "Required"),
     ({"containers": [{"image": "a"}]}, "spec.containers[0].name", "Required"),
     ({"containers": [{"name": "A", "image": "a"}]}, "spec.containers[0].name", "Invalid"),
-    ({"containers": [MAIN, MAIN]}, "spec.containers[1].name", "Duplicate"),
+    ({"containers": [MAIN_CONTAINER, MAIN_CONTAINER]}, "spec.containers[1].name", "Duplicate"),
     ({"restartPolicy": "Odd"}, "spec.restartPolicy", "NotSupported"),
     ({"hostname": "A_b"}, "spec.hostname", "Invalid"),
     ({"activeDeadlineSeconds": 0}, "spec.activeDeadlineSeconds", "Invalid"),
     (
-        {"containers": [{**MAIN, "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]},
+        {"containers": [{**MAIN_CONTAINER, "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]},
         "spec.containers[0].volumeMounts[0].name",
         "NotFound",
     ),
@@ -105,7 +110,7 @@ WRONG: tuple[tuple[Json, str, str], ...] = (
         {
             "containers": [
                 {
-                    **MAIN,
+                    **MAIN_CONTAINER,
                     "env": [{"name": "A", "value": "x", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
                 }
             ]
@@ -114,116 +119,134 @@ WRONG: tuple[tuple[Json, str, str], ...] = (
         "Invalid",
     ),
     (
-        {"containers": [{**MAIN, "ports": [{"containerPort": 0}]}]},
+        {"containers": [{**MAIN_CONTAINER, "ports": [{"containerPort": 0}]}]},
         "spec.containers[0].ports[0].containerPort",
         "Required",
     ),
-    ({"containers": [{**MAIN, "imagePullPolicy": "Odd"}]}, "spec.containers[0].imagePullPolicy", "NotSupported"),
+    (
+        {"containers": [{**MAIN_CONTAINER, "imagePullPolicy": "Odd"}]},
+        "spec.containers[0].imagePullPolicy",
+        "NotSupported",
+    ),
 )
 
 
 @check(
-    "A wrong pod is refused with the place and the kind of each problem.",
+    "An invalid pod is rejected with the field and reason of each problem.",
     area=AREA,
-    breaks=answers(422, 201),
+    mutation=answers(422, 201),
     needs=("pods",),
 )
-async def wrong(yard: Subject) -> None:
-    for spec, place, reason in WRONG:
-        assert (place, reason) in await bad(yard, **spec), (spec, await bad(yard, **spec))
+async def invalid_pods(cluster: Cluster) -> None:
+    for spec, field, reason in INVALID_PODS:
+        assert (field, reason) in await rejected_fields(cluster, **spec), (spec, await rejected_fields(cluster, **spec))
 
 
-@check("A value of the wrong type cannot be read: 400.", area=AREA, breaks=answers(400, 422), needs=("pods",))
-async def unreadable(yard: Subject) -> None:
-    sent = pod("a", terminationGracePeriodSeconds="x")
-    (await yard.ask("POST", yard.at("pods"), sent)).refused(400, "BadRequest", "cannot be handled as a Pod")
+@check("A pod field of the wrong type is rejected with 400.", area=AREA, mutation=answers(400, 422), needs=("pods",))
+async def unreadable(cluster: Cluster) -> None:
+    manifest = pod_manifest("a", terminationGracePeriodSeconds="x")
+    (await cluster.request("POST", cluster.path("pods"), manifest)).expect_error(
+        400, "BadRequest", "cannot be handled as a Pod"
+    )
 
 
 @check(
-    "Of a pod's spec only images, the deadline, tolerations and the like may change.",
+    "Only images, activeDeadlineSeconds, tolerations and the like can change in the spec of a pod.",
     area=AREA,
-    breaks=replaced("builtin.pods:_fixed", lambda spec: {}),
+    mutation=replaced("builtin.pods:_fixed", lambda spec: {}),
     needs=("pods",),
 )
-async def fixed(yard: Subject) -> None:
-    await yard.pod("a")
+async def immutable_spec(cluster: Cluster) -> None:
+    await cluster.create_pod("a")
     patch = [{"op": "replace", "path": "/spec/containers/0/image", "value": "other:2"}]
     headers = {"Content-Type": "application/json-patch+json"}
-    said = (await yard.ask("PATCH", yard.at("pods", "a"), patch, headers=headers)).must(200)
-    assert said["spec"]["containers"][0]["image"] == "other:2"
-    for spec in ({"hostname": "x"}, {"restartPolicy": "Never"}, {"containers": [{**MAIN, "args": ["x"]}]}):
-        said = (await yard.ask("PATCH", yard.at("pods", "a"), {"spec": spec})).refused(422, "Invalid")
-        assert ("spec", "Forbidden") in fields_of(said)
-        assert "pod updates may not change fields other than" in said["message"]
+    patched = (await cluster.request("PATCH", cluster.path("pods", "a"), patch, headers=headers)).expect(200)
+    assert patched["spec"]["containers"][0]["image"] == "other:2"
+    for spec in ({"hostname": "x"}, {"restartPolicy": "Never"}, {"containers": [{**MAIN_CONTAINER, "args": ["x"]}]}):
+        error = (await cluster.request("PATCH", cluster.path("pods", "a"), {"spec": spec})).expect_error(422, "Invalid")
+        assert ("spec", "Forbidden") in causes_of(error)
+        assert "pod updates may not change fields other than" in error["message"]
 
 
-def binding(name: str, node: str) -> Json:
-    return thing("v1", "Binding", name, target={"apiVersion": "v1", "kind": "Node", "name": node})
-
-
-@check(
-    "A binding puts a pod on a node once and says PodScheduled; a second one is a conflict.",
-    area=AREA,
-    breaks=answers(409, 201),
-    needs=("pods",),
-)
-async def bound(yard: Subject) -> None:
-    await yard.pod("a", schedulerName="nobody")  # or the real scheduler writes the status in between
-    node = yard.name("nowhere")
-    said = (await yard.ask("POST", yard.at("pods", "a", "binding"), binding("a", node))).must(201)
-    assert said["status"] == "Success"
-    seen = (await yard.ask("GET", yard.at("pods", "a"))).must(200)
-    assert seen["spec"]["nodeName"] == node
-    found = {one["type"]: one["status"] for one in seen["status"]["conditions"]}
-    assert found["PodScheduled"] == "True"
-    (await yard.ask("POST", yard.at("pods", "a", "binding"), binding("a", node))).refused(409, "Conflict")
+def binding_manifest(name: str, node: str) -> Json:
+    return manifest("v1", "Binding", name, target={"apiVersion": "v1", "kind": "Node", "name": node})
 
 
 @check(
-    "/status changes the status and nothing else of a pod, and may keep labels.",
+    "A binding sets the node of a pod and PodScheduled; a second binding is a conflict.",
     area=AREA,
-    breaks=drops("status"),
+    mutation=answers(409, 201),
     needs=("pods",),
 )
-async def status(yard: Subject) -> None:
-    await yard.pod("a")
+async def binding(cluster: Cluster) -> None:
+    await cluster.create_pod("a", schedulerName="nobody")  # keeps the real scheduler from writing the status
+    node = cluster.unique_name("nowhere")
+    status = (await cluster.request("POST", cluster.path("pods", "a", "binding"), binding_manifest("a", node))).expect(
+        201
+    )
+    assert status["status"] == "Success"
+    pod = (await cluster.request("GET", cluster.path("pods", "a"))).expect(200)
+    assert pod["spec"]["nodeName"] == node
+    by_type = {condition["type"]: condition["status"] for condition in pod["status"]["conditions"]}
+    assert by_type["PodScheduled"] == "True"
+    (await cluster.request("POST", cluster.path("pods", "a", "binding"), binding_manifest("a", node))).expect_error(
+        409, "Conflict"
+    )
+
+
+@check(
+    "A write to the /status of a pod changes only the status; a write to the pod does not.",
+    area=AREA,
+    mutation=drops("status"),
+    needs=("pods",),
+)
+async def status(cluster: Cluster) -> None:
+    await cluster.create_pod("a")
     patch = {"status": {"phase": "Running", "podIP": "10.1.2.3"}, "spec": {"hostname": "x"}}
-    said = (await yard.ask("PATCH", yard.at("pods", "a", "status"), patch)).must(200)
-    assert said["status"]["phase"] == "Running" and "hostname" not in said["spec"]
-    main = (await yard.ask("PATCH", yard.at("pods", "a"), {"status": {"phase": "Failed"}})).must(200)
-    assert main["status"]["phase"] == "Running"
-    found = (await yard.ask("GET", yard.at("pods"), fieldSelector="status.phase=Running,status.podIP=10.1.2.3")).must()
-    assert [one["metadata"]["name"] for one in found["items"]] == ["a"]
+    patched = (await cluster.request("PATCH", cluster.path("pods", "a", "status"), patch)).expect(200)
+    assert patched["status"]["phase"] == "Running" and "hostname" not in patched["spec"]
+    updated = (await cluster.request("PATCH", cluster.path("pods", "a"), {"status": {"phase": "Failed"}})).expect(200)
+    assert updated["status"]["phase"] == "Running"
+    object_list = (
+        await cluster.request("GET", cluster.path("pods"), fieldSelector="status.phase=Running,status.podIP=10.1.2.3")
+    ).expect()
+    assert [item["metadata"]["name"] for item in object_list["items"]] == ["a"]
 
 
 @check(
-    "A pod of an account that is not there is refused with 403.",
+    "A pod with a missing service account is rejected with 403.",
     area=AREA,
-    breaks=drops("spec.serviceAccountName"),
+    mutation=drops("spec.serviceAccountName"),
     needs=("pods",),
 )
-async def no_account(yard: Subject) -> None:
-    said = await yard.ask("POST", yard.at("pods"), pod("a", serviceAccountName="nobody"))
-    said.refused(403, "Forbidden", 'serviceaccount "nobody" not found')
+async def no_account(cluster: Cluster) -> None:
+    response = await cluster.request("POST", cluster.path("pods"), pod_manifest("a", serviceAccountName="nobody"))
+    response.expect_error(403, "Forbidden", 'serviceaccount "nobody" not found')
 
 
-@check("An eviction deletes the pod with its grace.", area=AREA, breaks=answers(201, 404), needs=("pods",))
-async def evicted(yard: Subject) -> None:
-    await yard.pod("a")
-    (await yard.ask("POST", yard.at("pods", "a", "binding"), binding("a", yard.name("nowhere")))).must(201)
-    obj = thing("policy/v1", "Eviction", "a")
-    assert (await yard.ask("POST", yard.at("pods", "a", "eviction"), obj)).must(201)["status"] == "Success"
-    seen = (await yard.ask("GET", yard.at("pods", "a"))).must(200)
-    assert seen["metadata"]["deletionGracePeriodSeconds"] == 30
+@check("An eviction deletes the pod with its grace period.", area=AREA, mutation=answers(201, 404), needs=("pods",))
+async def evicted(cluster: Cluster) -> None:
+    await cluster.create_pod("a")
+    (
+        await cluster.request(
+            "POST", cluster.path("pods", "a", "binding"), binding_manifest("a", cluster.unique_name("nowhere"))
+        )
+    ).expect(201)
+    obj = manifest("policy/v1", "Eviction", "a")
+    assert (await cluster.request("POST", cluster.path("pods", "a", "eviction"), obj)).expect(201)[
+        "status"
+    ] == "Success"
+    pod = (await cluster.request("GET", cluster.path("pods", "a"))).expect(200)
+    assert pod["metadata"]["deletionGracePeriodSeconds"] == 30
 
 
 @check(
-    "Logs of a pod without a node are refused, and so is a container that it does not have.",
+    "Logs of an unknown container are rejected with 400.",
     area=AREA,
-    breaks=answers(400, 200),
+    mutation=answers(400, 200),
     needs=("pods",),
 )
-async def no_logs(yard: Subject) -> None:
-    await yard.pod("a")
-    said = await yard.ask("GET", yard.at("pods", "a", "log"), container="other")
-    said.refused(400, "BadRequest", "container other is not valid for pod a")
+async def no_logs(cluster: Cluster) -> None:
+    await cluster.create_pod("a")
+    response = await cluster.request("GET", cluster.path("pods", "a", "log"), container="other")
+    response.expect_error(400, "BadRequest", "container other is not valid for pod a")

@@ -1,112 +1,147 @@
-"""Services: addresses, ports, and what may change."""
+"""Services: addresses, ports, and allowed changes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from trainyard.objects import Json
-from trainyard.testing.check_server import Subject, check
-from trainyard.testing.check_server.breaks import answers, drops, replaced, sets
-from trainyard.testing.check_server.checks.small import bad, fields_of, make, thing
+from trainyard.testing.check_server import Cluster, check
+from trainyard.testing.check_server.checks.core_types import causes_of, create, manifest, rejected_fields
+from trainyard.testing.check_server.mutations import answers, drops, replaced, sets
 
 AREA = "services"
 
 
-def service(name: str, /, **spec: Any) -> Json:
-    return thing("v1", "Service", name, spec={"ports": [{"port": 80}], **spec})
+def service_manifest(name: str, /, **spec: Any) -> Json:
+    return manifest("v1", "Service", name, spec={"ports": [{"port": 80}], **spec})
 
 
 @check(
-    "A Service gets an address of its own, a protocol, a target port, and says that it is of one family.",
+    "A Service gets a unique cluster IP, and defaults for protocol, target port and IP family.",
     area=AREA,
-    breaks=sets("spec.clusterIP", "10.0.0.1"),
+    mutation=sets("spec.clusterIP", "10.0.0.1"),
 )
-async def filled(yard: Subject) -> None:
-    one, other = await make(yard, "services", service("a")), await make(yard, "services", service("b"))
-    spec = one["spec"]
-    assert spec["clusterIP"] != other["spec"]["clusterIP"] and spec["clusterIPs"] == [spec["clusterIP"]]
+async def defaults(cluster: Cluster) -> None:
+    first, second = (
+        await create(cluster, "services", service_manifest("a")),
+        await create(cluster, "services", service_manifest("b")),
+    )
+    spec = first["spec"]
+    assert spec["clusterIP"] != second["spec"]["clusterIP"] and spec["clusterIPs"] == [spec["clusterIP"]]
     assert spec["type"] == "ClusterIP" and spec["sessionAffinity"] == "None"
     assert spec["ports"] == [{"port": 80, "protocol": "TCP", "targetPort": 80}]
     assert spec["ipFamilies"] == ["IPv4"] and spec["ipFamilyPolicy"] == "SingleStack"
-    assert spec["internalTrafficPolicy"] == "Cluster" and one["status"] == {"loadBalancer": {}}
+    assert spec["internalTrafficPolicy"] == "Cluster" and first["status"] == {"loadBalancer": {}}
 
 
-@check("A headless Service has the address None and needs no ports.", area=AREA, breaks=drops("spec.clusterIP"))
-async def headless(yard: Subject) -> None:
-    obj = thing("v1", "Service", "a", spec={"clusterIP": "None", "selector": {"a": "b"}})
-    made = await make(yard, "services", obj)
-    assert made["spec"]["clusterIP"] == "None" and made["spec"]["clusterIPs"] == ["None"]
-
-
-@check("A Service without ports, or with a port that is none, is refused.", area=AREA, breaks=answers(422, 201))
-async def ports(yard: Subject) -> None:
-    assert await bad(yard, "services", service("a", ports=[])) == {("spec.ports", "Required")}
-    assert ("spec.ports[0].port", "Invalid") in await bad(yard, "services", service("a", ports=[{"port": 0}]))
-    odd = [{"port": 80, "protocol": "ODD"}]
-    assert await bad(yard, "services", service("a", ports=odd)) == {("spec.ports[0].protocol", "NotSupported")}
-    assert await bad(yard, "services", service("a", type="Odd")) == {("spec.type", "NotSupported")}
-
-
-@check("Of several ports each has a name, and no two are the same.", area=AREA, breaks=answers(422, 201))
-async def named_ports(yard: Subject) -> None:
-    two = [{"name": "a", "port": 80}, {"port": 81}]
-    assert await bad(yard, "services", service("a", ports=two)) == {("spec.ports[1].name", "Required")}
-    same = [{"name": "a", "port": 80}, {"name": "a", "port": 81}]
-    assert await bad(yard, "services", service("a", ports=same)) == {("spec.ports[1].name", "Duplicate")}
-    twice = [{"name": "a", "port": 80}, {"name": "b", "port": 80}]
-    assert await bad(yard, "services", service("a", ports=twice)) == {("spec.ports[1]", "Duplicate")}
+@check("A headless Service has clusterIP None and needs no ports.", area=AREA, mutation=drops("spec.clusterIP"))
+async def headless(cluster: Cluster) -> None:
+    obj = manifest("v1", "Service", "a", spec={"clusterIP": "None", "selector": {"a": "b"}})
+    created = await create(cluster, "services", obj)
+    assert created["spec"]["clusterIP"] == "None" and created["spec"]["clusterIPs"] == ["None"]
 
 
 @check(
-    "An address that is outside of the range, or taken, is refused.",
+    "A Service without ports, or with an invalid port, protocol or type, is rejected.",
     area=AREA,
-    breaks=replaced("builtin.services:outside_service_cidr", lambda address: None) | answers(422, 201),
+    mutation=answers(422, 201),
 )
-async def addresses(yard: Subject) -> None:
-    assert await bad(yard, "services", service("a", clusterIP="192.0.2.1")) == {("spec.clusterIPs", "Invalid")}
-    assert ("spec.clusterIPs[0]", "Invalid") in await bad(yard, "services", service("a", clusterIP="odd"))
-    taken = (await make(yard, "services", service("a")))["spec"]["clusterIP"]
-    said = (await yard.ask("POST", yard.at("services"), service("b", clusterIP=taken))).refused(422, "Invalid")
-    assert fields_of(said) == {("spec.clusterIPs", "Invalid")}
-
-
-@check("The address of a Service stays, and an update may leave it out.", area=AREA, breaks=answers(422, 200))
-async def fixed(yard: Subject) -> None:
-    made = await make(yard, "services", service("a"))
-    sent = service("a", ports=[{"port": 81}], selector={"a": "b"})
-    put = (await yard.ask("PUT", yard.at("services", "a"), sent)).must(200)
-    assert put["spec"]["clusterIP"] == made["spec"]["clusterIP"] and put["spec"]["ports"][0]["targetPort"] == 81
-    for other in ("None", "10.0.0.250"):
-        patch = {"spec": {"clusterIP": other, "clusterIPs": [other]}}
-        said = (await yard.ask("PATCH", yard.at("services", "a"), patch)).refused(422, "Invalid")
-        assert ("spec.clusterIPs[0]", "Invalid") in fields_of(said)
+async def ports(cluster: Cluster) -> None:
+    assert await rejected_fields(cluster, "services", service_manifest("a", ports=[])) == {("spec.ports", "Required")}
+    assert ("spec.ports[0].port", "Invalid") in await rejected_fields(
+        cluster, "services", service_manifest("a", ports=[{"port": 0}])
+    )
+    unknown_protocol = [{"port": 80, "protocol": "ODD"}]
+    assert await rejected_fields(cluster, "services", service_manifest("a", ports=unknown_protocol)) == {
+        ("spec.ports[0].protocol", "NotSupported")
+    }
+    assert await rejected_fields(cluster, "services", service_manifest("a", type="Odd")) == {
+        ("spec.type", "NotSupported")
+    }
 
 
 @check(
-    "A freed address can be asked for again.",
-    area=AREA,
-    breaks=replaced("registry.context:ClusterIPAllocator.is_allocated", lambda *_: True),
+    "Multiple ports of a Service require unique names and unique port numbers.", area=AREA, mutation=answers(422, 201)
 )
-async def freed(yard: Subject) -> None:
-    address = (await make(yard, "services", service("a")))["spec"]["clusterIP"]
-    (await yard.ask("DELETE", yard.at("services", "a"))).must(200)
-
-    async def again() -> bool:
-        return (await yard.ask("POST", yard.at("services"), service("b", clusterIP=address))).code == 201
-
-    await yard.until(again)
-
-
-@check("An ExternalName Service has a name and no address.", area=AREA, breaks=drops("spec.externalName"))
-async def external(yard: Subject) -> None:
-    obj = thing("v1", "Service", "a", spec={"type": "ExternalName", "externalName": "example.org"})
-    made = await make(yard, "services", obj)
-    assert "clusterIP" not in made["spec"] and made["spec"]["externalName"] == "example.org"
-    nameless = thing("v1", "Service", "b", spec={"type": "ExternalName"})
-    assert await bad(yard, "services", nameless) == {("spec.externalName", "Required")}
+async def named_ports(cluster: Cluster) -> None:
+    unnamed_port = [{"name": "a", "port": 80}, {"port": 81}]
+    assert await rejected_fields(cluster, "services", service_manifest("a", ports=unnamed_port)) == {
+        ("spec.ports[1].name", "Required")
+    }
+    same_name = [{"name": "a", "port": 80}, {"name": "a", "port": 81}]
+    assert await rejected_fields(cluster, "services", service_manifest("a", ports=same_name)) == {
+        ("spec.ports[1].name", "Duplicate")
+    }
+    same_port = [{"name": "a", "port": 80}, {"name": "b", "port": 80}]
+    assert await rejected_fields(cluster, "services", service_manifest("a", ports=same_port)) == {
+        ("spec.ports[1]", "Duplicate")
+    }
 
 
-@check("A Service's name has no dots; it may start with a digit.", area=AREA, breaks=answers(422, 201))
-async def names(yard: Subject) -> None:
-    assert await bad(yard, "services", service("a.b")) == {("metadata.name", "Invalid")}
-    assert (await make(yard, "services", service("1a")))["spec"]["clusterIP"]
+@check(
+    "A cluster IP outside of the range, or in use, is rejected.",
+    area=AREA,
+    mutation=replaced("builtin.services:outside_service_cidr", lambda address: None) | answers(422, 201),
+)
+async def addresses(cluster: Cluster) -> None:
+    assert await rejected_fields(cluster, "services", service_manifest("a", clusterIP="192.0.2.1")) == {
+        ("spec.clusterIPs", "Invalid")
+    }
+    assert ("spec.clusterIPs[0]", "Invalid") in await rejected_fields(
+        cluster, "services", service_manifest("a", clusterIP="odd")
+    )
+    used_address = (await create(cluster, "services", service_manifest("a")))["spec"]["clusterIP"]
+    error = (
+        await cluster.request("POST", cluster.path("services"), service_manifest("b", clusterIP=used_address))
+    ).expect_error(422, "Invalid")
+    assert causes_of(error) == {("spec.clusterIPs", "Invalid")}
+
+
+@check("The cluster IP of a Service cannot change; an update may omit it.", area=AREA, mutation=answers(422, 200))
+async def immutable_address(cluster: Cluster) -> None:
+    created = await create(cluster, "services", service_manifest("a"))
+    manifest = service_manifest("a", ports=[{"port": 81}], selector={"a": "b"})
+    updated = (await cluster.request("PUT", cluster.path("services", "a"), manifest)).expect(200)
+    assert (
+        updated["spec"]["clusterIP"] == created["spec"]["clusterIP"] and updated["spec"]["ports"][0]["targetPort"] == 81
+    )
+    for address in ("None", "10.0.0.250"):
+        patch = {"spec": {"clusterIP": address, "clusterIPs": [address]}}
+        error = (await cluster.request("PATCH", cluster.path("services", "a"), patch)).expect_error(422, "Invalid")
+        assert ("spec.clusterIPs[0]", "Invalid") in causes_of(error)
+
+
+@check(
+    "The cluster IP of a deleted Service can be requested again.",
+    area=AREA,
+    mutation=replaced("registry.context:ClusterIPAllocator.is_allocated", lambda *_: True),
+)
+async def freed_address(cluster: Cluster) -> None:
+    address = (await create(cluster, "services", service_manifest("a")))["spec"]["clusterIP"]
+    (await cluster.request("DELETE", cluster.path("services", "a"))).expect(200)
+
+    async def is_free() -> bool:
+        return (
+            await cluster.request("POST", cluster.path("services"), service_manifest("b", clusterIP=address))
+        ).code == 201
+
+    await cluster.wait_until(is_free)
+
+
+@check(
+    "An ExternalName Service requires externalName and has no cluster IP.",
+    area=AREA,
+    mutation=drops("spec.externalName"),
+)
+async def external(cluster: Cluster) -> None:
+    obj = manifest("v1", "Service", "a", spec={"type": "ExternalName", "externalName": "example.org"})
+    created = await create(cluster, "services", obj)
+    assert "clusterIP" not in created["spec"] and created["spec"]["externalName"] == "example.org"
+    without_name = manifest("v1", "Service", "b", spec={"type": "ExternalName"})
+    assert await rejected_fields(cluster, "services", without_name) == {("spec.externalName", "Required")}
+
+
+@check("A Service name must not contain dots; it may start with a digit.", area=AREA, mutation=answers(422, 201))
+async def names(cluster: Cluster) -> None:
+    assert await rejected_fields(cluster, "services", service_manifest("a.b")) == {("metadata.name", "Invalid")}
+    assert (await create(cluster, "services", service_manifest("1a")))["spec"]["clusterIP"]

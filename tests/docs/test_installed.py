@@ -16,6 +16,18 @@ print("trained")
 """
 
 
+# Without the development tools: nothing that is installed needs them, and the tests' own modules are not installed.
+EVERY_MODULE = """
+import importlib, pkgutil, trainyard
+names = [module.name for module in pkgutil.walk_packages(trainyard.__path__, "trainyard.")]
+assert names and not [name for name in names if name.startswith("trainyard.testing")], names
+for name in names:
+    if not name.endswith(".__main__"):
+        importlib.import_module(name)
+print("imported")
+"""
+
+
 def run(*argv: str | Path, cwd: Path, env: dict[str, str]) -> str:
     """stdout and stderr together; the command must end with 0."""
     words = [str(word) for word in argv]
@@ -69,3 +81,5 @@ def test_an_installed_trainyard_runs_a_users_script(install: object, tmp_path: P
     assert (project / "model.txt").read_text() == "weights"
     assert "1 job, no problem" in run("trainyard", "lint", ROOT / "examples" / "tf_job.yaml", cwd=project, env=env)
     assert "CustomResourceDefinition" in run("trainyard", "manifests", cwd=project, env=env)
+    if install is with_pip:
+        assert run(binaries / "python", "-c", EVERY_MODULE, cwd=project, env=env).split() == ["imported"]

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from trainyard import kinds
 from trainyard.app.installation import Install, access
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.controller_runtime.lease import LeaseTimings
 from trainyard.objects import GVK, Json, encode, name_of
 from trainyard.objects.resources import LEASE
@@ -78,7 +78,7 @@ class Operators:
             process.kill()
 
 
-async def until(api: Api, gvk: GVK, true: Callable[[Json], object]) -> Json:
+async def until(api: ApiClient, gvk: GVK, true: Callable[[Json], object]) -> Json:
     """The first object of the namespace `default` of which that holds, as soon as there is one."""
     while True:
         listed = await api.list(gvk, "default")

@@ -17,7 +17,7 @@ import sys
 import time
 
 from trainyard import kinds
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.core import Config
 from trainyard.objects import Json
 from trainyard.objects.resources import CRD, JOB
@@ -52,7 +52,7 @@ def tf_job(name: str, workers: int) -> Json:
     }
 
 
-async def seconds_to_first(api: Api, name: str, neighbour: str = "", replicas: int = 0) -> float:
+async def seconds_to_first(api: ApiClient, name: str, neighbour: str = "", replicas: int = 0) -> float:
     """From the creation of a job with one replica to that of its batch Job. It is created when the first batch Job of
     the neighbour is there; returns when all of that have come, too."""
     revision = (await api.list(JOB, "default", field_selector="metadata.name=none"))["metadata"]["resourceVersion"]
@@ -79,7 +79,7 @@ async def seconds_to_first(api: Api, name: str, neighbour: str = "", replicas: i
 
 
 async def measure(url: str, replicas: int, rounds: int) -> None:
-    async with Api(url, TOKEN) as api, Api(url, TOKEN) as own:
+    async with ApiClient(url, TOKEN) as api, ApiClient(url, TOKEN) as own:
         for kind in kinds.ALL:
             await api.create(CRD, "", kinds.crd(kind))
         operator = Operator(own, kinds.ALL, Config())

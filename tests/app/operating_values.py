@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard import kinds
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CRD, SERVICE_ACCOUNT
 from trainyard.server import CertificateAuthority, Server
@@ -51,7 +51,7 @@ def tf_job(name: str = "mnist", namespace: str = "default", **spec: Any) -> Json
 class Site:
     """A server whose clock the test may move, and the folder of a pod's service account."""
 
-    def __init__(self, server: Server, api: Api, folder: Path, tls: ssl.SSLContext) -> None:
+    def __init__(self, server: Server, api: ApiClient, folder: Path, tls: ssl.SSLContext) -> None:
         self.server = server
         self._tls = tls
         self.api = api  # of the administrator
@@ -139,7 +139,7 @@ async def running_site(folder: Path, served: tuple[Any, ...] = (kinds.TFJOB,)) -
     await server.start_tls(tls)
     (account / "ca.crt").write_text(authority.pem)
     (account / "namespace").write_text("default")
-    async with Api(server.url, "admin") as api:
+    async with ApiClient(server.url, "admin") as api:
         for kind in served:
             await api.create(CRD, "", kinds.crd(kind))
         site.append(Site(server, api, account, tls))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainyard import kinds
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.client.request import create
 from trainyard.core import Kind
 from trainyard.objects import Json, encode
@@ -18,7 +18,7 @@ from trainyard.server.crd.validation import check, schema_problems
 async def test_our_definitions_have_no_field_that_the_server_does_not_know() -> None:
     server = Server()
     await server.start()
-    api = Api(server.url)
+    api = ApiClient(server.url)
     try:
         for kind in kinds.ALL:
             await api.send(replace(create(CRD, "", kinds.crd(kind)), query=(("fieldValidation", "Strict"),)))

@@ -19,7 +19,7 @@ import yaml
 from daemon_values import PATIENCE, Home, at_home, ends, kill
 
 from trainyard.app.kubeconfig import read_kubeconfig
-from trainyard.client import Api, ApiError
+from trainyard.client import ApiClient, ApiError
 from trainyard.objects import GVK, Json, find_condition
 from trainyard.objects.resources import JOB, POD
 from trainyard.server.storage.database import FORMAT, NAME
@@ -67,7 +67,7 @@ def trained() -> Json:
     }
 
 
-def ask(home: Home, work: Callable[[Api], Awaitable[Any]]) -> Any:
+def ask(home: Home, work: Callable[[ApiClient], Awaitable[Any]]) -> Any:
     async def asked() -> Any:
         async with read_kubeconfig([home.state / "kubeconfig"]).api() as api:
             return await work(api)
@@ -75,10 +75,10 @@ def ask(home: Home, work: Callable[[Api], Awaitable[Any]]) -> Any:
     return asyncio.run(asked())
 
 
-def soon(home: Home, look: Callable[[Api], Awaitable[Any]], wanted: Callable[[Any], bool]) -> Any:
+def soon(home: Home, look: Callable[[ApiClient], Awaitable[Any]], wanted: Callable[[Any], bool]) -> Any:
     """What is found, as soon as it is as wanted."""
 
-    async def asked(api: Api) -> Any:
+    async def asked(api: ApiClient) -> Any:
         async with asyncio.timeout(60):
             while True:
                 if wanted(found := await look(api)):
@@ -100,7 +100,7 @@ def runs(status: Json, restarts: int) -> bool:
 
 
 def log_of(home: Home, name: str, previous: bool = False) -> str:
-    async def look(api: Api) -> str:
+    async def look(api: ApiClient) -> str:
         pieces = [piece async for piece in api.logs("default", name, "main", previous=previous)]
         return b"".join(pieces).decode()
 
@@ -108,7 +108,7 @@ def log_of(home: Home, name: str, previous: bool = False) -> str:
 
 
 def test_jobs_and_logs_survive_down_up_and_a_killed_daemon(tmp_path: Path) -> None:
-    async def submit(api: Api) -> None:
+    async def submit(api: ApiClient) -> None:
         for name, code, policy in (("always", SLEEPS, "Always"), ("never", SLEEPS, "Never"), ("done", ENDS, "Never")):
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": template(code, policy)}
             await api.create(POD, "default", pod)
@@ -173,7 +173,7 @@ def test_a_batch_job_that_restarts_on_failure_goes_on_in_its_pod(tmp_path: Path)
     def complete(job: Json) -> bool:
         return find_condition((job.get("status") or {}).get("conditions"), "Complete") is not None
 
-    async def pods(api: Api) -> list[Json]:
+    async def pods(api: ApiClient) -> list[Json]:
         return list((await api.list(POD, "default"))["items"])
 
     with at_home(tmp_path) as home:
@@ -236,7 +236,7 @@ def test_a_full_disk_is_named_at_the_start_and_later(tmp_path: Path) -> None:
         content = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"x": "y" * 900_000}}
         config_map = GVK("", "v1", "ConfigMap", "configmaps")
 
-        async def fill(api: Api) -> str:
+        async def fill(api: ApiClient) -> str:
             for at in range(9):
                 try:
                     await api.create(config_map, "default", {**content, "metadata": {"name": f"large-{at}"}})

@@ -13,7 +13,7 @@ import yaml
 
 from trainyard.app.catalogues import catalogues
 from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.client import Api, ApiError
+from trainyard.client import ApiClient, ApiError
 from trainyard.node import NodeError
 from trainyard.objects import GVK, Json, is_condition_true
 from trainyard.objects.resources import CONFIG_MAP, POD
@@ -30,7 +30,7 @@ def left_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} - {"cache"}
 
 
-async def first(api: Api, kind: GVK, name: str) -> Json:
+async def first(api: ApiClient, kind: GVK, name: str) -> Json:
     """The object of that name, as soon as there is one."""
     async with asyncio.timeout(20):
         async for line in api.watch(kind, "default", field_selector=f"metadata.name={name}"):
@@ -64,7 +64,7 @@ async def test_nobody_is_let_in_without_the_token(tmp_path: Path) -> None:
         assert cluster.server.url == ""  # nothing listens but TLS
         trusted = ssl.create_default_context(cadata=cluster.root_ca)
         for token in ("", "wrong"):
-            async with Api(cluster.server.tls_url, token, trusted) as stranger:
+            async with ApiClient(cluster.server.tls_url, token, trusted) as stranger:
                 with pytest.raises(ApiError) as refused:
                     await stranger.list(POD)
                 assert refused.value.code == 401
@@ -129,7 +129,7 @@ async def test_a_pod_may_do_what_the_role_of_its_account_allows_and_no_more(tmp_
         assert await phase(cluster.api, "asks") == "Succeeded"
 
 
-async def phase(api: Api, name: str) -> str:
+async def phase(api: ApiClient, name: str) -> str:
     """The phase in which a pod ends."""
     async with asyncio.timeout(30):
         async for line in api.watch(POD, "default", field_selector=f"metadata.name={name}"):

@@ -11,7 +11,7 @@ from operating_setup import eventually, options
 from operating_values import NARROW, TFJOB, Site, tf_job
 
 from trainyard.app.operating import find_cluster
-from trainyard.client import Api, Unavailable
+from trainyard.client import ApiClient, Unavailable
 from trainyard.client.credentials import StaticCredentials
 from trainyard.objects.structs import replace
 from trainyard.testing.operators import operating
@@ -77,8 +77,8 @@ async def test_a_new_authority_is_trusted_when_its_certificate_is_in_the_folder(
         await site.api.create(TFJOB, "default", tf_job("two"))
         await site.says("two", "Created")
     async with (
-        Api(who.server, StaticCredentials(old.token, old.secure)) as late,
-        Api(who.server, credentials) as renewed,
+        ApiClient(who.server, StaticCredentials(old.token, old.secure)) as late,
+        ApiClient(who.server, credentials) as renewed,
     ):
         with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
             await late.list(TFJOB)

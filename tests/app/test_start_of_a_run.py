@@ -17,7 +17,7 @@ from trainyard.app import certificate_process
 from trainyard.app.certificate_process import CertificateProcess
 from trainyard.app.early_start import EarlyStart
 from trainyard.app.local import LocalCluster, LocalClusterOptions
-from trainyard.client import Api, NotFound
+from trainyard.client import ApiClient, NotFound
 from trainyard.kinds import ELASTICJOB, TFJOB
 from trainyard.server.crd.rule_process import RULES
 from trainyard.testing.builders import replicas, tfjob
@@ -31,7 +31,7 @@ async def test_a_client_that_trusts_the_authority_reaches_the_cluster(tmp_path: 
     with EarlyStart("shared") as early:
         async with LocalCluster(options(tmp_path, early=early)) as cluster:
             trusted = certificate_process.ssl.create_default_context(cadata=cluster.root_ca)
-            async with Api(cluster.server.tls_url, cluster.token, trusted) as api:
+            async with ApiClient(cluster.server.tls_url, cluster.token, trusted) as api:
                 assert (await api.list(TFJOB.gvk))["items"] == []
             for secret in cluster.folder.glob("apiserver.*"):
                 assert secret.stat().st_mode & 0o777 == 0o600

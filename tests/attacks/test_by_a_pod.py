@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from yards import TOKEN, CurrentInterpreter, Yard, terminated
 
-from trainyard.client import Api, ApiError
+from trainyard.client import ApiClient, ApiError
 from trainyard.node import Node
 from trainyard.node.kubelet import lifecycle
 from trainyard.node.kubelet.pod_logs import PodLogs
@@ -44,7 +44,7 @@ async def yard(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[Yar
     lines: list[str] = []
     server = Server(token=TOKEN)
     await server.start()
-    async with Api(server.url, TOKEN) as api:
+    async with ApiClient(server.url, TOKEN) as api:
         node = Node(
             api, state, CurrentInterpreter(state), network=request.param, token=TOKEN, print_message=lines.append
         )

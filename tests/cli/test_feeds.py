@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 import pytest
 
 from trainyard.cli.watches import Watches, watch_target
-from trainyard.client import Api, Request, Unavailable
+from trainyard.client import ApiClient, Request, Unavailable
 from trainyard.kinds import TFJOB
 from trainyard.server import Server
 
@@ -24,7 +24,7 @@ async def _heard(feeds: Watches) -> None:
 async def test_a_cluster_that_goes_away_and_stays_away_ends_the_watching() -> None:
     server = Server({}, "token", time.time)
     await server.start()
-    async with Api(server.url, "token") as api:
+    async with ApiClient(server.url, "token") as api:
         feeds = Watches(api, PATIENCE)
         feeds.watch(watch_target(TFJOB.gvk, "default"))
         await feeds.wait_for_change()
@@ -35,7 +35,7 @@ async def test_a_cluster_that_goes_away_and_stays_away_ends_the_watching() -> No
 
 
 async def test_a_cluster_that_is_lost_twice_and_was_well_in_between_is_followed_on() -> None:
-    class Cut(Api):
+    class Cut(ApiClient):
         watches = 0
         last = asyncio.Event()
 

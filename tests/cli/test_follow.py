@@ -11,7 +11,7 @@ import pytest
 
 from trainyard.cli.follow import LogFollowers, PrintedLog, newest_run
 from trainyard.cli.screen import Descriptors, Screen
-from trainyard.client import Api, NotFound, Unavailable
+from trainyard.client import ApiClient, NotFound, Unavailable
 from trainyard.objects import Json
 
 RUNNING: Json = {"running": {"startedAt": "2024-01-01T00:00:00Z"}}
@@ -20,7 +20,7 @@ PAUSING: Json = {"waiting": {"reason": "CrashLoopBackOff"}}
 STARTING: Json = {"waiting": {"reason": "ContainerCreating"}}
 
 
-class Script(Api):
+class Script(ApiClient):
     """A log as the script says: `now` and `previous` are what is answered, chunk by chunk; an exception is raised."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from trainyard.cli.screen import MAX_QUEUED_BYTES, Descriptors, LineSplitter, Screen, wants_colour
+from trainyard.cli.screen import MAX_QUEUED_BYTES, Descriptors, OutputLineSplitter, Screen, wants_colour
 
 
 class Pipe(NamedTuple):
@@ -117,11 +117,11 @@ async def test_a_reader_who_does_not_read_holds_up_the_logs_but_not_the_loop(pip
         ([b"windows\r\n"], [b"windows"]),
         ([b"\n\n"], [b"", b""]),
         ([b""], []),
-        ([b"x" * (LineSplitter.MAX_LINE_BYTES + 1)], [b"x" * LineSplitter.MAX_LINE_BYTES, b"x"]),
+        ([b"x" * (OutputLineSplitter.MAX_LINE_BYTES + 1)], [b"x" * OutputLineSplitter.MAX_LINE_BYTES, b"x"]),
     ],
 )
 def test_output_is_cut_into_lines_and_nothing_is_left_over(chunks: list[bytes], lines: list[bytes]) -> None:
-    cut = LineSplitter()
+    cut = OutputLineSplitter()
     found = [line for chunk in chunks for line in cut.feed(chunk)]
     assert [*found, *cut.finish()] == lines
 

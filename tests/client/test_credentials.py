@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from trainyard.client import Api, ApiError, Identity, Request, Unavailable
+from trainyard.client import ApiClient, ApiError, Identity, Request, Unavailable
 from trainyard.client.credentials import (
     ExecConfig,
     ExecPlugin,
@@ -63,7 +63,7 @@ def files(path: Path) -> FileCredentials:
 async def test_a_token_file_that_is_swapped_is_read_before_the_next_request(door: Doorkeeper, tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")
-    async with Api(door.url, files(path)) as api:
+    async with ApiClient(door.url, files(path)) as api:
         await api.list(POD)
         door.token = "two"
         (tmp_path / "new").write_text("two")
@@ -77,7 +77,7 @@ async def test_after_a_401_the_file_is_read_even_if_it_looks_the_same(door: Door
     path.write_text("one")
     who = files(path)
     stamp = path.stat()
-    async with Api(door.url, who) as api:
+    async with ApiClient(door.url, who) as api:
         door.token = "two"
         path.write_text("two")
         os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # same inode, size and time
@@ -88,7 +88,7 @@ async def test_after_a_401_the_file_is_read_even_if_it_looks_the_same(door: Door
 async def test_a_401_with_nothing_new_is_not_asked_again(door: Doorkeeper, tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("stale")
-    async with Api(door.url, files(path)) as api:
+    async with ApiClient(door.url, files(path)) as api:
         with pytest.raises(ApiError) as refused:
             await api.list(POD)
     assert refused.value.code == 401 and len(door.asked) == 1
@@ -99,7 +99,7 @@ async def test_a_watch_that_is_refused_has_the_new_token_the_next_time(door: Doo
     path.write_text("one")
     who = files(path)
     stamp = path.stat()
-    async with Api(door.url, who) as api:
+    async with ApiClient(door.url, who) as api:
         door.token = "two"
         path.write_text("two")
         os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
@@ -148,7 +148,7 @@ async def test_a_program_is_asked_once_and_again_when_its_answer_expires(tmp_pat
 async def test_a_program_is_asked_again_after_a_401(door: Doorkeeper, tmp_path: Path) -> None:
     door.token = "t2"
     who = plugin(tmp_path / "count", 2_000_000_000.0, lambda: 1_000_000.0)
-    async with Api(door.url, who) as api:
+    async with ApiClient(door.url, who) as api:
         await api.list(POD)
     assert door.asked == ["Bearer t1", "Bearer t2"]
 
@@ -238,7 +238,7 @@ def test_a_program_may_give_a_certificate_that_never_expires() -> None:
 
 
 async def test_what_the_guard_refuses_is_never_sent(door: Doorkeeper) -> None:
-    api = Api(door.url, "one")
+    api = ApiClient(door.url, "one")
     looks: list[Request] = []
 
     class Stop(Exception):
@@ -258,7 +258,7 @@ async def test_what_the_guard_refuses_is_never_sent(door: Doorkeeper) -> None:
 
 async def test_the_guard_is_asked_in_the_step_in_which_a_write_is_sent(door: Doorkeeper) -> None:
     """Not a moment earlier: who is paused between the look and the sending would send it when he goes on."""
-    api = Api(door.url, "one")
+    api = ApiClient(door.url, "one")
     looks: list[Request] = []
 
     def guard(request: Request) -> None:
@@ -277,12 +277,12 @@ async def test_the_guard_is_asked_in_the_step_in_which_a_write_is_sent(door: Doo
 
 async def test_the_observer_hears_of_each_answer_and_of_none(door: Doorkeeper) -> None:
     heard: list[tuple[str, int]] = []
-    api = Api(door.url, "other")
+    api = ApiClient(door.url, "other")
     api.on_response = lambda request, code, seconds: heard.append((request.path, code))
     async with api:
         with pytest.raises(ApiError):
             await api.list(POD, "n")
-    nobody = Api("http://127.0.0.1:1")
+    nobody = ApiClient("http://127.0.0.1:1")
     nobody.on_response = api.on_response
     async with nobody:
         with pytest.raises(ApiError):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.client import Api, Unavailable
+from trainyard.client import ApiClient, Unavailable
 from trainyard.client.credentials import Identity
 from trainyard.client.request import Request
 
 ASK = Request("GET", "/version")
 
 
-class Full(Api):
+class Full(ApiClient):
     """Answers 429, or another code, so many times."""
 
     def __init__(self, times: int, code: int = 429) -> None:

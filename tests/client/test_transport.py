@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from aiohttp import web
 
-from trainyard.client import Api, Conflict, NotFound, Unavailable
+from trainyard.client import ApiClient, Conflict, NotFound, Unavailable
 from trainyard.objects import Json
 from trainyard.objects.resources import POD
 
@@ -46,7 +46,7 @@ async def server() -> AsyncIterator[Scripted]:
 
 
 async def test_a_request_carries_token_agent_and_no_compression(server: Scripted) -> None:
-    async with Api(server.url + "/", token="s3cret") as api:
+    async with ApiClient(server.url + "/", token="s3cret") as api:
         assert await api.patch(POD, "n", "p", {"status": {"a": None}}, "status") == {}
     method, path, headers, body = server.asked[0]
     assert (method, path) == ("PATCH", "/api/v1/namespaces/n/pods/p/status")
@@ -63,13 +63,13 @@ async def test_a_refusal_is_an_error_of_its_branch(server: Scripted) -> None:
         return web.json_response(said, status=409)
 
     server.answer = refuse
-    async with Api(server.url) as api:
+    async with ApiClient(server.url) as api:
         with pytest.raises(Conflict, match="has been modified"):
             await api.create(POD, "n", {"metadata": {"name": "p"}})
 
 
 async def test_nobody_listening_is_unavailable_and_the_token_is_not_told() -> None:
-    async with Api("http://127.0.0.1:1", token="s3cret") as api:
+    async with ApiClient("http://127.0.0.1:1", token="s3cret") as api:
         with pytest.raises(Unavailable) as caught:
             await api.get(POD, "n", "p")
     assert "s3cret" not in str(caught.value) and "/api/v1/namespaces/n/pods/p" in str(caught.value)
@@ -85,7 +85,7 @@ async def test_an_answer_cut_short_is_unavailable(server: Scripted) -> None:
         return response
 
     server.answer = cut
-    async with Api(server.url) as api:
+    async with ApiClient(server.url) as api:
         with pytest.raises(Unavailable):
             await api.get(POD, "n", "p")
 
@@ -106,7 +106,7 @@ def streamed(*chunks: bytes, drop: bool = False) -> Answer:
 
 async def test_a_watch_gives_whole_lines_and_ends_when_the_server_ends_it(server: Scripted) -> None:
     server.answer = streamed(b'{"type":"ADD', b'ED"}\n{"type":"BOOKMARK"}\n{"ty')
-    async with Api(server.url) as api:
+    async with ApiClient(server.url) as api:
         lines = [line async for line in api.watch(POD, "n", "41", "trainyard.dev/owner")]
     assert lines == [b'{"type":"ADDED"}', b'{"type":"BOOKMARK"}']
     assert "resourceVersion=41" in server.asked[0][1] and "allowWatchBookmarks=true" in server.asked[0][1]
@@ -117,11 +117,11 @@ async def test_a_watch_that_breaks_gives_its_lines_and_then_unavailable(server: 
     server.answer = streamed(b'{"type":"ADDED"}\n', drop=True)
     lines: list[bytes] = []
 
-    async def read(api: Api) -> None:
+    async def read(api: ApiClient) -> None:
         async for line in api.watch(POD, "n", "41"):
             lines.append(line)
 
-    async with Api(server.url) as api:
+    async with ApiClient(server.url) as api:
         with pytest.raises(Unavailable):
             await read(api)
     assert lines in ([b'{"type":"ADDED"}'], [])  # what was in flight when the peer reset may be lost with it
@@ -130,7 +130,7 @@ async def test_a_watch_that_breaks_gives_its_lines_and_then_unavailable(server: 
 async def test_a_watch_line_of_a_megabyte_arrives_whole(server: Scripted) -> None:
     long = b'{"a":"' + b"x" * (1 << 20) + b'"}'
     server.answer = streamed(long + b"\n")
-    async with Api(server.url) as api:
+    async with ApiClient(server.url) as api:
         assert [line async for line in api.watch(POD)] == [long]
 
 
@@ -140,7 +140,7 @@ async def test_a_watch_of_an_unknown_resource_is_not_found(server: Scripted) -> 
 
     server.answer = missing
     opened = asyncio.Event()
-    async with Api(server.url) as api:
+    async with ApiClient(server.url) as api:
         with pytest.raises(NotFound):
             await anext(api.watch(POD, on_open=opened.set))
     assert not opened.is_set()
@@ -157,13 +157,13 @@ async def test_a_watch_that_is_let_in_says_so_before_its_first_line(server: Scri
         return response
 
     server.answer = quiet
-    async with Api(server.url) as api, asyncio.timeout(20):
+    async with ApiClient(server.url) as api, asyncio.timeout(20):
         assert [line async for line in api.watch(POD, on_open=opened.set)] == [b'{"type":"ADDED"}']
 
 
 async def test_logs_come_as_they_are_written(server: Scripted) -> None:
     server.answer = streamed(b"loss 0.5\n", b"loss 0.4\n")
-    async with Api(server.url) as api:
+    async with ApiClient(server.url) as api:
         said = b"".join([chunk async for chunk in api.logs("n", "p", "tensorflow", follow=True, tail_lines=10)])
     assert said == b"loss 0.5\nloss 0.4\n"
     assert server.asked[0][1] == "/api/v1/namespaces/n/pods/p/log?container=tensorflow&follow=true&tailLines=10"
@@ -186,11 +186,11 @@ async def test_a_hundred_open_streams_do_not_starve_a_write(server: Scripted) ->
         await release.wait()
         return response
 
-    async def read(api: Api) -> list[bytes]:
+    async def read(api: ApiClient) -> list[bytes]:
         return [line async for line in api.watch(POD)]
 
     server.answer = hold
-    async with Api(server.url) as api:
+    async with ApiClient(server.url) as api:
         readers = [asyncio.create_task(read(api)) for _ in range(100)]
         await asyncio.wait_for(all_open.wait(), 20)
         obj: Json = {"metadata": {"name": "p"}}

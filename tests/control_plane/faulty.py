@@ -28,7 +28,7 @@ from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install, Names, access
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.operating import OperatorOptions, OperatorProcess, parse_kinds
-from trainyard.client import Api, ApiError, NotFound, Unavailable
+from trainyard.client import ApiClient, ApiError, NotFound, Unavailable
 from trainyard.controller_runtime.controller import Controller, enqueue_object
 from trainyard.controller_runtime.reflector import WatchTarget
 from trainyard.core import Config
@@ -50,7 +50,7 @@ from trainyard.objects.resources import JOB, POD
 from trainyard.testing import operators
 from trainyard.testing.control_plane import ControlPlane
 from trainyard.testing.control_plane_audit import Asked, of
-from trainyard.testing.control_plane_process import Process
+from trainyard.testing.control_plane_process import ControlPlaneProcess
 from trainyard.testing.samples import elasticjob, pods
 
 PATIENCE = 60.0
@@ -115,7 +115,7 @@ class Program:
         command += ["--namespace", account.namespace, "--metrics-bind-address", "127.0.0.1:0", *words]
         log = account.kubeconfig.with_suffix(".log")
         self.account = account
-        self.process = Process(account.name, command, log, {"PATH": "/usr/bin:/bin"})
+        self.process = ControlPlaneProcess(account.name, command, log, {"PATH": "/usr/bin:/bin"})
 
     def start(self) -> None:
         self.process.start()
@@ -165,7 +165,7 @@ def elastic_job(name: str, workers: int = 2, **pod: Any) -> Json:
 class Kubelet:
     """Starts every pod of the namespace, ends those whose role it is told to end. It bears what befalls the server."""
 
-    def __init__(self, api: Api, namespace: str) -> None:
+    def __init__(self, api: ApiClient, namespace: str) -> None:
         self.ends: dict[tuple[str, str], int] = {}  # uid of a job ("": all), role -> exit code of its pods from now on
         self._api = api
         self.loop: Controller[NamespacedName] = Controller(api, self._reconcile, workers=4)
@@ -216,7 +216,7 @@ class Kubelet:
 class Story:
     """One namespace, its operator's account, and a kubelet."""
 
-    def __init__(self, plane: ControlPlane, namespace: str, account: Account, api: Api, kubelet: Kubelet) -> None:
+    def __init__(self, plane: ControlPlane, namespace: str, account: Account, api: ApiClient, kubelet: Kubelet) -> None:
         self.plane, self.namespace, self.account = plane, namespace, account
         self.api, self.kubelet = api, kubelet
         self._mark = plane.audit.mark()

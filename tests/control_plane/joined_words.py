@@ -13,7 +13,7 @@ from typing import Any
 
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.node_agent import JoinedNode, JoinOptions
-from trainyard.client import Api, NotFound
+from trainyard.client import ApiClient, NotFound
 from trainyard.objects import GVK, Json, decode, encode, find_condition
 from trainyard.objects.resources import NODE, POD
 from trainyard.testing.control_plane import ControlPlane
@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 class Joined:
     """One node, one namespace, and what a person does there."""
 
-    def __init__(self, plane: ControlPlane, api: Api, namespace: str, name: str) -> None:
+    def __init__(self, plane: ControlPlane, api: ApiClient, namespace: str, name: str) -> None:
         self.plane, self.api, self.namespace, self.name = plane, api, namespace, name
         self.said: list[str] = []
         self.node: JoinedNode | None = None
@@ -132,7 +132,7 @@ async def joined(plane: ControlPlane, namespace: str, **words: Any) -> AsyncIter
                     await one.node.stop(kill=True)
 
 
-async def exists(api: Api, name: str) -> bool:
+async def exists(api: ApiClient, name: str) -> bool:
     try:
         await api.get(NODE, "", name)
     except NotFound:

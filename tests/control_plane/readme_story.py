@@ -24,7 +24,7 @@ from readme_table import Row, matches
 
 from trainyard.objects import Json, name_of, namespace_of
 from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_process import Process, free_ports
+from trainyard.testing.control_plane_process import ControlPlaneProcess, free_ports
 from trainyard.testing.packages import ROOT
 
 PATIENCE = 60.0
@@ -95,7 +95,7 @@ class Story:
         path = f"{bins}:{plane.programs['kubectl'].parent}:{os.environ.get('PATH', os.defpath)}"
         (port,) = free_ports(1)
         self.shell = Shell(folder, {"PATH": path, "HOME": str(home), "PORT": str(port)})
-        self.running: list[Process] = []
+        self.running: list[ControlPlaneProcess] = []
 
     def close(self) -> None:
         for one in self.running:
@@ -131,9 +131,11 @@ class Story:
             time.sleep(LOOK)
         return one.log.read_text()
 
-    def start(self, command: str) -> Process:
+    def start(self, command: str) -> ControlPlaneProcess:
         """What goes on while the next rows are typed."""
-        one = Process(command, self.shell.words(command), self.folder / f"{len(self.running)}.log", self.shell.env)
+        one = ControlPlaneProcess(
+            command, self.shell.words(command), self.folder / f"{len(self.running)}.log", self.shell.env
+        )
         self.running.append(one)
         one.start()
         return one

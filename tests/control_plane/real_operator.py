@@ -24,7 +24,7 @@ from typing import Any
 from trainyard import kinds
 from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install, access
-from trainyard.client import Api, Forbidden, NotFound, Request
+from trainyard.client import ApiClient, Forbidden, NotFound, Request
 from trainyard.core import Config, Kind
 from trainyard.objects import GVK, Json, encode, is_condition_true, name_of
 from trainyard.objects.labels import OWNER
@@ -58,7 +58,7 @@ async def account(plane: ControlPlane, namespace: str) -> tuple[str, str]:
     return f"system:serviceaccount:{namespace}:{one.names.operator}", token
 
 
-async def _let_in(api: Api, gvk: GVK, namespace: str) -> None:
+async def _let_in(api: ApiClient, gvk: GVK, namespace: str) -> None:
     """The API server learns of a binding, and of a definition, a moment after they are made."""
     while True:
         with contextlib.suppress(Forbidden, NotFound):
@@ -78,7 +78,7 @@ class Clock:
 class Served:
     """One operator that runs, and what it has asked."""
 
-    def __init__(self, plane: ControlPlane, user: str, api: Api, namespace: str) -> None:
+    def __init__(self, plane: ControlPlane, user: str, api: ApiClient, namespace: str) -> None:
         self.plane, self.user, self.clock = plane, user, Clock()
         self.sent: list[Request] = []
         self.metrics = Metrics(kinds.ALL, lambda: True)
@@ -170,7 +170,9 @@ def bare(kind: Kind, name: str, **spec: Any) -> Json:
     return {"apiVersion": kind.gvk.api_version, "kind": kind.gvk.kind, "metadata": {"name": name}, "spec": whole}
 
 
-async def listed(api: Api, gvk: GVK, namespace: str, true: Callable[[list[Json]], object], **which: str) -> list[Json]:
+async def listed(
+    api: ApiClient, gvk: GVK, namespace: str, true: Callable[[list[Json]], object], **which: str
+) -> list[Json]:
     """Wait until that holds of the objects."""
     try:
         async with asyncio.timeout(PATIENCE):
@@ -185,7 +187,7 @@ async def listed(api: Api, gvk: GVK, namespace: str, true: Callable[[list[Json]]
     return list(items)
 
 
-async def until(api: Api, kind: Kind, namespace: str, name: str, true: Callable[[Json], object]) -> Json:
+async def until(api: ApiClient, kind: Kind, namespace: str, name: str, true: Callable[[Json], object]) -> Json:
     """Wait until there is such a job, and that holds of it."""
     field = f"metadata.name={name}"
     found = await listed(api, kind.gvk, namespace, lambda items: bool(items) and true(items[0]), field_selector=field)
@@ -196,7 +198,7 @@ def has(condition: str) -> Callable[[Json], object]:
     return lambda job: is_condition_true((job.get("status") or {}).get("conditions"), condition)
 
 
-async def children(api: Api, kind: Kind, namespace: str, uid: str) -> list[Json]:
+async def children(api: ApiClient, kind: Kind, namespace: str, uid: str) -> list[Json]:
     """What the operator has made for the job."""
     found = []
     for gvk in kind.roles.child_resources:
@@ -207,7 +209,7 @@ async def children(api: Api, kind: Kind, namespace: str, uid: str) -> list[Json]
 
 
 @asynccontextmanager
-async def ending(api: Api, namespace: str, uids: Iterable[str]) -> AsyncIterator[None]:
+async def ending(api: ApiClient, namespace: str, uids: Iterable[str]) -> AsyncIterator[None]:
     """Meanwhile every pod of these jobs that runs succeeds."""
     tasks = [asyncio.create_task(end_pods(api, namespace, uid)) for uid in uids]
     try:
@@ -218,7 +220,7 @@ async def ending(api: Api, namespace: str, uids: Iterable[str]) -> AsyncIterator
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def end_pods(api: Api, namespace: str, uid: str) -> None:
+async def end_pods(api: ApiClient, namespace: str, uid: str) -> None:
     """Every pod of the job that runs succeeds, its containers with 0, until this is cancelled."""
     label = f"{OWNER}={uid}"
     while True:

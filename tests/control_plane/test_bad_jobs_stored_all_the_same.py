@@ -19,7 +19,7 @@ import test_bad_input
 from real_operator import Served, bare, children, has, listed, serving, together, until
 
 from trainyard import kinds
-from trainyard.client import Api, Conflict
+from trainyard.client import ApiClient, Conflict
 from trainyard.core import Kind
 from trainyard.objects import Json, encode, find_condition, name_of, uid_of
 from trainyard.objects.resources import POD
@@ -108,7 +108,7 @@ async def test_every_bad_job_ends_with_the_words_of_lint_and_nothing_loops(older
         await nothing_loops(one)
 
 
-async def amiss(api: Api, row: Row, job: Json) -> str:
+async def amiss(api: ApiClient, row: Row, job: Json) -> str:
     """What is wrong with how this bad job ended, "" when nothing is."""
     status = job.get("status") or {}
     if row.what in THEIRS:
@@ -178,7 +178,7 @@ async def test_what_no_definition_says_ends_with_the_words_of_the_api_server_and
         await nothing_loops(one)
 
 
-async def edited(api: Api, kind: Kind, spec: object) -> Json:
+async def edited(api: ApiClient, kind: Kind, spec: object) -> Json:
     """The job `good` with that spec, and what is said of it when the operator has seen it."""
     while True:
         job = await api.get(kind.gvk, "edits", "good")
@@ -191,7 +191,7 @@ async def edited(api: Api, kind: Kind, spec: object) -> Json:
     return await until(api, kind, "edits", "good", lambda one: one["status"].get("observedGeneration", 0) >= wanted)
 
 
-async def through_all_bad_edits(api: Api, kind: Kind) -> list[str]:
+async def through_all_bad_edits(api: ApiClient, kind: Kind) -> list[str]:
     """What is wrong with how a started job takes them, one after the other."""
     good = await until(api, kind, "edits", "good", has("Created"))
     before = await uids(api, kind, good)
@@ -207,7 +207,7 @@ async def through_all_bad_edits(api: Api, kind: Kind) -> list[str]:
     return wrong + ([] if await uids(api, kind, good) == before else [f"{kind.gvk.kind}: the children have changed"])
 
 
-async def uids(api: Api, kind: Kind, job: Json) -> set[str]:
+async def uids(api: ApiClient, kind: Kind, job: Json) -> set[str]:
     return {uid_of(one) for one in await children(api, kind, "edits", uid_of(job))}
 
 

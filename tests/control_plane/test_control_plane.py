@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from trainyard import kinds
-from trainyard.client import Api, Forbidden, Gone, Unavailable
+from trainyard.client import ApiClient, Forbidden, Gone, Unavailable
 from trainyard.objects import Json
 from trainyard.objects.resources import CONFIG_MAP, POD
 from trainyard.testing import control_plane as control_plane_module
@@ -202,7 +202,7 @@ async def test_too_many_requests_at_once_are_answered_429_with_a_time_to_wait() 
     assert (refused.code, refused.retry_after) == (429, 1.0)
 
 
-async def refusal(api: Api) -> Unavailable:
+async def refusal(api: ApiClient) -> Unavailable:
     for number in itertools.count():
         try:
             await api.create(CONFIG_MAP, "default", {"metadata": {"name": f"one-{number}"}})

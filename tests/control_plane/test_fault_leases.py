@@ -12,7 +12,7 @@ import pytest
 from faulty import Program, Story, enlist, made, nothing_twice, restarts, so, story, tf_job, writes
 from gate import gate
 
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.objects import Json
 from trainyard.objects.resources import LEASE
 from trainyard.testing.control_plane import ControlPlane
@@ -45,7 +45,7 @@ def asked(told: Story, program: Program, mark: int) -> list[Asked]:
     return of(program.account.user, told.plane.audit.since(mark))
 
 
-async def lease(api: Api, namespace: str) -> Json:
+async def lease(api: ApiClient, namespace: str) -> Json:
     name = f"trainyard-elasticjob-mxjob-tfjob.{namespace}"
     return dict((await api.get(LEASE, "default", name))["spec"])
 

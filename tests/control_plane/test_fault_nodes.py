@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from faulty import elastic_job, operating, options, restarts, so, story, tf_job, well
 
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.objects import Json, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import POD
@@ -74,7 +74,7 @@ async def test_replicas_of_a_lost_node_are_made_again_elsewhere_and_nobody_is_bl
         print(f"\nnode lost: {len(gone)} replicas run elsewhere after {took:.1f} s, {len(forced)} deleted by force")
 
 
-async def elsewhere(api: Api, gone: set[str]) -> bool:
+async def elsewhere(api: ApiClient, gone: set[str]) -> bool:
     """All four run, and none of those that were lost."""
     found = (await api.list(POD, "nodes", OWNER))["items"]
     alive = [one for one in found if uid_of(one) not in gone and one["status"].get("phase") == "Running"]

@@ -22,7 +22,7 @@ from trainyard.app.operating import (
     lease_timings,
     parse_kinds,
 )
-from trainyard.client import Api, NotFound
+from trainyard.client import ApiClient, NotFound
 from trainyard.core import Config
 from trainyard.objects import GVK, Json, encode
 from trainyard.objects.resources import LEASE
@@ -74,7 +74,7 @@ def tf_job(name: str) -> Json:
     return {"apiVersion": TFJOB.api_version, "kind": TFJOB.kind, "metadata": {"name": name}, "spec": spec}
 
 
-async def created(api: Api, namespace: str, name: str) -> None:
+async def created(api: ApiClient, namespace: str, name: str) -> None:
     async with asyncio.timeout(30):
         listed = await api.list(TFJOB, namespace, field_selector=f"metadata.name={name}")
         revision = listed["metadata"]["resourceVersion"]
@@ -124,7 +124,7 @@ async def test_a_deleted_lease_is_made_again(installed: ControlPlane, namespace:
         await exists(api, namespace)
 
 
-async def exists(api: Api, namespace: str) -> None:
+async def exists(api: ApiClient, namespace: str) -> None:
     for _ in range(500):
         try:
             await api.get(LEASE, "default", lease_name(namespace))

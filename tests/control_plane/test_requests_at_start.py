@@ -11,7 +11,7 @@ import pytest
 from real_operator import Served, account, again, bare, ending, happens, has, idle, serving, together, until
 
 from trainyard import kinds
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.controller_runtime.reflector import PAGE_SIZE
 from trainyard.core import Kind
 from trainyard.objects import GVK, Json, name_of, uid_of
@@ -59,7 +59,7 @@ async def nothing_more(one: Served) -> None:
     assert one.passes() == before
 
 
-async def lives(plane: ControlPlane, api: Api, namespace: str) -> dict[GVK, Json]:
+async def lives(plane: ControlPlane, api: ApiClient, namespace: str) -> dict[GVK, Json]:
     """One job of each kind to its end: the status that the operator itself leaves."""
     async with serving(plane, namespace) as one:
         jobs = [await api.create(kind.gvk, namespace, bare(kind, "first")) for kind, _ in JOBS]
@@ -69,7 +69,7 @@ async def lives(plane: ControlPlane, api: Api, namespace: str) -> dict[GVK, Json
     return {kind.gvk: job["status"] for (kind, _), job in zip(JOBS, done, strict=True)}
 
 
-async def copies(api: Api, namespace: str, kind: Kind, count: int, status: Json) -> None:
+async def copies(api: ApiClient, namespace: str, kind: Kind, count: int, status: Json) -> None:
     """As many more as make the number full, each finished as the first one."""
 
     async def one(number: int) -> None:

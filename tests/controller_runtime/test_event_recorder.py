@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from trainyard.client import Api, Forbidden, Request
+from trainyard.client import ApiClient, Forbidden, Request
 from trainyard.controller_runtime.event_recorder import BUFFER_SIZE, DEDUPLICATION_SECONDS, EventRecorder
 from trainyard.core import Event
 from trainyard.objects import Json, decode
@@ -20,7 +20,7 @@ SOURCE = "trainyard-operator"
 FAILED = Event("Warning", "JobFailed", "x" * 5000)
 
 
-class ScriptedApi(Api):
+class ScriptedApi(ApiClient):
     """Answers requests from a list (an exception in it is raised) and keeps their bodies in `sent`."""
 
     def __init__(self, answers: list[Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.client import Api, Conflict, Gone, NotFound, Request, Unavailable
+from trainyard.client import ApiClient, Conflict, Gone, NotFound, Request, Unavailable
 from trainyard.controller_runtime import controller as controller_module
 from trainyard.controller_runtime import reflector as reflector_module
 from trainyard.controller_runtime.controller import Controller, enqueue_object
@@ -38,7 +38,7 @@ def line(verb: str, obj: Json) -> bytes:
 QUIET = b""  # the watch request is accepted and no event follows
 
 
-class Scripted(Api):
+class Scripted(ApiClient):
     """Answers list and watch requests from two lists. An exception in them is raised. Requests after the last answer
     hang."""
 
@@ -312,7 +312,7 @@ async def test_pages_of_our_real_server_are_one_list(monkeypatch: pytest.MonkeyP
         if len(store) == 6:
             complete.set()
 
-    async with Api(server.url) as api:
+    async with ApiClient(server.url) as api:
         for at in range(5):
             await api.create(maps, "default", {**kind, "metadata": {"name": f"m{at}"}})
         running = asyncio.create_task(Reflector(api, WatchTarget(maps, "default"), store.adapter, apply).run())

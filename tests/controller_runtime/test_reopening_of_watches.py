@@ -12,11 +12,11 @@ import pytest
 from fake_clock import run
 
 from trainyard.cli.watches import Watches
-from trainyard.client import Api, Gone, Request
+from trainyard.client import ApiClient, Gone, Request
 from trainyard.controller_runtime import Reflector, TaskSupervisor, WatchBackoff, WatchTarget
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.core import Config
-from trainyard.node.kubelet.api_client import Cluster
+from trainyard.node.kubelet.api_client import NodeApiClient
 from trainyard.objects import encode
 from trainyard.objects.resources import POD
 from trainyard.operator import Operator
@@ -40,7 +40,7 @@ STREAMS: dict[str, list[bytes | Exception]] = {
 }
 
 
-class ClosingServer(Api):
+class ClosingServer(ApiClient):
     """A server that ends each watch at once. Each bookmark has a new resourceVersion."""
 
     def __init__(self, stream: list[bytes | Exception]) -> None:
@@ -62,19 +62,19 @@ class ClosingServer(Api):
             yield line.replace(b'"10"', b'"%d"' % (10 + count))
 
 
-async def _reflector(api: Api) -> None:
+async def _reflector(api: ApiClient) -> None:
     await Reflector(api, WatchTarget(POD), dict_adapter(), lambda event: None).run()
 
 
-async def _node_pods(api: Api) -> None:
-    await Cluster(api, "local", lambda text: None).pods(lambda pods: None, lambda verb, pod: None).run()
+async def _node_pods(api: ApiClient) -> None:
+    await NodeApiClient(api, "local", lambda text: None).pods(lambda pods: None, lambda verb, pod: None).run()
 
 
-async def _node_config_map(api: Api) -> None:
-    await Cluster(api, "local", lambda text: None).wait_for_change("n", ("configmap", "a"), None)
+async def _node_config_map(api: ApiClient) -> None:
+    await NodeApiClient(api, "local", lambda text: None).wait_for_change("n", ("configmap", "a"), None)
 
 
-async def _cli(api: Api) -> None:
+async def _cli(api: ApiClient) -> None:
     feeds = Watches(api)
     feeds.watch(WatchTarget(POD))
     try:
@@ -83,7 +83,7 @@ async def _cli(api: Api) -> None:
         await feeds.stop()
 
 
-async def _operator(api: Api) -> None:
+async def _operator(api: ApiClient) -> None:
     from trainyard import kinds
 
     operator = Operator(api, kinds.ALL, Config())
@@ -94,13 +94,19 @@ async def _operator(api: Api) -> None:
         await operator.stop()
 
 
-CLIENTS: list[Callable[[Api], Coroutine[Any, Any, None]]] = [_reflector, _node_pods, _node_config_map, _cli, _operator]
+CLIENTS: list[Callable[[ApiClient], Coroutine[Any, Any, None]]] = [
+    _reflector,
+    _node_pods,
+    _node_config_map,
+    _cli,
+    _operator,
+]
 
 
 @pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.__name__.strip("_"))
 def test_a_server_that_ends_each_watch_at_once_is_asked_ever_less(
-    client: Callable[[Api], Coroutine[Any, Any, None]], stream: list[bytes | Exception]
+    client: Callable[[ApiClient], Coroutine[Any, Any, None]], stream: list[bytes | Exception]
 ) -> None:
     api = ClosingServer(stream)
     if client is _node_config_map and stream == STREAMS["repeats an event"]:

@@ -19,7 +19,7 @@ from trainyard.app.recorder import HistoryOptions
 from trainyard.cli.screen import Descriptors, Screen
 from trainyard.cli.session import Session
 from trainyard.cli.submission import Submission
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.controller_runtime import TaskSupervisor, WatchTarget
 from trainyard.controller_runtime.lease import LeaseIdentity
 from trainyard.controller_runtime.tasks import HEALTHY_SECONDS, MAX_RESTART_DELAY
@@ -144,7 +144,7 @@ async def test_an_operator_whose_lease_nobody_renews_renews_it_again() -> None:
     seat = LeaseIdentity("default", "trainyard-operator", "me")
     operating = OperatorProcess(OperatorOptions(ClusterAccess(server.url), tuple(ALL), Config(), seat=seat, bind=None))
     running = asyncio.create_task(operating.run(stop))
-    async with Api(server.url) as api, asyncio.timeout(20):
+    async with ApiClient(server.url) as api, asyncio.timeout(20):
         while not is_leading(operating):  # noqa: ASYNC110  (what people read)
             await asyncio.sleep(0.01)
         assert _kill(operating.tasks) == {"hold the lease"}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.core import Child, decode_child
-from trainyard.core.children import ContainerState, decode_containers, encode_containers
+from trainyard.core.children import ContainerRecord, decode_containers, encode_containers
 from trainyard.objects import Json, decode, encode
 from trainyard.testing.builders import NOW, UID, batch_job, pod_of, service
 
@@ -79,8 +79,8 @@ def test_init_containers_come_first_and_are_told_apart() -> None:
         }
     )
     assert decode_containers(pod) == [
-        ContainerState("fetch", "terminated", 3, "Error", 4, True),
-        ContainerState("tensorflow", "waiting", 0, "PodInitializing", 0, False),
+        ContainerRecord("fetch", "terminated", 3, "Error", 4, True),
+        ContainerRecord("tensorflow", "waiting", 0, "PodInitializing", 0, False),
     ]
 
 
@@ -91,13 +91,13 @@ WORD = st.from_regex(r"[A-Za-z]{0,20}", fullmatch=True)
 @given(
     st.lists(
         st.builds(
-            ContainerState, NAME, st.sampled_from(["waiting", "running", "terminated"]), st.integers(-1, 255), WORD,
+            ContainerRecord, NAME, st.sampled_from(["waiting", "running", "terminated"]), st.integers(-1, 255), WORD,
             st.integers(0, 10**6), st.booleans(),
         ),
         max_size=4,
     )
 )  # fmt: skip
-def test_lines_of_containers_are_read_back(given_containers: list[ContainerState]) -> None:
+def test_lines_of_containers_are_read_back(given_containers: list[ContainerRecord]) -> None:
     pod = Child(kind="Pod", namespace="", name="", uid="", containers=encode_containers(*given_containers))
     assert decode_containers(pod) == given_containers
 

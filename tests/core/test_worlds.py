@@ -12,7 +12,7 @@ from trainyard.testing import scenes
 from trainyard.testing.moves import Bounds
 from trainyard.testing.obeying import Shell
 from trainyard.testing.scenes import SMALL, VIEWS, Case
-from trainyard.testing.worlds import EVERY, Broken, Scene, explore
+from trainyard.testing.worlds import EVERY, RuleBroken, Scene, explore
 
 QUICK = (
     "no policy", "backoffLimit 0", "a default PS", "TensorBoard", "gang, people", "one local worker", "elastic, Never",
@@ -40,7 +40,7 @@ def planted() -> list[Case]:
 
 def test_a_rule_that_does_not_hold_comes_out_of_the_process_that_saw_it(monkeypatch: pytest.MonkeyPatch) -> None:
     PLANTED.patch(monkeypatch)
-    with pytest.raises(Broken) as broken:
+    with pytest.raises(RuleBroken) as broken:
         scenes.main(planted)
     assert PLANTED.rule in broken.value.rule
     assert str(broken.value.story[-1]) in str(broken.value)
@@ -75,7 +75,7 @@ def quick(mutants: list[Mutant], every: int) -> list[Any]:
 def test_a_planted_bug_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.patch(monkeypatch)
     scene = mutant.scene or Scene(mutant.policies, bounds=Bounds(trouble=mutant.trouble, time=1))
-    with pytest.raises(Broken) as caught:
+    with pytest.raises(RuleBroken) as caught:
         explore(scene, mutant.shell, frozenset(mutant.moves))
     print(caught.value)
     assert mutant.rule in caught.value.rule

@@ -32,7 +32,7 @@ from proxy import Journal, Proxy, Rates, Write
 from scripted_kubelet import Kubelet, Script
 
 from trainyard import kinds
-from trainyard.client import Api, ApiError
+from trainyard.client import ApiClient, ApiError
 from trainyard.client.request import create
 from trainyard.objects import labels_of, name_of, uid_of
 from trainyard.objects.labels import OWNER
@@ -40,7 +40,7 @@ from trainyard.objects.resources import CRD, NAMESPACE, NODE, POD
 from trainyard.server import Server
 from trainyard.server.crd.validation import trust_crd
 from trainyard.server.http.limits import Limits
-from trainyard.server.storage.log import Entry, Log
+from trainyard.server.storage.log import Entry, RevisionLog
 from trainyard.workloads import ControllerManager
 
 FAULT_SECONDS = 4.5
@@ -62,7 +62,7 @@ class Result:
 class Cluster:
     """What histories share."""
 
-    def __init__(self, server: Server, api: Api, kubelet: Kubelet, zygote: Zygote, folder: Path) -> None:
+    def __init__(self, server: Server, api: ApiClient, kubelet: Kubelet, zygote: Zygote, folder: Path) -> None:
         self.server, self.api, self.kubelet, self.zygote, self.folder = server, api, kubelet, zygote, folder
         self.shift = 0.0  # of the operators' wall clocks
         self.entries: dict[str, list[Entry]] = {}  # by namespace, in the order of the log
@@ -224,12 +224,12 @@ async def cluster(shift: float = 0.0) -> AsyncIterator[Cluster]:
     `shift`: seconds by which the wall clocks of server, kubelet and operators jump back and forth.
     """
     clock = jumping(shift) if shift else time.time
-    server = Server(now=clock, log=Log(keep=1_000_000), limits=Limits(max_connections=4000))
+    server = Server(now=clock, log=RevisionLog(keep=1_000_000), limits=Limits(max_connections=4000))
     zygote = Zygote()
     try:
         await server.start()
         with tempfile.TemporaryDirectory() as folder:
-            async with Api(server.url) as api, Api(server.url) as second, Api(server.url) as third:
+            async with ApiClient(server.url) as api, ApiClient(server.url) as second, ApiClient(server.url) as third:
                 for kind in kinds.ALL:
                     definition = kinds.crd(kind)
                     trust_crd(definition)

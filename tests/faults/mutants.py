@@ -13,7 +13,7 @@ from typing import Any
 
 from trainyard import core
 from trainyard.app import operating
-from trainyard.client import Api, Unavailable
+from trainyard.client import ApiClient, Unavailable
 from trainyard.controller_runtime import leader_election, lease
 from trainyard.controller_runtime import reflector as watch
 from trainyard.objects.structs import replace
@@ -75,7 +75,7 @@ def replicas_share_an_identity() -> None:
     elector = leader_election.LeaderElector
     original = elector.__init__
 
-    def init(self: Any, api: Api, lease_id: lease.LeaseIdentity, *more: Any, **fields: Any) -> None:
+    def init(self: Any, api: ApiClient, lease_id: lease.LeaseIdentity, *more: Any, **fields: Any) -> None:
         original(self, api, replace(lease_id, identity="operator"), *more, **fields)
 
     elector.__init__ = init  # type: ignore[method-assign]
@@ -84,12 +84,12 @@ def replicas_share_an_identity() -> None:
 @mutant("by uid")
 def deletes_by_name() -> None:
     """Deletes do not name the uid."""
-    original = Api.delete
+    original = ApiClient.delete
 
-    async def delete(self: Api, gvk: Any, namespace: str, name: str, uid: str = "", *more: Any) -> Any:
+    async def delete(self: ApiClient, gvk: Any, namespace: str, name: str, uid: str = "", *more: Any) -> Any:
         return await original(self, gvk, namespace, name, "", *more)
 
-    Api.delete = delete  # type: ignore[method-assign,assignment]
+    ApiClient.delete = delete  # type: ignore[method-assign,assignment]
 
 
 @mutant("ends reached")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from trainyard.client import Api, NotFound
+from trainyard.client import ApiClient, NotFound
 from trainyard.controller_runtime.controller import Controller, enqueue_object
 from trainyard.controller_runtime.reflector import WatchTarget
 from trainyard.objects import Json, NamespacedName, format_time, labels_of, uid_of
@@ -29,7 +29,7 @@ class Script:
 class Kubelet:
     """Runs every pod as its job's script says. A pod that is deleted goes after the script's grace."""
 
-    def __init__(self, api: Api, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, api: ApiClient, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self.scripts: dict[tuple[str, str], Script] = {}  # (namespace, job's name)
         self._api = api

@@ -21,7 +21,7 @@ from trainyard.app.kubeconfig import ClusterAccess, read_kubeconfig
 from trainyard.app.operating import OperatorOptions, OperatorProcess, lease_identity
 from trainyard.app.rights import Right
 from trainyard.cli.install_manifests import to_yaml
-from trainyard.client import Api, NotFound
+from trainyard.client import ApiClient, NotFound
 from trainyard.core import Config, Kind
 from trainyard.objects import GVK, Json, is_condition_true, name_of, uid_of
 from trainyard.objects.labels import OWNER
@@ -49,7 +49,9 @@ def job_of(kind: Kind) -> Json:
     return {**job, "apiVersion": kind.gvk.api_version, "metadata": {"name": "example"}, "spec": spec}
 
 
-async def listed(api: Api, gvk: GVK, true: Callable[[list[Json]], object], labels: str = "", fields: str = "") -> None:
+async def listed(
+    api: ApiClient, gvk: GVK, true: Callable[[list[Json]], object], labels: str = "", fields: str = ""
+) -> None:
     """Wait until that holds of the objects."""
     async with asyncio.timeout(PATIENCE):
         while not true((found := await api.list(gvk, "default", labels, fields))["items"]):
@@ -57,7 +59,7 @@ async def listed(api: Api, gvk: GVK, true: Callable[[list[Json]], object], label
                 break
 
 
-async def until(api: Api, gvk: GVK, true: Callable[[Json | None], object]) -> None:
+async def until(api: ApiClient, gvk: GVK, true: Callable[[Json | None], object]) -> None:
     """Wait until that holds of the job, or of None when there is none."""
     await listed(api, gvk, lambda items: true(next(iter(items), None)), fields="metadata.name=example")
 
@@ -66,7 +68,7 @@ def has(condition: str) -> Callable[[Json | None], object]:
     return lambda job: job is not None and is_condition_true((job.get("status") or {}).get("conditions"), condition)
 
 
-async def end_pods(api: Api, uid: str) -> None:
+async def end_pods(api: ApiClient, uid: str) -> None:
     """Every pod of the job that runs succeeds, its containers with 0, until this is cancelled."""
     done = {"terminated": {"exitCode": 0, "reason": "Completed"}}
     while True:
@@ -84,7 +86,7 @@ async def end_pods(api: Api, uid: str) -> None:
             break
 
 
-async def life(api: Api, kind: Kind) -> None:
+async def life(api: ApiClient, kind: Kind) -> None:
     """It runs, is edited where something follows the edit, succeeds, and goes."""
     gvk = kind.gvk
     made = await api.create(gvk, "default", job_of(kind))

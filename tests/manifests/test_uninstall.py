@@ -13,7 +13,7 @@ import pytest
 from trainyard import kinds
 from trainyard.app.installation import Install, lasting_objects, operator_objects
 from trainyard.cli.install_manifests import to_yaml
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.objects import uid_of
 from trainyard.objects.resources import CRD, DEPLOYMENT
 from trainyard.server import Server
@@ -81,7 +81,7 @@ async def test_uninstalled_and_installed_again_jobs_and_definitions_are_the_same
 ) -> None:
     way = WAYS[name]
     operator, lasting = to_yaml(operator_objects(Install())), to_yaml(lasting_objects(Install()))
-    async with Api(server.url) as api:
+    async with ApiClient(server.url) as api:
         for words in way.install:
             await kubectl(server, tmp_path, *words, stdin=lasting + operator)
         body = mxjob()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from yards import TOKEN, CurrentInterpreter, Yard
 
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server
 
@@ -27,7 +27,7 @@ async def yard(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[Yar
     lines: list[str] = []
     server = Server(token=TOKEN)
     await server.start()
-    async with Api(server.url, TOKEN) as api:
+    async with ApiClient(server.url, TOKEN) as api:
         node = Node(
             api, state, CurrentInterpreter(state), network=request.param, token=TOKEN, print_message=lines.append
         )

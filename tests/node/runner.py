@@ -9,7 +9,7 @@ from pathlib import Path
 from sessions import execute
 from yards import TOKEN, CurrentInterpreter, Yard
 
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server
 
@@ -25,7 +25,7 @@ DAEMON = """(setsid sh -c "trap '' TERM; sleep 1000; : $MARK" >/dev/null 2>&1 &)
 async def main(network: str, state: Path) -> None:
     server = Server(token=TOKEN)
     await server.start()
-    api = Api(server.url, TOKEN)
+    api = ApiClient(server.url, TOKEN)
     node = Node(api, state, CurrentInterpreter(state), network=network, token=TOKEN, print_message=lambda _: None)
     await node.start()
     print("started", flush=True)

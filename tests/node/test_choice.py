@@ -10,7 +10,7 @@ import pytest
 from leftovers import HERE, SOURCES
 from yards import TOKEN, CurrentInterpreter
 
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.node import Node, NodeError
 
 # Runs where the kernel refuses one more network namespace: in a user namespace of its own whose limit is nought.
@@ -63,6 +63,6 @@ def test_a_network_that_was_asked_for_is_not_replaced(state: Path) -> None:
 
 
 async def test_a_network_that_does_not_exist_is_named_with_those_that_do(state: Path) -> None:
-    async with Api("http://127.0.0.1:1", TOKEN) as api:
+    async with ApiClient("http://127.0.0.1:1", TOKEN) as api:
         with pytest.raises(NodeError, match="there is no network 'mesh'; write one of auto, namespace, shared"):
             await Node(api, state, CurrentInterpreter(state), network="mesh").start()

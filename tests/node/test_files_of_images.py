@@ -10,7 +10,7 @@ import pytest
 from yards import TOKEN, Yard
 
 from trainyard.app.local import cache_folder
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.node.images import Images, PreparedImage, create_files
 from trainyard.node.images.catalogue import PROGRAMS
@@ -44,7 +44,7 @@ async def yard(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[Yar
     lines: list[str] = []
     server = Server(token=TOKEN)
     await server.start()
-    async with Api(server.url, TOKEN) as api:
+    async with ApiClient(server.url, TOKEN) as api:
         images = Images([state / "images.yaml"], cache_folder(), lines.append)
         node = Node(api, state, images, network=request.param, token=TOKEN, print_message=lines.append)
         await node.start()

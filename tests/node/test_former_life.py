@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from yards import TOKEN, CurrentInterpreter, Yard, terminated
 
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 async def test_a_pod_whose_start_was_not_told_is_not_run_twice(state: Path) -> None:
     server = Server(token=TOKEN)
     await server.start()
-    async with Api(server.url, TOKEN) as api:
+    async with ApiClient(server.url, TOKEN) as api:
         node = Node(api, state, CurrentInterpreter(state), network="shared", token=TOKEN, print_message=lambda _: None)
         yard = Yard(api, node, [])
         uid = (await yard.pod("once", "print('again')"))["metadata"]["uid"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from yards import TOKEN, CurrentInterpreter, Yard
 
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server
 
@@ -19,7 +19,7 @@ async def test_a_pod_reads_nothing_of_what_the_cluster_keeps(state: Path) -> Non
     lines: list[str] = []
     server = Server(token=TOKEN)
     await server.start()
-    async with Api(server.url, TOKEN) as api:
+    async with ApiClient(server.url, TOKEN) as api:
         images = CurrentInterpreter(state)
         folder = secrets / "node"
         node = Node(

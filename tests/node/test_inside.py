@@ -13,7 +13,7 @@ from aiohttp import ClientSession
 from sessions import V4, V5, Talk, query
 from yards import TOKEN, CurrentInterpreter, Yard
 
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CONFIG_MAP, POD, SERVICE_ACCOUNT
@@ -46,7 +46,7 @@ async def inside(request: pytest.FixtureRequest, state: Path, tmp_path: Path) ->
     await server.start()
     await server.start_tls(authority.server_context(tmp_path))
     place = urlsplit(server.tls_url)
-    async with Api(server.url, TOKEN) as api:
+    async with ApiClient(server.url, TOKEN) as api:
         apiserver = (str(place.hostname), int(place.port or 0))
         images = CurrentInterpreter(state)
         node = Node(
@@ -63,7 +63,7 @@ async def inside(request: pytest.FixtureRequest, state: Path, tmp_path: Path) ->
     await server.stop()
 
 
-async def may_look(api: Api) -> None:
+async def may_look(api: ApiClient) -> None:
     named: Json = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": "looks"}}
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
     await api.create(ROLE, "default", {**named, "kind": "Role", "rules": rules})

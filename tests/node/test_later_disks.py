@@ -25,14 +25,14 @@ async def main() -> None:
     """In a mount namespace of its own: mount a disk, write onto it from a pod, unmount it while the node runs."""
     from yards import TOKEN, CurrentInterpreter, Yard
 
-    from trainyard.client import Api
+    from trainyard.client import ApiClient
     from trainyard.node import Node
     from trainyard.server import Server
 
     state, disk = (Path(tempfile.mkdtemp(prefix=prefix)) for prefix in ("yard-", "disk-"))
     server = Server(token=TOKEN)
     await server.start()
-    async with Api(server.url, TOKEN) as api:
+    async with ApiClient(server.url, TOKEN) as api:
         node = Node(api, state, CurrentInterpreter(state), network="namespace", token=TOKEN, print_message=print)
         await node.start()
         run("mount", "-t", "tmpfs", "disk", str(disk))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainyard.app.retention import cut_log
-from trainyard.node.kubelet.server import Log, LogOptions, read_log
+from trainyard.node.kubelet.server import ContainerLog, LogOptions, read_log
 from trainyard.node.supervisor import syscalls
 from trainyard.node.supervisor.log_file import LogFile
 from trainyard.objects.log_files import hole, pieces
@@ -43,7 +43,7 @@ def left_out(log: LogFile) -> tuple[int, int] | None:
 
 async def answer(path: Path, **words: int) -> list[str]:
     return (
-        b"".join([piece async for piece in read_log(Log(path, lambda: True), LogOptions(**words))])
+        b"".join([piece async for piece in read_log(ContainerLog(path, lambda: True), LogOptions(**words))])
         .decode()
         .splitlines()
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from yards import TOKEN, CurrentInterpreter, Yard
 
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.node.kubelet.pod_logs import run_to_remove
 from trainyard.objects import Json, name_of
@@ -29,7 +29,7 @@ async def keeping(state: Path, kept: Path, lines: list[str], log_size: int = 0) 
     server = Server(token=TOKEN)
     await server.start()
     images = CurrentInterpreter(state)
-    async with Api(server.url, TOKEN) as api:
+    async with ApiClient(server.url, TOKEN) as api:
         words = {"network": "shared", "token": TOKEN, "print_message": lines.append, "log_size": log_size}
         node = Node(api, state, images, log_folder=log_folder, **words)  # type: ignore[arg-type]
         await node.start()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from yards import TOKEN, Yard, terminated, waiting
 
-from trainyard.client import Api, ApiError
+from trainyard.client import ApiClient, ApiError
 from trainyard.objects import is_condition_true
 from trainyard.objects.resources import CONFIG_MAP, NODE, POD
 
@@ -327,9 +327,9 @@ async def test_logs_are_for_those_who_hold_the_token(yard: Yard) -> None:
     await yard.phase("secret", "Succeeded")
     port = (await yard.api.get(NODE, "", "local"))["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
     path = "/containerLogs/default/secret/main"
-    async with Api(f"http://127.0.0.1:{port}", TOKEN) as known:
+    async with ApiClient(f"http://127.0.0.1:{port}", TOKEN) as known:
         assert await known.request("GET", path) == b"x\n"
-    async with Api(f"http://127.0.0.1:{port}", "guess") as stranger:
+    async with ApiClient(f"http://127.0.0.1:{port}", "guess") as stranger:
         with pytest.raises(ApiError) as refused:
             await stranger.request("GET", path)
         assert refused.value.code == 401

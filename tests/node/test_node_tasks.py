@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from yards import TOKEN, CurrentInterpreter, Yard
 
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.client.errors import error_for
 from trainyard.node import Node
 from trainyard.node.kubelet.authentication import TokenAuthenticator
@@ -20,7 +20,7 @@ from trainyard.server import Server
 pytestmark = pytest.mark.slow
 
 
-async def _until_ready(api: Api, status: str) -> Json:
+async def _until_ready(api: ApiClient, status: str) -> Json:
     """The Ready condition once it has that status."""
     async with asyncio.timeout(20):
         node = await api.get(NODE, "", "local")
@@ -60,7 +60,7 @@ async def test_a_node_is_not_ready_while_a_task_is_down_and_runs_pods_afterwards
 async def test_a_joined_node_has_these_tasks_and_starts_each_again(tmp_path: Any) -> None:
     server, lines = Server(token=TOKEN), list[str]()
     await server.start()
-    async with Api(server.url, TOKEN) as api:
+    async with ApiClient(server.url, TOKEN) as api:
         member = NodeConfig(TokenAuthenticator(TOKEN), joined=True)
         images = CurrentInterpreter(tmp_path)
         node = Node(

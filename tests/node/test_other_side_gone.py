@@ -20,7 +20,7 @@ from trainyard.node.kubelet import tokens
 from trainyard.node.kubelet.authentication import TokenAuthenticator
 from trainyard.node.kubelet.exec import ExecRequest, Session
 from trainyard.node.kubelet.pod_spec import TokenRequest
-from trainyard.node.kubelet.server import Kubelet, Log, RequestError
+from trainyard.node.kubelet.server import ContainerLog, Kubelet, RequestError
 from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxError
 from trainyard.node.supervisor.channel import Channel
 
@@ -34,7 +34,7 @@ async def silent(tmp_path: Path) -> AsyncIterator[tuple[Kubelet, Path]]:
     """A kubelet with one container, which has printed a line and prints no more."""
     path = tmp_path / "1.log"
     path.write_bytes(b"up\n")
-    kubelet = Kubelet(lambda *_: Log(path, lambda: False), refuse, refuse, TokenAuthenticator(TOKEN))
+    kubelet = Kubelet(lambda *_: ContainerLog(path, lambda: False), refuse, refuse, TokenAuthenticator(TOKEN))
     await kubelet.start()
     yield kubelet, path
     await kubelet.stop()

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from yards import TOKEN, CurrentInterpreter, Yard, waiting
 
-from trainyard.client import Api, ApiError
+from trainyard.client import ApiClient, ApiError
 from trainyard.client.errors import error_for
 from trainyard.node import Node
 from trainyard.objects import GVK, Json, format_time
@@ -87,7 +87,7 @@ class Issuer:
         return {"status": {"token": f"token-{len(self.given)}", "expirationTimestamp": format_time(now + self.life)}}
 
 
-class WithTokens(Api):
+class WithTokens(ApiClient):
     """A client whose server hands out tokens, whatever the embedded one does yet."""
 
     issuer: Issuer

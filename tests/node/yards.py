@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trainyard.client import Api, ApiError, NotFound
+from trainyard.client import ApiClient, ApiError, NotFound
 from trainyard.node import Node
 from trainyard.node.images import WORKING_DIRECTORY, Image, ImageProblem, Images, PreparedImage
 from trainyard.objects import Json, decode
@@ -42,7 +42,7 @@ class CurrentInterpreter(Images):
 class Yard:
     """A server with one node, and the words that tests use."""
 
-    def __init__(self, api: Api, node: Node, lines: list[str]) -> None:
+    def __init__(self, api: ApiClient, node: Node, lines: list[str]) -> None:
         self.api, self.node, self.lines = api, node, lines
 
     async def pod(self, name: str, script: str = "", **more: Any) -> Json:

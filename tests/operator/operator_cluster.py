@@ -12,7 +12,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 from trainyard import kinds
-from trainyard.client import Api, NotFound, Request
+from trainyard.client import ApiClient, NotFound, Request
 from trainyard.client.request import create
 from trainyard.controller_runtime.controller import Controller, enqueue_object
 from trainyard.controller_runtime.reflector import WatchTarget
@@ -46,7 +46,7 @@ class ScriptedNode:
     """Sets bound pods to Running, ends the pods of the roles in `ends`, and removes pods that have a
     deletionTimestamp."""
 
-    def __init__(self, api: Api, now: Callable[[], float]) -> None:
+    def __init__(self, api: ApiClient, now: Callable[[], float]) -> None:
         self.ends: dict[str, int] = {}  # role -> exit code of its pods from now on
         self.holds = False  # while true, no pod is started
         self._api = api
@@ -93,7 +93,7 @@ class ScriptedNode:
 
 
 class Yard:
-    def __init__(self, server: Server, api: Api, node: ScriptedNode, clock: Callable[[], float]) -> None:
+    def __init__(self, server: Server, api: ApiClient, node: ScriptedNode, clock: Callable[[], float]) -> None:
         self.server = server
         self.api = api
         self.node = node
@@ -141,9 +141,9 @@ class Yard:
         self.node.enqueue_all()
 
     @asynccontextmanager
-    async def operator(self, api: Api | None = None) -> AsyncIterator[Operator]:
+    async def operator(self, api: ApiClient | None = None) -> AsyncIterator[Operator]:
         """An operator that runs within the block."""
-        operator_api = api or Api(self.server.url)
+        operator_api = api or ApiClient(self.server.url)
         operator = Operator(operator_api, kinds.ALL, Config(), now=self.clock)
         await operator.start()
         try:
@@ -157,7 +157,7 @@ class Yard:
 async def running_yard(clock: Callable[[], float], install: bool = True) -> AsyncIterator[Yard]:
     server = Server(now=clock)
     await server.start()
-    async with Api(server.url) as api, Api(server.url) as node_api, Api(server.url) as workloads_api:
+    async with ApiClient(server.url) as api, ApiClient(server.url) as node_api, ApiClient(server.url) as workloads_api:
         if install:
             for kind in kinds.ALL:
                 await api.send(create(CRD, "", kinds.crd(kind)))
@@ -175,7 +175,7 @@ async def running_yard(clock: Callable[[], float], install: bool = True) -> Asyn
     await server.stop()
 
 
-class Troubled(Api):
+class Troubled(ApiClient):
     """An Api that calls `before(request)` before each request other than a watch, and `after(request)` after it; either
     may raise. `sent` has those requests."""
 

@@ -16,7 +16,7 @@ import pytest
 from operator_cluster import TFJOB, Troubled, Yard, replica, running_yard, tf_job
 
 from trainyard import kinds
-from trainyard.client import Api, Request, Unavailable
+from trainyard.client import ApiClient, Request, Unavailable
 from trainyard.core import Config
 from trainyard.objects import Json, is_condition_true, name_of
 from trainyard.objects.labels import OWNER
@@ -38,7 +38,7 @@ class OperatorSeries:
 
     def __init__(self, yard: Yard, api: Troubled) -> None:
         self.yard = yard
-        self.api: Api = api
+        self.api: ApiClient = api
         self.killed = asyncio.Event()
         self.operator = self._new()
         self._watching: asyncio.Task[None] | None = None
@@ -51,7 +51,7 @@ class OperatorSeries:
         await self.killed.wait()
         await self.operator.stop()
         await self.api.close()
-        self.api = Api(self.yard.server.url)
+        self.api = ApiClient(self.yard.server.url)
         self.operator = self._new()
         await self.operator.start()
 

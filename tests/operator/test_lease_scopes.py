@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from operator_cluster import Troubled
 
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.controller_runtime.leader_election import LeaderElector
 from trainyard.controller_runtime.lease import Claim, LeaseIdentity, LeaseTimings, claim_of
 from trainyard.objects import Json
@@ -154,7 +154,7 @@ async def test_overlapping_operators_never_lead_at_once_whatever_is_paused(candi
 
 
 async def test_a_lease_of_another_program_is_left_alone(candidates: Candidates) -> None:
-    async with Api(candidates.server.url) as api:
+    async with ApiClient(candidates.server.url) as api:
         body = {"apiVersion": LEASE.api_version, "kind": "Lease", "metadata": {"name": "others"}}
         await api.create(LEASE, "default", {**body, "spec": {"holderIdentity": "other", "leaseDurationSeconds": 1}})
         election = candidates.add(ALL)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from operator_cluster import Troubled
 
-from trainyard.client import Api, Request, Unavailable
+from trainyard.client import ApiClient, Request, Unavailable
 from trainyard.controller_runtime.leader_election import LeaderElector, NotLeading
 from trainyard.controller_runtime.lease import LeaseIdentity, LeaseTimings
 from trainyard.objects import Json
@@ -31,7 +31,7 @@ class LeaseServer:
         return LeaderElector(api, LeaseIdentity("default", "operator", me), TERMS, lambda: self.now), api
 
     async def lease(self) -> Json:
-        async with Api(self.server.url) as api:
+        async with ApiClient(self.server.url) as api:
             return dict((await api.get(LEASE, "default", "operator"))["spec"])
 
 

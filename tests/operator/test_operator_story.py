@@ -13,7 +13,7 @@ import pytest
 from operator_cluster import TFJOB, Troubled, Yard, running_yard, tf_job
 
 from trainyard import kinds
-from trainyard.client import Api, NotFound, Request, Unavailable
+from trainyard.client import ApiClient, NotFound, Request, Unavailable
 from trainyard.core import Config
 from trainyard.objects import Json, controller_reference, decode, find_condition, is_condition_true, name_of, uid_of
 from trainyard.objects.labels import OWNER
@@ -254,7 +254,7 @@ async def test_a_poisoned_job_hurts_nobody_else(yard: Yard, caplog: pytest.LogCa
         return kinds.TFJOB.api.read(spec, name)
 
     poisoned = replace(kinds.TFJOB, read=read)  # type: ignore[arg-type]  # returns what the real one returns
-    async with Api(yard.server.url) as api:
+    async with ApiClient(yard.server.url) as api:
         operator = Operator(api, [poisoned], Config(), now=yard.clock)
         caplog.set_level(logging.ERROR)
         await operator.start()

@@ -16,10 +16,10 @@ import pytest
 
 from trainyard import kinds
 from trainyard.cli import offline
-from trainyard.cli.offline import ClusterState
+from trainyard.cli.offline import OfflineCluster
 from trainyard.cli.plan import read_world
 from trainyard.cli.printing import as_yaml
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.core import Kind
@@ -35,7 +35,7 @@ CASES = sorted(path.relative_to(DATA) for path in DATA.glob("*/*.input.yaml"))
 PASSES = 6
 
 
-class RecordingApi(Api):
+class RecordingApi(ApiClient):
     """Takes every write and keeps it."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class RecordingApi(Api):
         return {}
 
 
-async def _operate(world: ClusterState, job: Json, kind: Kind) -> tuple[RecordingApi, Json]:
+async def _operate(world: OfflineCluster, job: Json, kind: Kind) -> tuple[RecordingApi, Json]:
     """Passes of the operator until one has done more than to store the defaults; and the job with its last status."""
     api, memory = RecordingApi(), JobState()
     shell = PlanExecutor(api, world.config, InFlightWrites({}), EventRecorder(api), now=lambda: world.now)
@@ -82,7 +82,7 @@ async def _operate(world: ClusterState, job: Json, kind: Kind) -> tuple[Recordin
     return api, job
 
 
-def compare(world: ClusterState, job: Json, kind: Kind) -> int:
+def compare(world: OfflineCluster, job: Json, kind: Kind) -> int:
     """How many bodies were compared."""
     fresh = replace(world, ids={space: set(taken) for space, taken in world.ids.items()})  # ids taken are remembered
     shown = offline.plan_as_json(world, job, kind)
@@ -133,7 +133,7 @@ def test_a_life_with_failures_and_two_suspensions_is_the_same_in_both(kind: Kind
     def settle() -> None:
         nonlocal bodies
         for _ in range(PASSES):
-            world = ClusterState([(life.job, kind)], list(life.objects.values()), life.config, life.now)
+            world = OfflineCluster([(life.job, kind)], list(life.objects.values()), life.config, life.now)
             bodies += compare(world, life.job, kind)
             if life.step().idle:
                 return

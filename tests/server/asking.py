@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from trainyard.objects import decode, encode
-from trainyard.server import Log
+from trainyard.server import RevisionLog
 from trainyard.server.auth.users import ADMIN, User
 from trainyard.server.builtin import BUILT_IN
 from trainyard.server.errors import StatusError
@@ -30,7 +30,7 @@ class Cluster:
 
     def __init__(self, checks: Any = None, keep: int = 20_000) -> None:
         self.now = START
-        self.log = Log(keep)
+        self.log = RevisionLog(keep)
         self.verbs = Verbs(self.log, Registry(BUILT_IN), checks or {}, lambda: self.now)
         self.user = ADMIN
         self.make("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.objects import NamespacedName
-from trainyard.server import DiskError, DiskLog, Log, NotWritten, Server
+from trainyard.server import DiskError, DiskLog, NotWritten, RevisionLog, Server
 from trainyard.server.storage import disk
 from trainyard.server.storage.database import FORMAT, NAME
 from trainyard.server.storage.log import Compacted, Entry
@@ -32,7 +32,7 @@ STEPS = st.lists(
 )
 
 
-def seen(log: Log) -> object:
+def seen(log: RevisionLog) -> object:
     """All that can be asked of a log."""
     entries = [
         (one.revision, one.store, one.key, one.record, one.previous, one.last_state) for one in log.after(log.floor)
@@ -41,7 +41,7 @@ def seen(log: Log) -> object:
     return log.revision, log.floor, entries, lists, log.list("maps")
 
 
-def delete(log: Log, key: NamespacedName) -> Entry:
+def delete(log: RevisionLog, key: NamespacedName) -> Entry:
     record = log.get("maps", key)
     assert record is not None
     return log.append("maps", key, None, record.revision, b"last of %d" % record.revision)
@@ -60,7 +60,7 @@ def opened(folder: Path) -> Iterator[DiskLog]:
 @given(STEPS)
 def test_an_opened_log_is_the_one_that_was_closed(steps: list[tuple[str, NamespacedName]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        log, model = DiskLog(Path(folder)), Log()
+        log, model = DiskLog(Path(folder)), RevisionLog()
         for step, key in steps:
             if step == "put":
                 put(log, key)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trainyard.objects import NamespacedName
-from trainyard.server import Log
+from trainyard.server import RevisionLog
 from trainyard.server.storage.disk import DiskLog
 from trainyard.testing import garbage
 from trainyard.testing.garbage import Barrage, Broken, place
@@ -97,13 +97,13 @@ def test_a_length_that_lies_makes_no_request_of_what_follows(barrage: Barrage) -
 
 
 def test_a_log_on_disk_holds_after_a_barrage_what_it_was_answered(tmp_path: Path) -> None:
-    async def told(log: Log) -> dict[str, dict[NamespacedName, bytes]]:
+    async def told(log: RevisionLog) -> dict[str, dict[NamespacedName, bytes]]:
         objects = garbage.stored(log)
         if isinstance(log, DiskLog):
             log.close()
         return {store: {key: record.body for key, record in those.items()} for store, those in objects.items()}
 
-    async def opened() -> Log:
+    async def opened() -> RevisionLog:
         return DiskLog(tmp_path)
 
     with garbage.target(lambda: DiskLog(tmp_path)) as (server, complaints, do):

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from trainyard.client import Api, ApiError, Request, Unavailable
+from trainyard.client import ApiClient, ApiError, Request, Unavailable
 from trainyard.client import request as requests
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CONFIG_MAP
@@ -52,11 +52,11 @@ async def server() -> AsyncIterator[Server]:
     await made.stop()
 
 
-def inside(server: Server, token: str = TOKEN) -> Api:
-    return Api("http://in-process", token, transport=server.in_process())
+def inside(server: Server, token: str = TOKEN) -> ApiClient:
+    return ApiClient("http://in-process", token, transport=server.in_process())
 
 
-async def outcome(api: Api, request: Request) -> object:
+async def outcome(api: ApiClient, request: Request) -> object:
     try:
         return await api.send(request)
     except ApiError as error:
@@ -70,14 +70,14 @@ async def test_a_life_is_answered_alike(monkeypatch: pytest.MonkeyPatch, token: 
     for way in ("http", "in-process"):
         server = Server(token=TOKEN, now=lambda: 1_000_000.0)
         await server.start()
-        async with Api(server.url, token) if way == "http" else inside(server, token) as api:
+        async with ApiClient(server.url, token) if way == "http" else inside(server, token) as api:
             told.append([await outcome(api, request) for request in LIFE])
         await server.stop()
     assert told[0] == told[1]
 
 
 async def test_a_watch_is_told_the_same_lines(server: Server) -> None:
-    async with Api(server.url, TOKEN) as http, inside(server) as near:
+    async with ApiClient(server.url, TOKEN) as http, inside(server) as near:
         await http.create(CONFIG_MAP, "default", a_map("before"))
         streams = [api.watch(CONFIG_MAP, "default", "1") for api in (http, near)]
         first = [await anext(stream) for stream in streams]

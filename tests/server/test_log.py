@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.objects import NamespacedName
-from trainyard.server.storage.log import Compacted, Entry, FutureRevision, Log, RevisionConflict
+from trainyard.server.storage.log import Compacted, Entry, FutureRevision, RevisionConflict, RevisionLog
 from trainyard.server.storage.store import Record
 
 KEYS = [NamespacedName("a", "x"), NamespacedName("a", "y"), NamespacedName("b", "x")]
@@ -17,13 +17,13 @@ STEPS = st.lists(
 )
 
 
-def put(log: Log, store: str, key: NamespacedName, text: bytes = b"") -> Entry:
+def put(log: RevisionLog, store: str, key: NamespacedName, text: bytes = b"") -> Entry:
     before = log.get(store, key)
     record = Record(log.revision + 1, text or b"%d" % (log.revision + 1), {}, {})
     return log.append(store, key, record, before.revision if before else 0)
 
 
-def delete(log: Log, store: str, key: NamespacedName) -> Entry:
+def delete(log: RevisionLog, store: str, key: NamespacedName) -> Entry:
     before = log.get(store, key)
     assert before is not None
     return log.append(store, key, None, before.revision, b"last")
@@ -31,7 +31,7 @@ def delete(log: Log, store: str, key: NamespacedName) -> Entry:
 
 @given(STEPS)
 def test_every_revision_can_be_read_as_it_was(steps: list[tuple[str, str, NamespacedName]]) -> None:
-    log = Log()
+    log = RevisionLog()
     now: dict[tuple[str, NamespacedName], bytes] = {}
     past = [dict(now)]
     for step, store, key in steps:
@@ -67,7 +67,7 @@ def test_every_revision_can_be_read_as_it_was(steps: list[tuple[str, str, Namesp
 
 @given(STEPS)
 def test_reading_on_from_any_revision_gives_the_present(steps: list[tuple[str, str, NamespacedName]]) -> None:
-    log = Log()
+    log = RevisionLog()
     states = [{}]
     now: dict[NamespacedName, bytes] = {}
     for step, _, key in steps:
@@ -93,7 +93,7 @@ def test_reading_on_from_any_revision_gives_the_present(steps: list[tuple[str, s
 def test_a_store_stays_in_order_and_a_namespace_is_a_part_of_it(
     steps: list[tuple[str, str, NamespacedName]], namespace: str, start: NamespacedName | None, looked: bool
 ) -> None:
-    log = Log()
+    log = RevisionLog()
     now: set[NamespacedName] = set()
     for step, _, key in steps:
         if looked:  # from then on the order is kept, not made anew
@@ -112,7 +112,7 @@ def test_a_store_stays_in_order_and_a_namespace_is_a_part_of_it(
 
 
 def test_the_past_is_bounded_and_the_present_is_not() -> None:
-    log = Log(keep=10)
+    log = RevisionLog(keep=10)
     for index in range(100):
         put(log, "p", NamespacedName("a", str(index)))
     assert log.floor >= 80 and log.revision == 100
@@ -124,7 +124,7 @@ def test_the_past_is_bounded_and_the_present_is_not() -> None:
 
 
 def test_large_entries_are_kept_for_a_shorter_time() -> None:
-    log = Log(keep_bytes=10_000)
+    log = RevisionLog(keep_bytes=10_000)
     for _ in range(100):
         put(log, "p", KEYS[0], b"x" * 1000)
     assert 90 <= log.floor < 100 and log.revision == 100
@@ -132,7 +132,7 @@ def test_large_entries_are_kept_for_a_shorter_time() -> None:
 
 
 def test_a_latecomer_hears_of_what_is_there() -> None:
-    log, heard = Log(), []
+    log, heard = RevisionLog(), []
     put(log, "p", KEYS[0])
     put(log, "p", KEYS[1])
     delete(log, "p", KEYS[0])
@@ -141,7 +141,7 @@ def test_a_latecomer_hears_of_what_is_there() -> None:
 
 
 def test_a_follower_hears_every_entry_once_and_in_order() -> None:
-    log, heard = Log(), []
+    log, heard = RevisionLog(), []
     log.follow(lambda entry: heard.append((entry.revision, entry.record is None)))
     put(log, "p", KEYS[0])
     put(log, "p", KEYS[0])
@@ -150,7 +150,7 @@ def test_a_follower_hears_every_entry_once_and_in_order() -> None:
 
 
 def test_a_record_with_the_wrong_number_is_not_written() -> None:
-    log = Log()
+    log = RevisionLog()
     with pytest.raises(RevisionConflict):
         log.append("p", KEYS[0], Record(7, b"", {}, {}), 0)
     assert log.revision == 0 and log.get("p", KEYS[0]) is None

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from asking import ACCOUNTS, MAPS, account
 
-from trainyard.client import Api, ApiError
+from trainyard.client import ApiClient, ApiError
 from trainyard.objects import decode
 from trainyard.server import Server
 from trainyard.server.auth import authentication
@@ -269,9 +269,9 @@ async def test_a_client_in_the_process_needs_no_address_and_still_a_token() -> N
     server = Server(token=TOKEN)
     await server.open()
     assert (server.url, server.tls_url) == ("", "")
-    async with Api("http://in-process", TOKEN, transport=server.in_process()) as api:
+    async with ApiClient("http://in-process", TOKEN, transport=server.in_process()) as api:
         assert await api.request("GET", MAPS)
-    async with Api("http://in-process", "wrong", transport=server.in_process()) as stranger:
+    async with ApiClient("http://in-process", "wrong", transport=server.in_process()) as stranger:
         with pytest.raises(ApiError, match="Unauthorized"):
             await stranger.request("GET", MAPS)
     await server.stop()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from trainyard.objects import NamespacedName
 from trainyard.objects.labels import equality_requirement, parse_selector
-from trainyard.server.storage.store import MAX_LABEL_INDEXES, Record, Store
+from trainyard.server.storage.store import MAX_LABEL_INDEXES, ObjectStore, Record
 
 KEYS = [NamespacedName("a", "x"), NamespacedName("a", "y"), NamespacedName("b", "x")]
 VALUES = ["", "1", "2"]
@@ -21,7 +21,7 @@ WRITES = st.lists(
 def test_what_has_a_label_is_found_whenever_that_was_asked_for_first(
     writes: list[tuple[NamespacedName, dict[str, str] | None]], asked: str
 ) -> None:
-    store = Store()
+    store = ObjectStore()
     if asked == "first":
         store.view_by_label(("p", "1"))
     for number, (key, labels) in enumerate(writes):
@@ -34,7 +34,7 @@ def test_what_has_a_label_is_found_whenever_that_was_asked_for_first(
 
 
 def test_a_label_that_others_have_pushed_out_is_found_all_the_same() -> None:
-    store = Store()
+    store = ObjectStore()
     for name in ["p", *map(str, range(MAX_LABEL_INDEXES)), "p"]:
         store.put(KEYS[0], Record(1, b"", {name: "v"}, {}))
         assert store.view_by_label((name, "v")).keys == [KEYS[0]]

@@ -11,7 +11,7 @@ import pytest
 from asking import CRDS, MAPS, PODS, THINGS, Client, Cluster, config_map, crd, following, pod, thing, until
 
 from trainyard.objects import decode
-from trainyard.server import Log, Server
+from trainyard.server import RevisionLog, Server
 from trainyard.server.http import handler as http_module
 from trainyard.server.storage.watches import SLICE, Listener, WatchHub
 
@@ -272,7 +272,7 @@ async def test_watches_end_when_the_server_stops() -> None:
 
 
 async def test_a_restart_over_the_same_log_serves_the_same_world() -> None:
-    log = Log()
+    log = RevisionLog()
     for count in (1, 2):
         server = Server(log=log)
         await server.start()

@@ -15,7 +15,7 @@ import pytest
 from actors import PATIENCE
 
 from trainyard.app.local import IN_PROCESS_URL, LocalCluster
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.client.transport import Transport
 from trainyard.operator import Operator
 
@@ -36,7 +36,7 @@ class Cluster(Protocol):
     """How long anything may take that a story waits for."""
 
     @property
-    def api(self) -> Api: ...
+    def api(self) -> ApiClient: ...
 
     @property
     def url(self) -> str: ...
@@ -52,7 +52,7 @@ class Cluster(Protocol):
         """How often the operator, the node and the story have asked the API server so far, by verb and resource."""
         ...
 
-    async def start_operator(self, api: Api | None = None) -> Operator: ...
+    async def start_operator(self, api: ApiClient | None = None) -> Operator: ...
 
     async def stop_operator(self) -> None: ...
 

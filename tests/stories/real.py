@@ -29,7 +29,7 @@ from trainyard.app.config import shipped_files
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.local import LocalClusterOptions
 from trainyard.app.node_agent import JoinedNode, JoinOptions
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.core import Config
 from trainyard.objects import Json, name_of
 from trainyard.operator import Operator
@@ -134,7 +134,7 @@ class RealCluster:
         self.home = f"stage-{next(_numbers)}"
         self.url, self.token = self._plane.url, self._plane.token()
         self.secure, self.in_process = self._plane.identities.secure(ADMIN), None
-        self.api = Api(self.url, self.token, self.secure, user_agent="story")
+        self.api = ApiClient(self.url, self.token, self.secure, user_agent="story")
 
     async def start(self) -> None:
         self._nodes.clock.shift = 0.0
@@ -174,7 +174,7 @@ class RealCluster:
         asked = self._plane.audit.since(self._mark)
         return Counter((one.verb, one.resource) for one in asked if (one.user, one.namespace) == (ADMIN, self.home))
 
-    async def start_operator(self, api: Api | None = None) -> Operator:
+    async def start_operator(self, api: ApiClient | None = None) -> Operator:
         await self.stop_operator()
         config = Config(program_files=shipped_files())
         self._operator = Operator(api or self.api, kinds.ALL, config, now=self._nodes.clock)

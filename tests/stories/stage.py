@@ -27,7 +27,7 @@ from actors import Actor, actor
 from back_ends import Cluster
 
 from trainyard import kinds
-from trainyard.client import Api, ApiError, Request
+from trainyard.client import ApiClient, ApiError, Request
 from trainyard.objects import GVK, Json, find_condition, is_condition_true, labels_of, name_of, parse_time, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 from trainyard.objects.resources import CONFIG_MAP, CRD, DEPLOYMENT, JOB, POD, SERVICE, STATEFUL_SET
@@ -45,7 +45,7 @@ class Clock:
         return time.time() + self.shift
 
 
-class Noted(Api):
+class Noted(ApiClient):
     """An Api that keeps what it sent, and may be told to fail before or after a short request was carried out."""
 
     def __init__(self, cluster: Cluster, token: str = "") -> None:
@@ -86,7 +86,7 @@ class Stage:
         self._operator_api: Noted | None = None
 
     @property
-    def api(self) -> Api:
+    def api(self) -> ApiClient:
         return self.cluster.api
 
     async def open(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from workload_world import Clock, World, running
 
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.server import Server
 
 
@@ -13,7 +13,7 @@ from trainyard.server import Server
 async def world() -> AsyncIterator[World]:
     server = Server()
     await server.start()
-    async with Api(server.url) as api:
+    async with ApiClient(server.url) as api:
         clock = Clock()
         async with running(api, clock):
             yield World(api, clock, server)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from workload_world import World, running, template
 
-from trainyard.client import Api, NotFound
+from trainyard.client import ApiClient, NotFound
 from trainyard.objects import GVK, Json, controller_reference, labels_of, name_of, uid_of
 from trainyard.objects.resources import (
     CONFIG_MAP,
@@ -34,7 +34,7 @@ def names(pods: list[Json]) -> list[str]:
     return sorted(name_of(pod) for pod in pods)
 
 
-async def gone(api: Api, pod: Json) -> None:
+async def gone(api: ApiClient, pod: Json) -> None:
     """What the node does when a pod that was asked to end has ended."""
     await api.delete(POD, "default", name_of(pod), uid_of(pod), grace_period_seconds=0)
 

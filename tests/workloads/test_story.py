@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from workload_world import TOY, Clock, World, ready_node, running, template
 
-from trainyard.client import Api, NotFound, Request
+from trainyard.client import ApiClient, NotFound, Request
 from trainyard.objects import GVK, Json, controller_reference, find_condition, is_condition_true, name_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import (
@@ -41,7 +41,7 @@ def ended_as(end: str) -> Callable[[list[Json]], bool]:
     return lambda jobs: any(is_condition_true((job.get("status") or {}).get("conditions"), end) for job in jobs)
 
 
-class LaggingApi(Api):
+class LaggingApi(ApiClient):
     """Its watches of pods say nothing before `go_on` is set."""
 
     def __init__(self, url: str) -> None:
@@ -60,7 +60,7 @@ async def bare() -> AsyncIterator[World]:
     """A server without controllers."""
     server = Server()
     await server.start()
-    async with Api(server.url) as api:
+    async with ApiClient(server.url) as api:
         yield World(api, Clock(), server)
     await server.stop()
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from workload_values import NOW
 
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.objects import GVK, Json, format_time, name_of
 from trainyard.objects.resources import (
     EVENT,
@@ -33,7 +33,7 @@ class Clock:
 
 
 class World(NamedTuple):
-    api: Api
+    api: ApiClient
     clock: Clock
     server: Server
 
@@ -77,7 +77,7 @@ class World(NamedTuple):
 
 @asynccontextmanager
 async def running(
-    api: Api, clock: Clock, root_ca: str = "", mounted: Container[str] = ()
+    api: ApiClient, clock: Clock, root_ca: str = "", mounted: Container[str] = ()
 ) -> AsyncIterator[ControllerManager]:
     workloads = ControllerManager(api, clock, root_ca, mounted)
     await workloads.start()
@@ -87,7 +87,7 @@ async def running(
         await workloads.stop()
 
 
-async def ready_node(api: Api, name: str = "local") -> None:
+async def ready_node(api: ApiClient, name: str = "local") -> None:
     await api.create(NODE, "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     await api.patch(NODE, "", name, ready, "status")

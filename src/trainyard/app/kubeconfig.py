@@ -28,7 +28,7 @@ from trainyard.app.background import Background
 from trainyard.objects import Json
 
 if TYPE_CHECKING:
-    from trainyard.client import Api, Credentials, Identity
+    from trainyard.client import ApiClient, Credentials, Identity
 
 SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
 UNSUPPORTED = ("auth-provider", "username", "password")
@@ -56,12 +56,14 @@ class ClusterAccess:
     files: tuple[Path, ...] = field(default=(), repr=False, compare=False)  # the files that this was read from
     reread: Callable[[], ClusterAccess] | None = field(default=None, repr=False, compare=False)
 
-    def api(self, agent: str = "trainyard", credentials: Credentials | None = None) -> Api:
+    def api(self, agent: str = "trainyard", credentials: Credentials | None = None) -> ApiClient:
         """A client of that cluster. Raises OSError or ValueError for certificates that cannot be used."""
-        from trainyard.client import Api
+        from trainyard.client import ApiClient
 
         client_credentials = credentials or self.credentials()
-        return Api(self.server, client_credentials, user_agent=agent, proxy=self.proxy, server_name=self.server_name)
+        return ApiClient(
+            self.server, client_credentials, user_agent=agent, proxy=self.proxy, server_name=self.server_name
+        )
 
     def secure(self) -> ssl.SSLContext | None:
         """The TLS context; None when the system's default will do. Raises OSError or ValueError."""

@@ -39,7 +39,7 @@ from trainyard.app.folder import PrivateFolder
 from trainyard.app.recorder import HistoryOptions, HistoryRecorder
 from trainyard.app.state import ClusterState
 from trainyard.app.watchdog import Watchdog
-from trainyard.client import AlreadyExists, Api
+from trainyard.client import AlreadyExists, ApiClient
 from trainyard.client.request import create
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.core import Config, Kind
@@ -97,11 +97,11 @@ class LocalCluster:
         self.server = Server(
             _validators(), self.token, now, log, kubelet_token=secrets.token_urlsafe(32), key=key, report=options.say
         )
-        self._api: Api | None = None
+        self._api: ApiClient | None = None
         self._watchdog = Watchdog()  # all components share one event loop: one that blocks it stops all
 
     @property
-    def api(self) -> Api:
+    def api(self) -> ApiClient:
         if self._api is None:
             raise RuntimeError("the cluster has not been started")
         return self._api
@@ -163,7 +163,7 @@ class LocalCluster:
             else asyncio.to_thread(options.early.certified if options.early else _new_certificate, self._folder.path)
         )
         await self.server.open()
-        self._api = api = Api(IN_PROCESS_URL, self.token, transport=self.server.in_process())
+        self._api = api = ApiClient(IN_PROCESS_URL, self.token, transport=self.server.in_process())
         tls_context = asyncio.ensure_future(_context_of(certificate))
         # The exception is retrieved here, so that asyncio does not log it: awaiting `certificate` raises it.
         tls_context.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -193,7 +193,7 @@ class LocalCluster:
 
     async def _start_controllers(
         self,
-        api: Api,
+        api: ApiClient,
         certificate: asyncio.Task[tuple[ssl.SSLContext, str]],
         submit: Callable[[], Awaitable[None]] | None,
     ) -> None:
@@ -255,9 +255,9 @@ class LocalCluster:
         with contextlib.suppress(AlreadyExists):
             await self.api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
-    async def start_operator(self, api: Api | None = None) -> Operator:
-        """Start an operator, with its own Api if one is passed. It continues the work of the operator before it, which
-        is stopped."""
+    async def start_operator(self, api: ApiClient | None = None) -> Operator:
+        """Start an operator, with its own ApiClient if one is passed. It continues the work of the operator before it,
+        which is stopped."""
         await self.stop_operator()
         self._operator = Operator(
             api or self.api, kinds.ALL, self._options.config, now=self._now, report=self._options.say

@@ -35,7 +35,7 @@ import msgspec
 from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.watchdog import Watchdog
-from trainyard.client import AlreadyExists, Api, ApiError, Forbidden, NotFound, Unavailable
+from trainyard.client import AlreadyExists, ApiClient, ApiError, Forbidden, NotFound, Unavailable
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.leader_election import LeaderElector
 from trainyard.controller_runtime.lease import LeaseIdentity, LeaseTimings, parse_lease
@@ -108,7 +108,7 @@ class JoinedNode:
         return self._node.network if self._node else ""
 
     @property
-    def api(self) -> Api:
+    def api(self) -> ApiClient:
         return self._api
 
     def resync(self) -> None:

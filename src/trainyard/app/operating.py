@@ -6,7 +6,7 @@ Rules for this file:
 - It only connects: credentials (kubeconfig.py), the operator, the lease (controller_runtime), health and metrics, the
   administrator's config file and its changes.
 - With leader election an operator exists only while this process holds the lease, and each write is checked against the
-  lease again when it is sent. The election has its own Api, so that no other request delays it.
+  lease again when it is sent. The election has its own ApiClient, so that no other request delays it.
 - Stopping takes less than a second, even when the API server does not answer: pending requests are abandoned, which is
   harmless.
 """
@@ -31,7 +31,7 @@ from trainyard.app.config import read_config as read_config
 from trainyard.app.health import HealthServer
 from trainyard.app.kubeconfig import SERVICE_ACCOUNT, ClusterAccess, KubeconfigError, in_cluster, read_kubeconfig
 from trainyard.app.watchdog import Watchdog
-from trainyard.client import Api, ApiError, Request
+from trainyard.client import ApiClient, ApiError, Request
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.leader_election import LeaderElector
 from trainyard.controller_runtime.lease import Claim, LeaseIdentity, LeaseTimings
@@ -276,7 +276,7 @@ class OperatorProcess:
                 self._operator = None
                 await operator.stop()
 
-    def _api(self) -> Api:
+    def _api(self) -> ApiClient:
         api = self._options.access.api("trainyard-operator", self._credentials)
         api.on_response = lambda request, code, seconds: self.metrics.observe_request(request, code, seconds)
         return api

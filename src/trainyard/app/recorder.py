@@ -34,7 +34,7 @@ from trainyard.app.history import (
 )
 from trainyard.app.job_record import JobRecord, result_of
 from trainyard.app.retention import Limits, mark_interrupted, prune
-from trainyard.client import Api, ApiError, Selection
+from trainyard.client import ApiClient, ApiError, Selection
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.controller_runtime.reflector import Reflector, StoreEvent, WatchTarget
@@ -95,7 +95,7 @@ class HistoryRecorder:
         self.tasks = TaskSupervisor("history", say)
         self._synced = False
         self._last_prune = 0.0
-        self._api: Api | None = None
+        self._api: ApiClient | None = None
         self._lock: RecorderLock | None = None
         try:
             self._lock = RecorderLock(self._root)
@@ -133,7 +133,7 @@ class HistoryRecorder:
 
     # Lifecycle.
 
-    async def start(self, api: Api) -> None:
+    async def start(self, api: ApiClient) -> None:
         """Start the watches. Returns when all first lists are stored, at the latest after _SYNC_TIMEOUT."""
         self._api = api
         if self._lock:

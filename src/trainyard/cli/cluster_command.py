@@ -29,7 +29,7 @@ from trainyard.cli.layout import colour_on, note, table_lines, terminal_width
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
-    from trainyard.client import Api
+    from trainyard.client import ApiClient
 
 
 TOO_MANY_REQUESTS_TIMEOUT = 15.0  # seconds in which a request is retried after 429 (Too Many Requests)
@@ -38,7 +38,7 @@ TOO_MANY_REQUESTS_TIMEOUT = 15.0  # seconds in which a request is retried after 
 class ClusterContext(msgspec.Struct, frozen=True):
     """The API client, the namespace of the command, and the cluster's address and credentials."""
 
-    api: Api
+    api: ApiClient
     namespace: str
     access: ClusterAccess
 

@@ -22,7 +22,7 @@ from trainyard.cli.listeners import listeners
 from trainyard.cli.recorded_objects import TAIL_LINES, find_record, gone_pods, kept_logs
 from trainyard.cli.replica_view import replica
 from trainyard.cli.view import job_outcome
-from trainyard.client import Api, ApiError, NotFound
+from trainyard.client import ApiClient, ApiError, NotFound
 from trainyard.objects import Json, find_condition, name_of, namespace_of, uid_of
 from trainyard.objects.labels import matches_labels
 from trainyard.objects.resources import NODE, POD, SERVICE
@@ -74,7 +74,7 @@ def _gone_pods(info: JobInfo, pods: list[Json], deleted: Iterable[Json]) -> tupl
     return tuple(gone.values()), kept_logs(record, gone.values())
 
 
-async def _process_nodes(api: Api, pods: Iterable[Json]) -> dict[str, bool]:
+async def _process_nodes(api: ApiClient, pods: Iterable[Json]) -> dict[str, bool]:
     """The Trainyard nodes among the nodes of these pods: node name -> whether the node is this machine."""
     names = sorted({_node_of(pod) for pod in pods} - {""})[:MAX_NODES]
     process_nodes: dict[str, bool] = {}
@@ -113,7 +113,7 @@ def _listeners(local: list[Json], logs: Logs) -> dict[int, str]:
     return listeners(ports, hosts)
 
 
-async def _read_logs(api: Api, pods: Iterable[Json]) -> Logs:
+async def _read_logs(api: ApiClient, pods: Iterable[Json]) -> Logs:
     """The last lines of at most MAX_LOGS containers: failed ones first, then running ones."""
     candidates: list[tuple[int, Json, Container, bool]] = []
     for pod in pods:
@@ -135,7 +135,7 @@ async def _read_logs(api: Api, pods: Iterable[Json]) -> Logs:
     }
 
 
-async def _read_tail(api: Api, pod: Json, container: str, previous: bool) -> tuple[str, ...]:
+async def _read_tail(api: ApiClient, pod: Json, container: str, previous: bool) -> tuple[str, ...]:
     tail = b""
     try:
         async with asyncio.timeout(LOG_TIMEOUT):
@@ -148,7 +148,7 @@ async def _read_tail(api: Api, pod: Json, container: str, previous: bool) -> tup
     return printable_lines(tail)
 
 
-async def _list_nodes_if_unscheduled(api: Api, pods: Iterable[Json]) -> tuple[Json, ...] | None:
+async def _list_nodes_if_unscheduled(api: ApiClient, pods: Iterable[Json]) -> tuple[Json, ...] | None:
     """All nodes, if a pod has PodScheduled=False; None if no pod has, or if the list is refused."""
     conditions = [find_condition((pod.get("status") or {}).get("conditions"), "PodScheduled") for pod in pods]
     if not any(scheduled is not None and scheduled.get("status") == "False" for scheduled in conditions):
@@ -180,7 +180,7 @@ async def _rendezvous_endpoint(here: ClusterContext, job: Json) -> Endpoint | No
     return replace(endpoint, ready_pods=sum(_is_ready(pod) for pod in selected))
 
 
-async def _find_service(api: Api, namespace: str, host: str) -> Json | None:
+async def _find_service(api: ApiClient, namespace: str, host: str) -> Json | None:
     """The Service with that name or with that clusterIP; None if there is none."""
     if not host.replace(".", "").isdecimal():
         try:

@@ -16,8 +16,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from hashlib import sha256
 
-from trainyard.cli.screen import LineSplitter, Screen
-from trainyard.client import Api, ApiError, NotFound, Unavailable
+from trainyard.cli.screen import OutputLineSplitter, Screen
+from trainyard.client import ApiClient, ApiError, NotFound, Unavailable
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 
 RETRY_SECONDS = 0.2  # seconds before a broken stream is opened again
@@ -31,7 +31,7 @@ class LogFollowers:
     """
 
     def __init__(
-        self, api: Api, screen: Screen, label: Callable[[Json], str], tail: int | None = None, only: str = ""
+        self, api: ApiClient, screen: Screen, label: Callable[[Json], str], tail: int | None = None, only: str = ""
     ) -> None:
         self._api = api
         self._screen = screen
@@ -96,7 +96,7 @@ class ContainerFollower:
     """Prints the log of one container of one pod, run by run."""
 
     def __init__(
-        self, api: Api, screen: Screen, container_ref: tuple[str, str, str], prefix: str, tail: int | None = None
+        self, api: ApiClient, screen: Screen, container_ref: tuple[str, str, str], prefix: str, tail: int | None = None
     ) -> None:
         self._api = api
         self._screen = screen
@@ -156,7 +156,7 @@ class ContainerFollower:
     async def _print_run(self, previous: bool, skip: PrintedLog | None = None) -> PrintedLog:
         """Prints one run to its end, without its first `skip.size` bytes. A broken stream is opened again and continues
         after the last printed byte. Returns the size and hash of the printed bytes."""
-        cut, printed = LineSplitter(), PrintedLog()
+        cut, printed = OutputLineSplitter(), PrintedLog()
         offset, broken, run = skip.size if skip else 0, False, self._newest_run
         while True:
             try:
@@ -222,7 +222,7 @@ class ContainerFollower:
 
     async def _print_rest(self, printed: PrintedLog) -> bool:
         """Prints the rest of the previous run's log after `printed`. False when `printed` is the log of another run."""
-        cut, finished, is_prefix = LineSplitter(), PrintedLog(), not printed.size
+        cut, finished, is_prefix = OutputLineSplitter(), PrintedLog(), not printed.size
         with contextlib.suppress(ApiError):
             async for chunk in self._stream(previous=True):
                 remaining = max(0, printed.size - finished.size)

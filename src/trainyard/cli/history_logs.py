@@ -156,10 +156,10 @@ async def _print(files: Sequence[LogFile], multi_container_replicas: set[str], w
 
 
 async def _print_file(file: LogFile, prefix: str, tail: int | None, screen: Screen, reader_gone: asyncio.Event) -> None:
-    from trainyard.cli.screen import LineSplitter
+    from trainyard.cli.screen import OutputLineSplitter
     from trainyard.node.kubelet.pod_logs import open_log
 
-    splitter = LineSplitter()
+    splitter = OutputLineSplitter()
     last_lines: deque[bytes] = deque(maxlen=tail)
     try:
         with os.fdopen(open_log(file.path), "rb", buffering=0) as log:

@@ -208,12 +208,12 @@ def _restarts(pod: Json, container: str) -> int:
 async def _print_run(here: ClusterContext, pod: Json, container: str, wanted: LogSelection, screen: Screen) -> bool:
     """Prints the log of one run of one container. False when the run has not begun."""
     from trainyard.cli.replica_view import replica
-    from trainyard.cli.screen import LineSplitter
+    from trainyard.cli.screen import OutputLineSplitter
     from trainyard.client import ApiError
 
     single = len(pod["spec"].get("containers") or []) == 1 and not pod["spec"].get("initContainers")
     prefix = replica(pod).name if single else f"{replica(pod).name}/{container}"
-    splitter = LineSplitter()
+    splitter = OutputLineSplitter()
     try:
         container_ref = (namespace_of(pod), name_of(pod), container)
         async for chunk in here.api.logs(*container_ref, previous=wanted.previous, tail_lines=wanted.tail):

@@ -32,7 +32,7 @@ the input ends in 1, and so on: the jobs' children must be distinguishable."""
 
 
 @dataclass
-class ClusterState:
+class OfflineCluster:
     """All objects of the input. `jobs`: the jobs to plan for; `others`: all other objects, in the input's order."""
 
     jobs: list[tuple[Json, Kind]]
@@ -120,7 +120,7 @@ def is_stored(job: Json) -> bool:
     return bool(resource_version_of(job)) or isinstance(job.get("status"), dict)
 
 
-def plan_as_json(world: ClusterState, job: Json, kind: Kind) -> Json:
+def plan_as_json(world: OfflineCluster, job: Json, kind: Kind) -> Json:
     """One job's plan as JSON, in the documented shape of the interface of `plan`."""
     spec = world.spec(job, kind)
     plan = world.plan(job, kind)
@@ -173,7 +173,7 @@ def _patches(job: Json, kind: Kind, plan: Plan) -> list[Json]:
     ]
 
 
-def apply_plans(world: ClusterState) -> Json:
+def apply_plans(world: OfflineCluster) -> Json:
     """The objects after every plan has been executed, as a List that can be edited and planned again."""
     items: list[Json] = []
     others = list(world.others)

@@ -53,7 +53,7 @@ def _parse_now(text: str | None) -> float:
     return now
 
 
-def read_world(files: tuple[str, ...], now: float, config_file: Path | None) -> offline.ClusterState:
+def read_world(files: tuple[str, ...], now: float, config_file: Path | None) -> offline.OfflineCluster:
     """The jobs and the observed objects of these files. Raises ManifestError and ConfigError."""
     config = read_config(config_file, lambda text: note(f"warning: {text}"))
     documents = manifests.load(files)
@@ -68,7 +68,7 @@ def read_world(files: tuple[str, ...], now: float, config_file: Path | None) -> 
     problems += _shape_problems([document for document in documents if id(document) not in job_documents])
     if problems:
         raise ManifestError(problems)
-    return offline.ClusterState(
+    return offline.OfflineCluster(
         jobs, [document.obj for document in documents if id(document) not in job_documents], config, now
     )
 

@@ -223,7 +223,7 @@ def _join_writes(batch: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
     return [(descriptor, b"".join(parts)) for descriptor, parts in joined]
 
 
-class LineSplitter:
+class OutputLineSplitter:
     """Splits a replica's output into lines; lines longer than LONGEST bytes are split, too (bounded memory)."""
 
     MAX_LINE_BYTES = 1 << 16
@@ -249,4 +249,4 @@ def _last_overwrite(line: bytes) -> bytes:
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
-__all__ = ["MAX_QUEUED_BYTES", "Descriptors", "LineSplitter", "Screen", "wants_colour"]
+__all__ = ["MAX_QUEUED_BYTES", "Descriptors", "OutputLineSplitter", "Screen", "wants_colour"]

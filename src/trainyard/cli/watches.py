@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from trainyard.client import Api, Selection, Unavailable
+from trainyard.client import ApiClient, Selection, Unavailable
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.controller_runtime.reflector import Reflector, StoreEvent, WatchTarget
@@ -25,7 +25,7 @@ class Watches:
     """Several reflectors with their stores. Call `watch` for each resource, then `wait_for_change` repeatedly, finally
     `stop`."""
 
-    def __init__(self, api: Api, patience: float = UNAVAILABLE_TIMEOUT) -> None:
+    def __init__(self, api: ApiClient, patience: float = UNAVAILABLE_TIMEOUT) -> None:
         self._api = api
         self._patience = patience
         self._unavailable: Unavailable | None = None

@@ -8,7 +8,7 @@
 The client has no code for any kind of job and makes no decisions.
 """
 
-from trainyard.client.api import Api
+from trainyard.client.api import ApiClient
 from trainyard.client.credentials import Credentials, Identity
 from trainyard.client.errors import (
     AlreadyExists,
@@ -24,7 +24,7 @@ from trainyard.client.request import Request, RequestInfo, Selection, path_of, r
 
 __all__ = [
     "AlreadyExists",
-    "Api",
+    "ApiClient",
     "ApiError",
     "Conflict",
     "Credentials",

@@ -1,4 +1,4 @@
-"""The client: `Api` sends the requests of request.py through a transport and raises the errors of errors.py.
+"""The client: `ApiClient` sends the requests of request.py through a transport and raises the errors of errors.py.
 
 Rules for this file:
 - The client does not retry. A connection that fails, breaks or times out raises `Unavailable`. Two exceptions, both
@@ -35,7 +35,7 @@ WATCH_TIMEOUT = 480
 DEAD_PEER_MARGIN = 30.0  # a watch that lasts this much longer than its timeoutSeconds has a dead peer
 
 
-class Api:
+class ApiClient:
     """A client of one API server. Use as `async with Api(url) as api`, or call `close`.
 
     These attributes may be set before the first request:
@@ -79,7 +79,7 @@ class Api:
         self._credentials: Credentials | None = None
         self._transport = transport
 
-    async def __aenter__(self) -> Api:
+    async def __aenter__(self) -> ApiClient:
         return self
 
     async def __aexit__(

@@ -54,7 +54,7 @@ READ_BUFFER_BYTES = 1 << 20  # bytes
 
 class HttpTransport:
     """Connections to `url`, opened at the first request. `headers` are sent with every request; `proxy` and
-    `server_name` are as for Api."""
+    `server_name` are as for ApiClient."""
 
     def __init__(self, url: str, headers: Mapping[str, str], proxy: str = "", server_name: str = "") -> None:
         self._url, self._headers = url, headers
@@ -98,7 +98,8 @@ class HttpTransport:
             raise Unavailable(0, "ConnectionLost", message) from None
 
     def _get_session(self, streams: bool, guard: BeforeSend | None) -> aiohttp.ClientSession:
-        """The session, created with the guard of the first request: the guard of an Api does not change after it."""
+        """The session, created with the guard of the first request: the guard of an ApiClient does not change after
+        it."""
         if streams:
             self._stream_session = self._stream_session or self._new_session(0, guard)
             return self._stream_session

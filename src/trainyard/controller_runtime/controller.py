@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from trainyard.client import Api, ApiError, Conflict, Unavailable
+from trainyard.client import ApiClient, ApiError, Conflict, Unavailable
 from trainyard.controller_runtime import Reflector, TaskSupervisor, WatchTarget, backoff_delay
 from trainyard.controller_runtime.object_adapter import ObjectAdapter, dict_adapter
 from trainyard.controller_runtime.reflector import StoreEvent
@@ -97,7 +97,7 @@ class Controller(Generic[K]):
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         reconcile: Callable[[K], Awaitable[float | None]],
         workers: int = 16,
         report: Callable[[str], object] | None = None,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from secrets import token_hex
 from typing import Protocol
 
-from trainyard.client import Api, ApiError
+from trainyard.client import ApiClient, ApiError
 from trainyard.objects import Json, format_time, name_of, namespace_of, uid_of
 from trainyard.objects.resources import EVENT
 
@@ -45,7 +45,7 @@ class EventRecorder:
     wall clock of the timestamps (Unix seconds), `clock` the monotonic clock of DEDUPLICATION_SECONDS."""
 
     def __init__(
-        self, api: Api, now: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
+        self, api: ApiClient, now: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._api = api
         self._now = now

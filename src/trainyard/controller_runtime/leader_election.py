@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from trainyard.client import AlreadyExists, Api, ApiError, Conflict, NotFound, Unavailable
+from trainyard.client import AlreadyExists, ApiClient, ApiError, Conflict, NotFound, Unavailable
 from trainyard.controller_runtime.lease import (
     LeaseAction,
     LeaseIdentity,
@@ -67,7 +67,7 @@ class LeaderElector:
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         lease_id: LeaseIdentity,
         timings: LeaseTimings | None = None,
         clock: Callable[[], float] = boottime,

@@ -23,7 +23,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from trainyard.client import Api, ApiError, Gone, NotFound, Selection, Unavailable
+from trainyard.client import ApiClient, ApiError, Gone, NotFound, Selection, Unavailable
 from trainyard.client.request import ALL_OBJECTS
 from trainyard.controller_runtime.backoff import WatchBackoff
 from trainyard.controller_runtime.object_adapter import (
@@ -210,7 +210,7 @@ class Reflector(Generic[T]):
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         target: WatchTarget,
         adapter: ObjectAdapter[T],
         apply: Callable[[StoreEvent[T]], None],

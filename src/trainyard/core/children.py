@@ -24,7 +24,7 @@ DISRUPTIONS = frozenset({"Evicted", "Preempted", "Preempting", "Shutdown", "Node
 _MAX_MESSAGE = 512  # characters of a message in the pod's, Job's or Deployment's status
 
 
-class ContainerState(NamedTuple):
+class ContainerRecord(NamedTuple):
     """The status of one container of a pod. `state` is waiting, running or terminated. `exit_code` is the exit code of
     its termination; while it waits or runs, that of its last termination, after which the kubelet restarted it."""
 
@@ -162,16 +162,16 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
     )
 
 
-def decode_containers(pod: Child) -> list[ContainerState]:
+def decode_containers(pod: Child) -> list[ContainerRecord]:
     """The containers of a pod record, init containers first."""
     records = []
     for line in filter(None, pod.containers.split("\n")):
         name, state, code, reason, restarts, init = line.split("|")
-        records.append(ContainerState(name, state, int(code), reason, int(restarts), init == "i"))
+        records.append(ContainerRecord(name, state, int(code), reason, int(restarts), init == "i"))
     return records
 
 
-def encode_containers(*records: ContainerState) -> str:
+def encode_containers(*records: ContainerRecord) -> str:
     """The text of `Child.containers`, which `containers` decodes."""
     clean = _without_separators
     return "\n".join(
@@ -193,7 +193,7 @@ def _pod_fields(status: _Status) -> dict[str, Any]:
     disruption = conditions.get("DisruptionTarget")
     scheduled = conditions.get("PodScheduled")
     unscheduled = scheduled if scheduled and scheduled.status == "False" else None
-    records: list[ContainerState] = []
+    records: list[ContainerRecord] = []
     ended = 0.0
     message = status.message or (unscheduled.message if unscheduled else "") or ""
     for init, statuses in ((True, status.initContainerStatuses), (False, status.containerStatuses)):
@@ -234,19 +234,19 @@ def _failure_line(terminated: _Terminated) -> str:
     return (exceptions or lines or [""])[-1][:_MAX_MESSAGE]
 
 
-def _container(status: _ContainerStatus, init: bool) -> ContainerState:
+def _container(status: _ContainerStatus, init: bool) -> ContainerRecord:
     state = status.state or _State()
     if state.terminated is not None:
         terminated = state.terminated
-        return ContainerState(
+        return ContainerRecord(
             status.name, "terminated", terminated.exitCode, terminated.reason, status.restartCount, init
         )
     last = status.lastState.terminated if status.lastState else None
     code = last.exitCode if last else 0
     if state.running is not None:
-        return ContainerState(status.name, "running", code, "", status.restartCount, init)
+        return ContainerRecord(status.name, "running", code, "", status.restartCount, init)
     reason = state.waiting.reason if state.waiting else ""
-    return ContainerState(status.name, "waiting", code, reason, status.restartCount, init)
+    return ContainerRecord(status.name, "waiting", code, reason, status.restartCount, init)
 
 
 def _job_fields(status: _Status) -> dict[str, Any]:

@@ -34,7 +34,7 @@ LONGEST_NAME = MAX_LABEL_LENGTH - len("-worker-") - len(str(MAX_REPLICAS - 1))
 Count = Annotated[int, Meta(ge=1, le=MAX_REPLICAS)]
 
 
-class Replicas(msgspec.Struct, kw_only=True):
+class WorkerReplicas(msgspec.Struct, kw_only=True):
     """The nodes of an elastic job: each runs one launcher, which starts the trainers."""
 
     replicas: Annotated[Count, Meta(description="How many nodes; may be changed while the job runs.")] = 1
@@ -69,7 +69,7 @@ class ElasticJobSpec(Policies, kw_only=True):
     minReplicas: Annotated[Count | None, Meta(description="Training goes on with at least that many nodes.")] = None
     maxReplicas: Annotated[Count | None, Meta(description="Training uses at most that many nodes.")] = None
     replicaSpecs: Annotated[
-        dict[str, Annotated[Replicas, Meta(extra_json_schema=PRESERVE_UNKNOWN)]] | None,
+        dict[str, Annotated[WorkerReplicas, Meta(extra_json_schema=PRESERVE_UNKNOWN)]] | None,
         Meta(description="One set, Worker.", extra_json_schema={"maxProperties": 8}),
     ] = None
     runPolicy: Annotated[RunPolicies | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None

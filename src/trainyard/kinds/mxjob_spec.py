@@ -40,7 +40,7 @@ _LIST = "spec.replicaSpecs"
 _ITEM = "spec.replicaSpecs[]"
 
 
-class Replicas(msgspec.Struct, kw_only=True):
+class MxReplicaSpec(msgspec.Struct, kw_only=True):
     """A set of MXNet processes of one type."""
 
     replicas: Annotated[int, Meta(ge=0, le=MAX_REPLICAS, description="How many; one SCHEDULER.")] = 1
@@ -58,11 +58,11 @@ class MxJobSpec(Policies, kw_only=True):
     ] = None
     jobMode: Annotated[str, Meta(description="local or dist.")] = ""
     replicaSpecs: Annotated[
-        list[Annotated[Replicas, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]] | None,
+        list[Annotated[MxReplicaSpec, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]] | None,
         Meta(description="One set for each type.", extra_json_schema={"maxItems": len(TYPES)}),
     ] = None
     replica_specs: Annotated[
-        list[Annotated[Replicas, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]] | None,
+        list[Annotated[MxReplicaSpec, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]] | None,
         Meta(description="The same as replicaSpecs.", extra_json_schema={"maxItems": len(TYPES)}),
     ] = None
 

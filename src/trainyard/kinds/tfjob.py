@@ -106,14 +106,14 @@ def child_labels(job: Job, slot: Slot) -> dict[str, str]:
     return {**job_labels(job), "job_type": slot.role, "task_index": str(slot.index)}
 
 
-class Cluster(msgspec.Struct, frozen=True):
+class ClusterSpec(msgspec.Struct, frozen=True):
     """The addresses of all replicas by task type, sorted by type as in the old operator."""
 
     addresses: Mapping[str, tuple[str, ...]]
     text: str  # the addresses as JSON, for TF_CONFIG
 
 
-def cluster_spec(job: Job) -> Cluster:
+def cluster_spec(job: Job) -> ClusterSpec:
     """The cluster spec of the job, as TF_CONFIG has it."""
     tasks = ((task_type_of(job, role.name), role.name.lower(), role.replicas, role.port) for role in job.roles)
     return _cluster_of_tasks(job.runtime_id, tuple(sorted(tasks)))
@@ -126,13 +126,13 @@ def task_type_of(job: Job, role: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _cluster_of_tasks(runtime_id: str, tasks: tuple[tuple[str, str, int, int], ...]) -> Cluster:
+def _cluster_of_tasks(runtime_id: str, tasks: tuple[tuple[str, str, int, int], ...]) -> ClusterSpec:
     """Cached, because every child of a job has the addresses of all. `tasks`: (type, name, replicas, port)."""
     addresses = {
         task: tuple(f"{name}-{runtime_id}-{index}:{port}" for index in range(replicas))
         for task, name, replicas, port in tasks
     }
-    return Cluster(addresses, json.dumps(addresses, separators=(",", ":")))
+    return ClusterSpec(addresses, json.dumps(addresses, separators=(",", ":")))
 
 
 def mutate_pod_template(template: Json, job: Job, slot: Slot) -> Json:

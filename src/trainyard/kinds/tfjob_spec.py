@@ -35,7 +35,7 @@ PORT = 2222
 _PRINTED_FIELDS = ("replicas", "template", "tfPort", "tfReplicaType", "IsDefaultPS")
 
 
-class Replicas(msgspec.Struct, kw_only=True):
+class TfReplicaSpec(msgspec.Struct, kw_only=True):
     """A set of TensorFlow processes of one type."""
 
     replicas: Annotated[int, Meta(ge=0, le=MAX_REPLICAS, description="How many.")] = 1
@@ -53,11 +53,11 @@ class TfJobSpec(Policies, kw_only=True):
         Meta(description="Names the children; worked out from the uid when it is not given."),
     ] = None
     replicaSpecs: Annotated[
-        list[Annotated[Replicas, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]] | None,
+        list[Annotated[TfReplicaSpec, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]] | None,
         Meta(description="One set for each type.", extra_json_schema={"maxItems": len(TYPES)}),
     ] = None
     replica_specs: Annotated[
-        list[Annotated[Replicas, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]] | None,
+        list[Annotated[TfReplicaSpec, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]] | None,
         Meta(description="The same as replicaSpecs.", extra_json_schema={"maxItems": len(TYPES)}),
     ] = None
     tensorboard: Annotated[TensorBoard | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None

@@ -91,7 +91,7 @@ class Metrics:
             operator.set_reconcile_callback(self._observe_reconcile)
 
     def observe_request(self, request: Request, code: int, seconds: float) -> None:
-        """Count a request, its status code (0: no answer) and its latency in seconds. To be set as an Api's
+        """Count a request, its status code (0: no answer) and its latency in seconds. To be set as an ApiClient's
         `observe`."""
         verb, resource = request_info(request)
         self._requests.labels(verb, resource, str(code) if code else "none").inc()

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from trainyard import core
-from trainyard.client import Api, Selection, Unavailable
+from trainyard.client import ApiClient, Selection, Unavailable
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.controller import Controller, Latch
 from trainyard.controller_runtime.event_recorder import EventRecorder
@@ -62,7 +62,7 @@ class Operator:
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         kinds: Sequence[Kind],
         config: Config,
         namespace: str = "",

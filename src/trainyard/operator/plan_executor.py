@@ -31,7 +31,7 @@ from functools import partial
 import msgspec
 
 from trainyard import core
-from trainyard.client import AlreadyExists, Api, ApiError, Conflict, NotFound, Unavailable
+from trainyard.client import AlreadyExists, ApiClient, ApiError, Conflict, NotFound, Unavailable
 from trainyard.controller_runtime.concurrency_limiter import ConcurrencyLimiter
 from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.in_flight_writes import AcknowledgedWrite, InFlightWrites
@@ -119,7 +119,7 @@ class PlanExecutor:
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         config: Config,
         writes: InFlightWrites[GVK],
         recorder: EventRecorder,

@@ -19,6 +19,6 @@ from trainyard.server.crd.validation import trust_crd
 from trainyard.server.server import Server
 from trainyard.server.storage.database import DiskError
 from trainyard.server.storage.disk import DiskLog
-from trainyard.server.storage.log import Log, NotWritten
+from trainyard.server.storage.log import NotWritten, RevisionLog
 
-__all__ = ["CertificateAuthority", "DiskError", "DiskLog", "Log", "NotWritten", "Server", "trust_crd"]
+__all__ = ["CertificateAuthority", "DiskError", "DiskLog", "NotWritten", "RevisionLog", "Server", "trust_crd"]

@@ -19,7 +19,7 @@ from trainyard.server.http.listeners import Listeners, resolve_loopback
 from trainyard.server.registry.admission import Checks
 from trainyard.server.registry.resources import Registry
 from trainyard.server.registry.verbs import Verbs
-from trainyard.server.storage.log import Log
+from trainyard.server.storage.log import RevisionLog
 from trainyard.server.storage.watches import BOOKMARK_SECONDS, WatchHub
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ class Server:
         checks: Checks | None = None,
         token: str = "",
         now: Callable[[], float] = time.time,
-        log: Log | None = None,
+        log: RevisionLog | None = None,
         limits: Limits | None = None,
         kubelet_token: str = "",
         key: bytes = b"",
         report: Callable[[str], object] | None = None,
     ) -> None:
-        self.log = Log() if log is None else log
+        self.log = RevisionLog() if log is None else log
         self.registry = Registry(BUILT_IN)
         self.hub = WatchHub(self.log)
         self._verbs = Verbs(self.log, self.registry, checks or {}, now, key)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from trainyard import core
-from trainyard.core.children import ContainerState, decode_child, encode_containers
+from trainyard.core.children import ContainerRecord, decode_child, encode_containers
 from trainyard.core.job import Job, JobStatus, ParsedSpec
 from trainyard.core.model import Child, Config, Create, Observed, Ref, Refusal
 from trainyard.core.status import parse_status
@@ -59,7 +59,7 @@ class Act(NamedTuple):
     after: float | None
 
 
-class Facts(NamedTuple):
+class WorldFacts(NamedTuple):
     """What the rules read from a status."""
 
     end: str
@@ -112,7 +112,7 @@ class Book:
     _values: list[Json] = field(default_factory=list)
     _numbers: dict[bytes, int] = field(default_factory=dict)
     _wanted: dict[int, ParsedSpec] = field(default_factory=dict)
-    _facts: dict[int, Facts] = field(default_factory=dict)
+    _facts: dict[int, WorldFacts] = field(default_factory=dict)
     _acts: dict[object, Act] = field(default_factory=dict)
     _children: dict[Kid, Child | None] = field(default_factory=dict)
     _wants: dict[int, frozenset[int]] = field(default_factory=dict)
@@ -213,7 +213,7 @@ class Book:
             held |= {(ref.kind, ref.name) for ref, given in needs.items() if held.intersection(map(tuple, given))}
         return frozenset(held)
 
-    def facts(self, status: int) -> Facts:
+    def facts(self, status: int) -> WorldFacts:
         if status not in self._facts:
             memory = parse_status(self.cast.kind, {"status": self.value(status)})
             self._facts[status] = _facts(memory, self.cast)
@@ -241,7 +241,7 @@ class Book:
             reason = "BackoffLimitExceeded" if kid.phase == "Failed" else ""
             return replace(child, deleting=kid.deleting, phase=kid.phase, reason=reason, finished_at=float(kid.ended))
         state = {"Pending": "waiting", "Running": "running"}.get(kid.phase, "terminated")
-        one = ContainerState(self.cast.kind.roles.container, state, kid.code, kid.reason, kid.restarts, False)
+        one = ContainerRecord(self.cast.kind.roles.container, state, kid.code, kid.reason, kid.restarts, False)
         return replace(
             child, job_uid=JOB_UID, owner_uid=kid.owner, phase=kid.phase, deleting=kid.deleting,
             disrupted=kid.disrupted, created=float(START + kid.number), start_time=float(kid.began),
@@ -262,14 +262,14 @@ class Book:
         return self.cast.counts(slot), f"attempt-{attempt}" if self.cast.gang else uid
 
 
-def _facts(memory: JobStatus, cast: Cast) -> Facts:
+def _facts(memory: JobStatus, cast: Cast) -> WorldFacts:
     attempts = tuple(memory.roles[slot.role].attempt if slot.role in memory.roles else -1 for slot in cast.slots)
     failures = tuple(memory.role(role).failures for role in cast.roles)
     sizes = {slot.role: memory.role(slot.role).replicas if memory.roles else len(cast.slots) for slot in cast.slots}
     has = (place for place, slot in enumerate(cast.slots) if slot.index < sizes[slot.role])
     true = frozenset(str(one["type"]) for one in memory.conditions if one.get("status") == "True")
     reason = next((str(one.get("reason")) for one in memory.conditions if one["type"] == memory.outcome), "")
-    return Facts(
+    return WorldFacts(
         memory.outcome, cast.reasons.get(reason, reason), memory.suspended, memory.started, attempts,
         (sum(failures),) if cast.gang else failures,
         memory.resume_count, memory.completion_time, true, memory.has_run, memory.start_time, memory.counted_failures,

@@ -31,7 +31,7 @@ from pathlib import Path
 from types import TracebackType
 
 from trainyard.app.folder import PrivateFolder
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.objects import Json, decode, encode
 from trainyard.server.auth.certificates import write_private_file
 from trainyard.testing import control_plane_reaper as reaper
@@ -39,7 +39,7 @@ from trainyard.testing.control_plane_audit import Audit
 from trainyard.testing.control_plane_build import programs
 from trainyard.testing.control_plane_flags import Options, Places, flags, node_flags, write_policy
 from trainyard.testing.control_plane_pki import ADMIN, CERTIFIED, TOKENS, Identities
-from trainyard.testing.control_plane_process import ControlPlaneError, Process, free_ports
+from trainyard.testing.control_plane_process import ControlPlaneError, ControlPlaneProcess, free_ports
 
 SERVER = "kube-apiserver"
 TRIES = 3  # a port may be taken between the look and the start
@@ -53,11 +53,11 @@ class ControlPlane:
     def __init__(self, options: Options | None = None, parent: Path | None = None) -> None:
         self.options = options or Options()
         self.programs: Mapping[str, Path] = {}
-        self.nodes: dict[str, Process] = {}
+        self.nodes: dict[str, ControlPlaneProcess] = {}
         self._parent = parent
         self._folder: PrivateFolder | None = None
         self._reaper: subprocess.Popen[bytes] | None = None
-        self._parts: dict[str, Process] = {}
+        self._parts: dict[str, ControlPlaneProcess] = {}
 
     # --- up and down
 
@@ -153,9 +153,11 @@ class ControlPlane:
         (self.folder / "logs").mkdir(mode=0o700)
         self._place()
 
-    def _process(self, name: str, words: list[str], log: str = "") -> Process:
+    def _process(self, name: str, words: list[str], log: str = "") -> ControlPlaneProcess:
         env = {"PATH": os.defpath, "HOME": str(self.folder), "TMPDIR": str(self.folder)}
-        return Process(name, [str(self.programs[name]), *words], self.folder / "logs" / f"{log or name}.log", env)
+        return ControlPlaneProcess(
+            name, [str(self.programs[name]), *words], self.folder / "logs" / f"{log or name}.log", env
+        )
 
     # --- waiting
 
@@ -205,10 +207,10 @@ class ControlPlane:
     def token(self, user: str = ADMIN) -> str:
         return self.identities.tokens[user]
 
-    def api(self, user: str = ADMIN, token: str = "") -> Api:
+    def api(self, user: str = ADMIN, token: str = "") -> ApiClient:
         """Our client, as one of the identities, or with a token of your own."""
         bearer = token or self.identities.tokens.get(user, "")
-        return Api(self.url, bearer, self.identities.secure("" if token else user), user_agent=f"test-{user}")
+        return ApiClient(self.url, bearer, self.identities.secure("" if token else user), user_agent=f"test-{user}")
 
     def ask(self, method: str, path: str, body: Json | None = None, user: str = ADMIN) -> tuple[int, Json]:
         """One request, without a client of ours: the code and the object of the answer."""
@@ -240,11 +242,11 @@ class ControlPlane:
 
     # --- faults
 
-    def _part(self, name: str) -> Process:
+    def _part(self, name: str) -> ControlPlaneProcess:
         return self._parts[name]
 
     @property
-    def processes(self) -> list[Process]:
+    def processes(self) -> list[ControlPlaneProcess]:
         return [*self._parts.values(), *self.nodes.values()]
 
     def stop(self, name: str = SERVER, number: signal.Signals = signal.SIGKILL) -> None:

@@ -35,7 +35,7 @@ class ControlPlaneError(Exception):
     """A part of the control plane did not do what it must. The text has what it said."""
 
 
-class Process:
+class ControlPlaneProcess:
     """A program and its log."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:

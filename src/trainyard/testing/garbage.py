@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from trainyard.objects import NamespacedName
-from trainyard.server import Log, Server
+from trainyard.server import RevisionLog, Server
 from trainyard.server.storage.store import Record
 from trainyard.testing.garbage_cases import DEFINITION, TOKEN, case, request
 
@@ -143,7 +143,7 @@ def parse(got: bytes) -> list[Reply]:
     return replies
 
 
-def replayed(log: Log) -> dict[str, dict[NamespacedName, Record]]:
+def replayed(log: RevisionLog) -> dict[str, dict[NamespacedName, Record]]:
     """The objects that the entries of a log make, from its beginning."""
     stores: dict[str, dict[NamespacedName, Record]] = {}
     for number, entry in enumerate(log.after(0), 1):
@@ -156,13 +156,13 @@ def replayed(log: Log) -> dict[str, dict[NamespacedName, Record]]:
     return {store: objects for store, objects in stores.items() if objects}
 
 
-def stored(log: Log) -> dict[str, dict[NamespacedName, Record]]:
+def stored(log: RevisionLog) -> dict[str, dict[NamespacedName, Record]]:
     """The objects that a log says there are."""
     names = {entry.store for entry in log.after(0)}
     return {store: dict(objects) for store in names if (objects := log.list(store))}
 
 
-def sound(log: Log) -> None:
+def sound(log: RevisionLog) -> None:
     """Raises Broken when the log is not what it was made of, or holds what is no JSON."""
     if replayed(log) != stored(log):
         raise Broken("the log, read from its beginning, gives other objects than there are")
@@ -187,7 +187,9 @@ class Complaints(logging.Handler):
 
 
 @contextlib.contextmanager
-def target(make: Callable[[], Log] = lambda: Log(keep=10_000_000, keep_bytes=1 << 40)) -> Iterator[Target]:
+def target(
+    make: Callable[[], RevisionLog] = lambda: RevisionLog(keep=10_000_000, keep_bytes=1 << 40),
+) -> Iterator[Target]:
     """A server on a loop of its own, with a log that forgets nothing. What it complains of is at hand."""
     complaints = Complaints()
     root = logging.getLogger()
@@ -222,7 +224,7 @@ def _within(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> 
     return asyncio.run_coroutine_threadsafe(work, loop).result(PATIENCE)
 
 
-async def _started(make: Callable[[], Log]) -> Server:
+async def _started(make: Callable[[], RevisionLog]) -> Server:
     server = Server(token=TOKEN, log=make())
     await server.start()
     return server

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trainyard.objects import Json
-from trainyard.testing.book import Act, Book, Drop, Facts, Fix, Make, Sight, foreign_name, holds, merged
+from trainyard.testing.book import Act, Book, Drop, Fix, Make, Sight, WorldFacts, foreign_name, holds, merged
 from trainyard.testing.world import Batch, Kid, Pod, Set, Thing, World, ordered, resource
 
 ALL = 99
@@ -188,7 +188,7 @@ def _why_not_deleted(book: Book, world: World, sight: Sight, live: Batch | Set |
     return []
 
 
-def _why_not_replaced(world: World, facts: Facts, pod: Pod, waits: bool) -> list[str]:
+def _why_not_replaced(world: World, facts: WorldFacts, pod: Pod, waits: bool) -> list[str]:
     if pod.uid not in facts.counted:
         return ["a failed pod was deleted before it was counted"]
     if waits and world.now < pod.began + PAUSE:

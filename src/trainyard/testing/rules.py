@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from trainyard.objects import Json
 from trainyard.objects.resources import SERVICE
-from trainyard.testing.book import Book, Facts, Sight
+from trainyard.testing.book import Book, Sight, WorldFacts
 from trainyard.testing.obeying import rendezvous, too_many, unsized
 from trainyard.testing.world import Batch, Pod, Set, World, fills
 
@@ -56,7 +56,7 @@ def _side_by_side(book: Book, world: World) -> str:
     return ""
 
 
-def _same_roles(old: Facts, new: Facts) -> bool:
+def _same_roles(old: WorldFacts, new: WorldFacts) -> bool:
     return [one < 0 for one in old.attempts] == [one < 0 for one in new.attempts]
 
 
@@ -64,7 +64,7 @@ def _most(world: World, counts: int) -> int:
     return sum(by == counts for by, _ in (*world.truth.must, *world.truth.may))
 
 
-def _false_end(book: Book, world: World, facts: Facts) -> str:
+def _false_end(book: Book, world: World, facts: WorldFacts) -> str:
     """An end that reality does not support."""
     truth, spec = world.truth, book.value(world.spec)
     if facts.reason == "JobSucceeded":
@@ -93,7 +93,7 @@ def at_rest(book: Book, world: World) -> str:
     return next((text for text in _wrong(book, world, facts, spec) if text), "")
 
 
-def _wrong(book: Book, world: World, facts: Facts, spec: Json) -> Iterator[str]:
+def _wrong(book: Book, world: World, facts: WorldFacts, spec: Json) -> Iterator[str]:
     running = [pod for pod in world.pods() if pod.phase == "Running"]
     if facts.end:
         yield _uncleaned(book, world, facts, spec)
@@ -123,7 +123,7 @@ def _wrong(book: Book, world: World, facts: Facts, spec: Json) -> Iterator[str]:
         yield "a replica runs and status does not say so"
 
 
-def _uncleaned(book: Book, world: World, facts: Facts, spec: Json) -> str:
+def _uncleaned(book: Book, world: World, facts: WorldFacts, spec: Json) -> str:
     stopped = facts.reason in ("BackoffLimitExceeded", "DeadlineExceeded")
     clean = spec.get("cleanPodPolicy") or book.cast.clean
     ours = [kid for kid in world.kids if isinstance(kid, Batch | Set | Pod) or not kid.foreign]
@@ -139,7 +139,7 @@ def _uncleaned(book: Book, world: World, facts: Facts, spec: Json) -> str:
     return ""
 
 
-def _misplaced(book: Book, world: World, facts: Facts, slot: int) -> str:
+def _misplaced(book: Book, world: World, facts: WorldFacts, slot: int) -> str:
     """A replica of a job at rest runs in its current attempt, or has ended well, or its name is somebody else's."""
     one = world.holder(slot)
     if one is None:
@@ -178,7 +178,7 @@ def _misshapen(book: Book, world: World, one: Set) -> str:
     return "" if runs == one.replicas else "a replica does not run"
 
 
-def _misfitting(book: Book, world: World, facts: Facts) -> str:
+def _misfitting(book: Book, world: World, facts: WorldFacts) -> str:
     """The extras of a job at rest are those it has, and what they would be if they were made now.
 
     A spec that is not followed does not say which are not needed any more.

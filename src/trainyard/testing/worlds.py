@@ -33,7 +33,7 @@ LOOKS = 3  # a name that somebody else holds is tried again for ever; after so m
 EVERY = frozenset([*MOVES, *PASSES])
 
 
-class Broken(Exception):
+class RuleBroken(Exception):
     """A rule does not hold."""
 
     def __init__(self, rule: str, story: list[str]) -> None:
@@ -70,7 +70,7 @@ class Found:
 
 
 def explore(scene: Scene, shell: Shell = REAL, moves: frozenset[str] = EVERY) -> Found:
-    """Visit every world. Raises Broken."""
+    """Visit every world. Raises RuleBroken."""
     book = Book(scene.cast)
     first = scene.world(book)
     came: dict[World, tuple[World | None, str]] = {first: (None, "")}
@@ -89,7 +89,7 @@ def explore(scene: Scene, shell: Shell = REAL, moves: frozenset[str] = EVERY) ->
                     came[after] = (world, told)
                     todo.append(after)
     except _Stop as stop:
-        raise Broken(stop.rule, [_who(scene.cast), *_story(came, stop.world, stop.told)]) from None
+        raise RuleBroken(stop.rule, [_who(scene.cast), *_story(came, stop.world, stop.told)]) from None
     return Found(len(came), book.plans)
 
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Container
 from functools import partial
 
-from trainyard.client import Api, NotFound
+from trainyard.client import ApiClient, NotFound
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.controller import Controller, Latch
 from trainyard.controller_runtime.reflector import ListReplaced, Reflector, StoreEvent, WatchTarget
@@ -45,7 +45,7 @@ class ControllerManager:
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         now: Callable[[], float] = time.time,
         root_ca: str = "",
         local_claims: Container[str] = (),

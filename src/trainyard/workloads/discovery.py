@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from trainyard.client import Api, NotFound, Unavailable
+from trainyard.client import ApiClient, NotFound, Unavailable
 from trainyard.objects import GVK, Json, decode, is_condition_true
 
 REQUIRED_VERBS = frozenset({"list", "watch", "delete"})  # verbs
@@ -26,10 +26,10 @@ class RESTMapper:
         return next((gvk for gvk in candidates if gvk.version == version), candidates[0] if candidates else None)
 
 
-async def discover(api: Api) -> RESTMapper:
+async def discover(api: ApiClient) -> RESTMapper:
     """Read the preferred version of every API group. A group that is removed meanwhile (404) is left out.
 
-    Raises Unavailable (reason BadAnswer) for an answer that is not JSON, and what `Api.request` raises.
+    Raises Unavailable (reason BadAnswer) for an answer that is not JSON, and what `ApiClient.request` raises.
     """
     catalog = RESTMapper()
     paths = ["/api/v1"]
@@ -62,7 +62,7 @@ def awaited(crds: Iterable[Json], served: Collection[GVK]) -> list[str]:
     return names
 
 
-async def _get_document(api: Api, path: str) -> Json:
+async def _get_document(api: ApiClient, path: str) -> Json:
     try:
         document = decode(await api.request("GET", path))
     except ValueError as error:

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 
-from trainyard.client import AlreadyExists, Api, Forbidden, Invalid, NotFound, Unavailable
+from trainyard.client import AlreadyExists, ApiClient, Forbidden, Invalid, NotFound, Unavailable
 from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.in_flight_writes import AcknowledgedWrite, InFlightWrites
 from trainyard.controller_runtime.store import Store
@@ -31,7 +31,7 @@ class WriteExecutor:
     `bound` has the uids of pods whose binding was acknowledged and whose `nodeName` the store does not show yet.
     """
 
-    def __init__(self, api: Api, stores: Mapping[GVK, Store[Json]], now: Callable[[], float]) -> None:
+    def __init__(self, api: ApiClient, stores: Mapping[GVK, Store[Json]], now: Callable[[], float]) -> None:
         self._api, self._stores = api, stores
         self.recorder = EventRecorder(api, now)
         self.in_flight: InFlightWrites[GVK] = InFlightWrites(stores)

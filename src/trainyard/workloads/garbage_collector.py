@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 
-from trainyard.client import Api, NotFound
+from trainyard.client import ApiClient, NotFound
 from trainyard.objects import GVK, Json, key_of, namespace_of, uid_of
 from trainyard.workloads import gc
 from trainyard.workloads.discovery import RESTMapper
@@ -20,7 +20,7 @@ from trainyard.workloads.writes import Decision
 class GarbageCollector:
     """The controller that deletes dependents of absent owners and removes finalizers."""
 
-    def __init__(self, api: Api, graph: Graph, mapper: RESTMapper) -> None:
+    def __init__(self, api: ApiClient, graph: Graph, mapper: RESTMapper) -> None:
         self._api, self._graph, self._mapper = api, graph, mapper
         self._unknown_owner_kind: set[WorkItem] = set()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainyard.core.children import ContainerState, decode_containers
+from trainyard.core.children import ContainerRecord, decode_containers
 from trainyard.core.job import NO_POD, Job, Termination
 from trainyard.core.kind import ExitAction
 from trainyard.core.model import Child, Slot
@@ -17,7 +17,7 @@ def termination_of(job: Job, slot: Slot, pod: Child, uid: str) -> Termination | 
         and container.exit_code
         and (pod.phase == "Failed" or not pod.restarts_containers)
     ):
-        failed: ContainerState | None = container
+        failed: ContainerRecord | None = container
     elif pod.phase == "Failed":
         failures = [status for status in decode_containers(pod) if status.state == "terminated" and status.exit_code]
         failed = failures[0] if failures else None
@@ -45,7 +45,7 @@ def disruption_of(pod: Child, uid: str) -> Termination:
     )
 
 
-def main_container(job: Job, slot: Slot, pod: Child) -> ContainerState | None:
+def main_container(job: Job, slot: Slot, pod: Child) -> ContainerRecord | None:
     """The container whose exit code is the replica's. A pod of an older template may lack the container that the spec
     names now: then it is the kind's default container, or the pod's only one.
     """

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 
-from trainyard.client import AlreadyExists, Api, ApiError, Conflict, NotFound, Selection, Unavailable
+from trainyard.client import AlreadyExists, ApiClient, ApiError, Conflict, NotFound, Selection, Unavailable
 from trainyard.controller_runtime import Backoff, Reflector, WatchBackoff, WatchTarget
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.controller_runtime.reflector import ListReplaced, ObjectChanged, StoreEvent
@@ -51,10 +51,10 @@ ReplacedHandler = Callable[[list[Json]], None]
 ChangedHandler = Callable[[str, Json], None]
 
 
-class Cluster:
+class NodeApiClient:
     """The requests and watches of one node. It has one method for each of them, and so more than fifteen."""
 
-    def __init__(self, api: Api, node: str, say: Say, member: NodeConfig | None = None) -> None:
+    def __init__(self, api: ApiClient, node: str, say: Say, member: NodeConfig | None = None) -> None:
         self._api, self._node, self.say, self._member = api, node, say, member or NodeConfig()
         self._port = 0
         self._reported_errors: set[str] = set()  # printed already

@@ -23,7 +23,7 @@ API_SERVERS = ("kube-apiserver-kubelet-client", "system:kube-apiserver", "kube-a
 """Common names of the client certificates that API servers use for kubelets."""
 
 
-class Authenticator(Protocol):
+class ClientAuthenticator(Protocol):
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
         """The TLS context to listen with, None for plain HTTP."""

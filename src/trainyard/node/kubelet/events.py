@@ -103,7 +103,7 @@ class EventWriter:
             self._writing = False
 
 
-class EventRecorder:
+class PodEventRecorder:
     """Records the Events of one pod with `writer`, while `is_enabled` returns True; `spawn` starts the task that writes
     them."""
 

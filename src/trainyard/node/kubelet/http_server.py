@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from trainyard.node.kubelet import exec
-from trainyard.node.kubelet.authentication import Authenticator
+from trainyard.node.kubelet.authentication import ClientAuthenticator
 from trainyard.node.kubelet.pod_sockets import SocketOpener
 from trainyard.node.kubelet.server import (
     NO_INPUT,
     NOT_SERVED,
+    ContainerLog,
     ExecStarter,
-    Log,
     LogFinder,
     LogOptions,
     RequestError,
@@ -28,7 +28,11 @@ from trainyard.node.kubelet.server import (
 
 class KubeletHttp:
     def __init__(
-        self, find_log: LogFinder, start_exec: ExecStarter, open_socket: SocketOpener, authenticator: Authenticator
+        self,
+        find_log: LogFinder,
+        start_exec: ExecStarter,
+        open_socket: SocketOpener,
+        authenticator: ClientAuthenticator,
     ) -> None:
         self._find_log, self._start_exec, self._open_socket = find_log, start_exec, open_socket
         self._authenticator = authenticator
@@ -72,7 +76,7 @@ class KubeletHttp:
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
         # A disconnect is not reported while the container writes nothing, so `done` checks the transport, too.
-        followed = Log(log.path, lambda: log.done() or request.transport is None)
+        followed = ContainerLog(log.path, lambda: log.done() or request.transport is None)
         with contextlib.suppress(ConnectionResetError):  # the client has left
             async for piece in read_log(followed, options):
                 await response.write(piece)

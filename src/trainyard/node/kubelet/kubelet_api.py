@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainyard.node.kubelet.authentication import Authenticator
+from trainyard.node.kubelet.authentication import ClientAuthenticator
 from trainyard.node.kubelet.pod_sockets import PodSockets
 from trainyard.node.kubelet.pod_worker import PodWorker
-from trainyard.node.kubelet.server import Kubelet, Log, RequestError
+from trainyard.node.kubelet.server import ContainerLog, Kubelet, RequestError
 
 if TYPE_CHECKING:
     from trainyard.node.kubelet import exec
@@ -19,7 +19,7 @@ class KubeletApi:
     """`find` returns the worker of the pod with that namespace and name, and raises RequestError without one."""
 
     def __init__(
-        self, find: Callable[[str, str], PodWorker], sockets: PodSockets, authenticator: Authenticator
+        self, find: Callable[[str, str], PodWorker], sockets: PodSockets, authenticator: ClientAuthenticator
     ) -> None:
         self._find, self._sockets = find, sockets
         self._server = Kubelet(self._log, self._exec, self._socket, authenticator)
@@ -41,7 +41,7 @@ class KubeletApi:
         """See Kubelet.logs."""
         return self._server.logs(url, disconnected)
 
-    def _log(self, namespace: str, pod: str, container: str, previous: bool) -> Log:
+    def _log(self, namespace: str, pod: str, container: str, previous: bool) -> ContainerLog:
         return self._find(namespace, pod).requests.log(container, previous)
 
     def _exec(self, namespace: str, pod: str, container: str, request: exec.ExecRequest) -> exec.Start:

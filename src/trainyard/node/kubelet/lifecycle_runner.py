@@ -32,7 +32,7 @@ class LifecycleRunner:
         starter: ContainerStarter,
         status_writer: PodStatusWriter,
         cleanup: PodCleanup,
-        recorder: events.EventRecorder,
+        recorder: events.PodEventRecorder,
         spawn: Spawn,
         on_wake: Callable[[], None],
     ) -> None:

@@ -8,11 +8,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
-from trainyard.client import Api, ApiError
+from trainyard.client import ApiClient, ApiError
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.node.images import Images
 from trainyard.node.kubelet import node_shutdown
-from trainyard.node.kubelet.api_client import Cluster
+from trainyard.node.kubelet.api_client import NodeApiClient
 from trainyard.node.kubelet.authentication import TokenAuthenticator
 from trainyard.node.kubelet.kubelet_api import KubeletApi
 from trainyard.node.kubelet.network_starter import NetworkStarter, NodeError
@@ -45,7 +45,7 @@ class Node:
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         state: Path,
         images: Images,
         *,
@@ -70,7 +70,7 @@ class Node:
         self._state, self._images, self._mounts, self._say = state, images, dict(mounts or {}), print_message
         self._member = member or NodeConfig(TokenAuthenticator(token), ClusterNetwork(apiserver))
         self._working_directory = working_directory
-        self._cluster = Cluster(api, name, print_message, self._member)
+        self._cluster = NodeApiClient(api, name, print_message, self._member)
         self._directory = Directory()
         self._problem = ""  # why no container can be started
         self._context: NodeContext | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainyard.node.images import Images
-from trainyard.node.kubelet.api_client import Cluster
+from trainyard.node.kubelet.api_client import NodeApiClient
 from trainyard.node.kubelet.supervisor_client import Sandbox
 from trainyard.node.network.pod_network import Network
 from trainyard.objects import Json
@@ -19,7 +19,7 @@ class NodeContext:
     """`sandbox` and `network` are replaced when the helper process is started again: read them at each use. `state`:
     the node's state folder; `mounts`: claim -> folder of the user."""
 
-    cluster: Cluster
+    cluster: NodeApiClient
     sandbox: Sandbox
     network: Network
     images: Images

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.controller_runtime import TaskSupervisor
-from trainyard.node.kubelet.api_client import Cluster
+from trainyard.node.kubelet.api_client import NodeApiClient
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_worker import UNEXPECTED_ADMISSION_ERROR, PodWorker
 from trainyard.node.kubelet.removal import remove
@@ -29,7 +29,7 @@ class PodManager:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: NodeApiClient,
         state: Path,
         tasks: TaskSupervisor,
         say: Callable[[str], object],

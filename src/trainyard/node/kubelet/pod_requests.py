@@ -10,7 +10,7 @@ from trainyard.node.kubelet.lifecycle import Container, ContainerState
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_logs import PodLogs
 from trainyard.node.kubelet.pod_record import PodRecord
-from trainyard.node.kubelet.server import Log, RequestError
+from trainyard.node.kubelet.server import ContainerLog, RequestError
 from trainyard.node.network.directory import hostname_of
 from trainyard.node.network.proxy import Streams
 from trainyard.objects import name_of, namespace_of
@@ -23,7 +23,7 @@ class PodRequests:
     def __init__(self, node_context: NodeContext, record: PodRecord, runtime: ContainerRuntime, logs: PodLogs) -> None:
         self._node_context, self._record, self._runtime, self._logs = node_context, record, runtime, logs
 
-    def log(self, name: str, previous: bool) -> Log:
+    def log(self, name: str, previous: bool) -> ContainerLog:
         """The log of the container's current or last run, or (`previous`) of the run before that. Raises
         RequestError."""
         container = self._container(name)
@@ -40,7 +40,7 @@ class PodRequests:
             raise RequestError(
                 400, f'container "{name}" in pod "{pod}" is waiting to start: {container.reason or "no log yet"}'
             )
-        return Log(path, lambda: not self._is_running(name, run))
+        return ContainerLog(path, lambda: not self._is_running(name, run))
 
     def exec(self, name: str, request: exec.ExecRequest) -> exec.Start:
         """A function that starts another program (exec) in the container. Raises RequestError unless the container

@@ -205,11 +205,13 @@ class PodWorker:
             self._tasks.spawn(self._lifecycle.end_without_lifecycle(failure))
 
 
-def _event_recorder(node_context: NodeContext, record: PodRecord, spawn: Spawn) -> events.EventRecorder:
+def _event_recorder(node_context: NodeContext, record: PodRecord, spawn: Spawn) -> events.PodEventRecorder:
     """The recorder of the pod's Events, which records only those of a pod that belongs to no training job."""
     cluster, now = node_context.cluster, node_context.now
     writer = events.EventWriter(lambda event: cluster.write_event(record.pod, event, now()), now)
-    return events.EventRecorder(writer, lambda: OWNER not in labels_of(record.pod) and not node_context.closing, spawn)
+    return events.PodEventRecorder(
+        writer, lambda: OWNER not in labels_of(record.pod) and not node_context.closing, spawn
+    )
 
 
 def _grace(state: Pod, kill: bool) -> float:

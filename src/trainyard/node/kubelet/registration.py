@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from trainyard import __version__
-from trainyard.node.kubelet.authentication import Authenticator, TokenAuthenticator
+from trainyard.node.kubelet.authentication import ClientAuthenticator, TokenAuthenticator
 from trainyard.node.network.pod_network import ClusterNetwork
 from trainyard.objects import Json, format_time, set_condition
 
@@ -49,7 +49,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     creates; `joined`: the cluster exists without the node, so the node writes heartbeats and its end to the Node
     object."""
 
-    authenticator: Authenticator = msgspec.field(default_factory=lambda: TokenAuthenticator(""))
+    authenticator: ClientAuthenticator = msgspec.field(default_factory=lambda: TokenAuthenticator(""))
     cluster_network: ClusterNetwork = msgspec.field(default_factory=ClusterNetwork)
     extra_resources: Mapping[str, str] = msgspec.field(default_factory=dict)
     taints: Sequence[Json] = ()

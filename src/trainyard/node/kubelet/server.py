@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from trainyard.node.kubelet.authentication import Authenticator
+from trainyard.node.kubelet.authentication import ClientAuthenticator
 from trainyard.node.kubelet.pod_logs import open_log
 from trainyard.node.kubelet.pod_sockets import SocketOpener
 from trainyard.objects import log_files, parse_time
@@ -36,7 +36,7 @@ _BACKLOG = 128
 _POLL_SECONDS = 0.05
 
 
-class Log(msgspec.Struct, frozen=True):
+class ContainerLog(msgspec.Struct, frozen=True):
     """The log file of one run. `done` returns True when nothing more will be written to it."""
 
     path: Path
@@ -51,7 +51,7 @@ class RequestError(Exception):
         self.code = code
 
 
-LogFinder = Callable[[str, str, str, bool], Log]  # namespace, pod, container, previous
+LogFinder = Callable[[str, str, str, bool], ContainerLog]  # namespace, pod, container, previous
 ExecStarter = Callable[[str, str, str, "exec.ExecRequest"], "exec.Start"]  # namespace, pod, container
 """Returns a function that starts a program in that container. Both `LogFinder` and `ExecStarter` raise RequestError."""
 NO_INPUT = (
@@ -103,7 +103,11 @@ class Kubelet:
     without one."""
 
     def __init__(
-        self, find_log: LogFinder, start_exec: ExecStarter, open_socket: SocketOpener, authenticator: Authenticator
+        self,
+        find_log: LogFinder,
+        start_exec: ExecStarter,
+        open_socket: SocketOpener,
+        authenticator: ClientAuthenticator,
     ) -> None:
         self._find_log, self._start_exec, self._open_socket = find_log, start_exec, open_socket
         self._authenticator = authenticator
@@ -151,14 +155,14 @@ class Kubelet:
             return 400, _body(f"{error}\n")
         except RequestError as refused:
             return refused.code, _body(f"{refused}\n")
-        return 200, read_log(Log(log.path, lambda: log.done() or disconnected()), options)
+        return 200, read_log(ContainerLog(log.path, lambda: log.done() or disconnected()), options)
 
 
 async def _body(text: str) -> AsyncIterator[bytes]:
     yield text.encode()
 
 
-async def read_log(log: Log, options: LogOptions) -> AsyncGenerator[bytes, None]:
+async def read_log(log: ContainerLog, options: LogOptions) -> AsyncGenerator[bytes, None]:
     """The bytes of a log, selected by `options`. The reads block the event loop, but only briefly: the files are
     local."""
     remaining = options.limit if options.limit is not None else -1
@@ -172,7 +176,7 @@ async def read_log(log: Log, options: LogOptions) -> AsyncGenerator[bytes, None]
             return
 
 
-async def _read_log(log: Log, options: LogOptions) -> AsyncIterator[bytes]:
+async def _read_log(log: ContainerLog, options: LogOptions) -> AsyncIterator[bytes]:
     try:
         file = os.fdopen(open_log(log.path), "rb", buffering=0)
     except OSError as error:  # the container has removed or replaced the file
@@ -196,7 +200,7 @@ async def _read_log(log: Log, options: LogOptions) -> AsyncIterator[bytes]:
             await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _timestamped(log: Log, options: LogOptions) -> AsyncIterator[bytes]:
+async def _timestamped(log: ContainerLog, options: LogOptions) -> AsyncIterator[bytes]:
     rest = b""
     async for piece in _read_log(log, options):
         *lines, rest = (rest + piece).split(b"\n")

@@ -20,7 +20,7 @@ import msgspec
 
 from trainyard.client import ApiError
 from trainyard.controller_runtime import TaskSupervisor
-from trainyard.node.kubelet.api_client import Cluster
+from trainyard.node.kubelet.api_client import NodeApiClient
 from trainyard.node.kubelet.pod_spec import Missing, TokenRequest
 from trainyard.objects import Json, name_of, namespace_of
 
@@ -47,7 +47,7 @@ def token_requests(pod: Json) -> Iterator[tuple[str, str, TokenRequest]]:
 
 
 class Tokens:
-    def __init__(self, cluster: Cluster, pod: Json, now: Callable[[], float]) -> None:
+    def __init__(self, cluster: NodeApiClient, pod: Json, now: Callable[[], float]) -> None:
         self._cluster, self._pod, self._now = cluster, pod, now
         self._tokens: dict[TokenRequest, Token] = {}
         self._failures = 0

@@ -21,7 +21,7 @@ from typing import Any
 
 from trainyard.objects import Json, NamespacedName, decode, encode, parse_time
 from trainyard.server.auth.users import User, account_groups, account_name
-from trainyard.server.storage.log import Log
+from trainyard.server.storage.log import RevisionLog
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 ACCOUNTS, PODS = "serviceaccounts", "pods"
@@ -33,7 +33,7 @@ _HEADER = {"alg": "HS256", "typ": "JWT"}
 class TokenAuthority:
     """Issues and validates tokens. The bound objects are looked up in `log`."""
 
-    def __init__(self, log: Log, now: Callable[[], float], key: bytes = b"") -> None:
+    def __init__(self, log: RevisionLog, now: Callable[[], float], key: bytes = b"") -> None:
         self._log, self._now = log, now
         self._key = key or secrets.token_bytes(32)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from trainyard.objects import Json, decode, is_condition_true, labels_of, name_of
 from trainyard.objects.labels import matches_labels
 from trainyard.server import errors
-from trainyard.server.storage.log import Log
+from trainyard.server.storage.log import RevisionLog
 
 PODS = "pods"
 LONGEST = 512  # characters: a name has up to 253; int() refuses a port with thousands of digits
@@ -56,7 +56,7 @@ def pod_program(pod: Json, requested: ProxyName) -> Program:
     return Program(pod, _number(port, name_of(pod)), requested.scheme == "https")
 
 
-def service_program(log: Log, service: Json, requested: ProxyName) -> Program:
+def service_program(log: RevisionLog, service: Json, requested: ProxyName) -> Program:
     """The program behind a Service port. Raises StatusError 503 when there is no such port or no ready pod."""
     name = name_of(service)
     ports = [candidate for candidate in (service.get("spec") or {}).get("ports") or () if isinstance(candidate, dict)]
@@ -80,7 +80,7 @@ def service_program(log: Log, service: Json, requested: ProxyName) -> Program:
     return Program(pod, port_number, requested.scheme == "https")
 
 
-def _ready_pods(log: Log, service: Json) -> list[Json]:
+def _ready_pods(log: RevisionLog, service: Json) -> list[Json]:
     """The ready pods that the Service selects; with publishNotReadyAddresses all that it selects."""
     spec = service.get("spec") or {}
     selector = spec.get("selector") or {}

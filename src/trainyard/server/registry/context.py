@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from trainyard.objects import Json, NamespacedName, decode, format_time
 from trainyard.server.auth.users import User
-from trainyard.server.storage.log import Entry, Log
+from trainyard.server.storage.log import Entry, RevisionLog
 
 SERVICES = ipaddress.ip_network("10.96.0.0/12")
 
@@ -51,7 +51,7 @@ class RequestContext:
 
     now: float
     addresses: ClusterIPAllocator
-    log: Log
+    log: RevisionLog
     user: User
     reachable: bool = False
     user_of_token: Callable[[str], User | None] = lambda token: None

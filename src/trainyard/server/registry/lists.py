@@ -22,7 +22,7 @@ from trainyard.server.http.requests import Request, Response, Watch
 from trainyard.server.registry import list_options, tables
 from trainyard.server.registry.resources import Resource
 from trainyard.server.registry.selection import Selection, name_in_field_selector, require_field_selector, select
-from trainyard.server.storage.log import Compacted, FutureRevision, Log
+from trainyard.server.storage.log import Compacted, FutureRevision, RevisionLog
 from trainyard.server.storage.store import Record, next_key
 
 Clock = Callable[[], float]
@@ -167,7 +167,7 @@ def selection(resource: Resource, target: Target, request: Request) -> Selection
 
 
 def selected_objects(
-    log: Log, resource: Resource, target: Target, request: Request
+    log: RevisionLog, resource: Resource, target: Target, request: Request
 ) -> list[tuple[NamespacedName, Record]]:
     """All selected objects at the current revision."""
     selected = selection(resource, target, request)
@@ -183,7 +183,7 @@ class _Page(NamedTuple):
     limit: int
 
 
-def list_objects(log: Log, resource: Resource, target: Target, request: Request, clock: Clock) -> Response:
+def list_objects(log: RevisionLog, resource: Resource, target: Target, request: Request, clock: Clock) -> Response:
     shown = representation(resource, request, clock, True)
     _validate_options(resource, request)
     selected = selection(resource, target, request)
@@ -220,7 +220,7 @@ def _validate_options(resource: Resource, request: Request) -> None:
     list_options.validate(request)
 
 
-def _page(log: Log, request: Request) -> _Page:
+def _page(log: RevisionLog, request: Request) -> _Page:
     query = request.query
     requested, match = list_options.revision_of(request), query.get("resourceVersionMatch", "")
     # With resourceVersion "0" kube-apiserver ignores the limit.
@@ -269,7 +269,7 @@ def _read_token(token: str) -> tuple[int, NamespacedName]:
     return revision, NamespacedName(namespace, name)
 
 
-def watch(log: Log, resource: Resource, target: Target, request: Request, clock: Clock) -> Watch:
+def watch(log: RevisionLog, resource: Resource, target: Target, request: Request, clock: Clock) -> Watch:
     list_options.validate(request)
     selected = selection(resource, target, request)
     requested = list_options.revision_of(request)

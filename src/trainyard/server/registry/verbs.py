@@ -38,7 +38,7 @@ from trainyard.server.registry.context import ClusterIPAllocator, RequestContext
 from trainyard.server.registry.resources import Registry, Resource
 from trainyard.server.registry.writes import NAMESPACES, Writes
 from trainyard.server.schemas import ANY
-from trainyard.server.storage.log import Log
+from trainyard.server.storage.log import RevisionLog
 
 EVENT_SECONDS = 3600.0
 MAX_EVENTS = 4000
@@ -50,7 +50,7 @@ class Verbs:
     """The API of one cluster. `answer` raises `StatusError` when the answer is a Status."""
 
     def __init__(
-        self, log: Log, registry: Registry, checks: admission.Checks, now: Callable[[], float], key: bytes = b""
+        self, log: RevisionLog, registry: Registry, checks: admission.Checks, now: Callable[[], float], key: bytes = b""
     ) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
         self._log, self._registry, self._checks, self._now = log, registry, checks, now

@@ -12,7 +12,7 @@ from trainyard.objects import Json, NamespacedName, decode, encode, labels_of
 from trainyard.objects.json_equal import json_equal
 from trainyard.server import errors
 from trainyard.server.registry.resources import Registry, Resource
-from trainyard.server.storage.log import Log
+from trainyard.server.storage.log import RevisionLog
 from trainyard.server.storage.store import Record
 
 NAMESPACES = "namespaces"
@@ -23,7 +23,7 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 class Writes:
     """The write side of the log."""
 
-    def __init__(self, log: Log, registry: Registry) -> None:
+    def __init__(self, log: RevisionLog, registry: Registry) -> None:
         self.log, self.registry = log, registry
 
     def require_creatable(self, namespace: str, resource: Resource, name: str) -> None:

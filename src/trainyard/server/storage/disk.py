@@ -41,7 +41,7 @@ from trainyard.server.storage.database import (
     require_write_ahead_log,
     run_checkpoint,
 )
-from trainyard.server.storage.log import KEEP, KEEP_BYTES, Entry, Log, NotWritten
+from trainyard.server.storage.log import KEEP, KEEP_BYTES, Entry, NotWritten, RevisionLog
 from trainyard.server.storage.rows import Row, read_floor, read_rows, write_rows
 
 log = logging.getLogger("trainyard.server")
@@ -51,7 +51,7 @@ MAX_BATCH = 250  # pending writes above which a commit does not wait any longer
 MAX_DELETED_ROWS = 500  # obsolete rows deleted with one commit
 
 
-class DiskLog(Log):
+class DiskLog(RevisionLog):
     """The log in that folder (created when it is missing). Raises DiskError. Must be closed with `close`.
 
     `step` is called with the name of each step of a write: for tests that kill the process there.

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainyard.objects import NamespacedName
-from trainyard.server.storage.store import Label, Record, Store, View
+from trainyard.server.storage.store import Label, ObjectStore, Record, View
 
 KEEP = 10_000
 KEEP_BYTES = 32 * 1024 * 1024
@@ -65,12 +65,12 @@ Entries = list[Entry]
 Objects = list[tuple[NamespacedName, Record]]
 
 
-class Log:
+class RevisionLog:
     """Entries in memory. `store` names a resource ("pods", "jobs.batch"); a key is unique in its store."""
 
     def __init__(self, keep: int = KEEP, keep_bytes: int = KEEP_BYTES) -> None:
         self._entries: Entries = []
-        self._stores: dict[str, Store] = {}
+        self._stores: dict[str, ObjectStore] = {}
         self._keep_entries, self._keep_max_bytes = keep, keep_bytes
         self._bytes = 0  # total size of the bodies in the entries
         self._followers: list[Callable[[Entry], None]] = []
@@ -138,7 +138,7 @@ class Log:
     def view(self, store: str, revision: int = 0, label: Label | None = None) -> View:
         """The same as a view, without a copy. With `label`, objects without that label may be left out (label
         index)."""
-        current = self._stores.get(store) or Store()
+        current = self._stores.get(store) or ObjectStore()
         changed: dict[NamespacedName, Record | None] = {}
         for entry in self._entries[self._index_after(revision) :] if revision else ():
             if entry.store == store:
@@ -175,7 +175,7 @@ class Log:
 
     def _put(self, store: str, key: NamespacedName, record: Record | None) -> None:
         if store not in self._stores:
-            self._stores[store] = Store()
+            self._stores[store] = ObjectStore()
         self._stores[store].put(key, record)
 
 

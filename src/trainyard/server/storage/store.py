@@ -45,7 +45,7 @@ class View(NamedTuple):
         return self.keys[first : bisect_left(self.keys, NamespacedName(f"{namespace}\0", "")) if namespace else None]
 
 
-class Store:
+class ObjectStore:
     """The objects of one resource. `records` is read-only for callers; `put` changes it."""
 
     def __init__(self) -> None:

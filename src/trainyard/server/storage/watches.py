@@ -23,7 +23,7 @@ from trainyard.server.errors import StatusError, too_old
 from trainyard.server.http.requests import Watch
 from trainyard.server.registry.lists import INITIAL_END
 from trainyard.server.registry.writes import DEFINITIONS
-from trainyard.server.storage.log import Compacted, Entry, Log
+from trainyard.server.storage.log import Compacted, Entry, RevisionLog
 
 log = logging.getLogger("trainyard.server")
 
@@ -123,7 +123,7 @@ class Listener:
 class WatchHub:
     """All listeners, by the storage key of their resource."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: RevisionLog) -> None:
         self._log = log
         self._listeners: dict[str, dict[Listener, None]] = {}
         self._pending: deque[Listener] = deque()

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 import aiohttp
 
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.server import CertificateAuthority, Server
 from trainyard.testing.check_server.cluster import Cluster
 from trainyard.testing.control_plane import ControlPlane
@@ -33,7 +33,7 @@ async def embedded(*, controllers: bool = False, server: Server | None = None) -
         await running.start()
         stack.push_async_callback(running.stop)
         if controllers:
-            api = Api(running.url, token)
+            api = ApiClient(running.url, token)
             stack.push_async_callback(api.close)
             manager = ControllerManager(api, time.time, "a certificate authority")
             await manager.start()

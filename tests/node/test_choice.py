@@ -22,14 +22,14 @@ syscalls.enter_user_namespace(0, os.getuid(), os.getgid())
 syscalls.write("/proc/sys/user/max_net_namespaces", "0")
 from leftovers import HERE, SOURCES
 from yards import TOKEN, CurrentInterpreter, Yard
-from trainyard.client import Api
+from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server
 
 async def main(network, state):
     server = Server(token=TOKEN)
     await server.start()
-    async with Api(server.url, TOKEN) as api:
+    async with ApiClient(server.url, TOKEN) as api:
         images = CurrentInterpreter(state)
         node = Node(api, state, images, network=network, token=TOKEN, print_message=lambda text: print(text))
         await node.start()

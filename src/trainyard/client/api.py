@@ -3,7 +3,7 @@
 Rules for this file:
 - The client does not retry. A connection that fails, breaks or times out raises `Unavailable`. Two exceptions, both
   after responses that prove that the server did not process the request: after a 401 it is sent once more if the
-  credentials give another identity, and after a 429 it is sent again for up to `patience` seconds.
+  credentials give another identity, and after a 429 it is sent again for up to `too_many_requests_timeout` seconds.
 - Short requests have a total timeout. A watch has no read timeout, because silence is normal: `timeoutSeconds` makes
   the server end it, and the connection to a dead peer ends at the latest `DEAD_PEER_MARGIN` after that.
 - Responses are requested uncompressed: gunzip takes longer than the decoding.
@@ -39,11 +39,11 @@ class ApiClient:
     """A client of one API server. Use as `async with Api(url) as api`, or call `close`.
 
     These attributes may be set before the first request:
-    - `guard` is called with each request immediately before it is sent; an exception that it raises cancels the
+    - `before_send` is called with each request immediately before it is sent; an exception that it raises cancels the
       request and propagates.
-    - `observe` is called with each request, the status code of the response (0: none) and the seconds until the
+    - `on_response` is called with each request, the status code of the response (0: none) and the seconds until the
       response began.
-    - `patience`: for so many seconds a request answered with 429 (TooManyRequests) is sent again.
+    - `too_many_requests_timeout`: for so many seconds a request answered with 429 (TooManyRequests) is sent again.
     """
 
     too_many_requests_timeout: float = 0.0
@@ -63,9 +63,9 @@ class ApiClient:
     ) -> None:
         """`token` is a bearer token ("" for none), or Credentials, which then give the TLS context too.
 
-        `ca`: a PEM file with the CA of the server, or a TLS context. `agent`: the product in `User-Agent`. `proxy`: the
-        URL of an HTTP proxy. `server_name`: the name in the server's certificate, where `url` has another one.
-        `transport`: the connection to a server in this process; `url` is then only a name.
+        `ca`: a PEM file with the CA of the server, or a TLS context. `user_agent`: the product in `User-Agent`.
+        `proxy`: the URL of an HTTP proxy. `server_name`: the name in the server's certificate, where `url` has another
+        one. `transport`: the connection to a server in this process; `url` is then only a name.
         """
         self.url = url.rstrip("/")
         self._headers = {
@@ -104,15 +104,15 @@ class ApiClient:
         limit: int = 0,
         continue_token: str = "",
     ) -> Json:
-        """One page of a list, decoded; all objects when `limit` is 0. `cont` is the continue token."""
+        """One page of a list, decoded; all objects when `limit` is 0. `continue_token`: of the page before."""
         selection = Selection(label_selector, field_selector)
         return await self._json(requests.list_objects(gvk, namespace, selection, limit, continue_token))
 
     async def list_bytes(
-        self, gvk: GVK, namespace: str, selection: Selection = ALL_OBJECTS, limit: int = 0, cont: str = ""
+        self, gvk: GVK, namespace: str, selection: Selection = ALL_OBJECTS, limit: int = 0, continue_token: str = ""
     ) -> bytes:
         """One page of a list as received, for callers with a decoder of their own."""
-        return await self.send(requests.list_objects(gvk, namespace, selection, limit, cont))
+        return await self.send(requests.list_objects(gvk, namespace, selection, limit, continue_token))
 
     async def create(self, gvk: GVK, namespace: str, obj: Json, subresource: str = "") -> Json:
         """Create `obj`; with a subresource, POST to it (`binding` of the pod that `obj` names)."""
@@ -256,7 +256,7 @@ class ApiClient:
     async def _reply(
         self, request: Request, identity: Identity, seconds: float | None, *, streams: bool
     ) -> AsyncIterator[Response]:
-        """Send a request and yield its response; calls `observe` once."""
+        """Send a request and yield its response; calls `on_response` once."""
         start, answered = time.perf_counter(), False
         try:
             async with self._get_transport().open(

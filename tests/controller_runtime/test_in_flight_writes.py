@@ -78,7 +78,7 @@ class OwnWrites(RuleBasedStateMachine):
     def patch(self, name: str, ours: bool) -> None:
         if name in self.world:
             self.revision += 1
-            pod = self.world[name]._replace(resource_version=self.revision)
+            pod = self.world[name]._replace(revision=self.revision)
             self.write("MODIFIED", pod)
             if ours:
                 self.record_write(AcknowledgedWrite(PODS, pod.uid, str(pod.revision)))
@@ -87,7 +87,7 @@ class OwnWrites(RuleBasedStateMachine):
     def delete(self, name: str, ours: bool, gracefully: bool) -> None:
         if name in self.world:
             self.revision += 1
-            pod = self.world[name]._replace(resource_version=self.revision, deleting=True)
+            pod = self.world[name]._replace(revision=self.revision, deleting=True)
             self.write("MODIFIED" if gracefully else "DELETED", pod)
             if ours and self.store.by_uid(pod.uid):  # the operator deletes cached pods only
                 self.record_write(AcknowledgedWrite(PODS, pod.uid, deleted=True))

@@ -86,7 +86,7 @@ class Watched(RuleBasedStateMachine):
     def remove(self, name: str) -> None:
         if name in self.objects:
             self.revision += 1
-            deleted = self.objects.pop(name)._replace(resource_version=self.revision)
+            deleted = self.objects.pop(name)._replace(revision=self.revision)
             self.write("DELETED", deleted)
 
     @rule(share=st.floats(0, 1))

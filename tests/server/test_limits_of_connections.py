@@ -213,7 +213,7 @@ from trainyard.server.http.limits import Limits
 
 async def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
-    server = Server(limits=Limits(connections=1_000_000))
+    server = Server(limits=Limits(max_connections=1_000_000))
     await server.start()
     print(server.url, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

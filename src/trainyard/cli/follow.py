@@ -24,7 +24,8 @@ RETRY_SECONDS = 0.2  # seconds before a broken stream is opened again
 
 
 class LogFollowers:
-    """The log followers of all containers. Call `see` for every pod of a watch, `delete_pod` for every deleted pod.
+    """The log followers of all containers. Call `update_pod` for every pod of a watch, `delete_pod` for every deleted
+    pod.
 
     With `tail`, only the current run of each container is printed, from that many lines before its end.
     `only`: the name of the one container of each pod whose log is printed; "" for all.

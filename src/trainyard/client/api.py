@@ -134,8 +134,8 @@ class ApiClient:
         propagation_policy: str = "Background",
         grace_period_seconds: int | None = None,
     ) -> Json:
-        """Delete one object. `uid` is a precondition: Conflict if the object has another uid. `grace` is in seconds;
-        None leaves gracePeriodSeconds out."""
+        """Delete one object. `uid` is a precondition: Conflict if the object has another uid.
+        `grace_period_seconds` None leaves gracePeriodSeconds out."""
         return await self._json(requests.delete(gvk, namespace, name, uid, propagation_policy, grace_period_seconds))
 
     async def watch(
@@ -147,9 +147,9 @@ class ApiClient:
         field_selector: str = "",
         on_open: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[bytes, None]:
-        """The watch events after the resourceVersion `revision`, a line of JSON each, until the server ends the watch.
+        """The watch events after that resourceVersion, a line of JSON each, until the server ends the watch.
 
-        `opened` is called when the server has answered 200: the first event may come a minute later.
+        `on_open` is called when the server has answered 200: the first event may come a minute later.
         """
         seconds = int(WATCH_TIMEOUT * random.uniform(0.8, 1.2))  # jitter: many clients do not reconnect at one time
         selection = Selection(label_selector, field_selector)

@@ -115,7 +115,7 @@ def _stamp(path: Path) -> object:
 
 @dataclass(frozen=True, slots=True)
 class ExecConfig:
-    """The `exec` section of a user in a kubeconfig. `version` is its apiVersion, `hint` its installHint.
+    """The `exec` section of a user in a kubeconfig. `api_version` is its apiVersion, `install_hint` its installHint.
 
     `cluster` is the cluster information for the plugin, set with `provideClusterInfo`.
     """

@@ -9,13 +9,13 @@ MAX_REOPEN_DELAY = 0.1  # the longest pause after a successful watch
 
 
 def backoff_delay(failures: int, initial: float, maximum: float) -> float:
-    """Seconds to wait after `failures` consecutive failures: `first`, doubled with each further failure, at most
-    `longest` (both in seconds). Up to half of it is subtracted at random (jitter)."""
+    """Seconds to wait after `failures` consecutive failures: `initial`, doubled with each further failure, at most
+    `maximum` (both in seconds). Up to half of it is subtracted at random (jitter)."""
     return min(maximum, initial * 2.0 ** min(max(failures - 1, 0), 30)) * random.uniform(0.5, 1.0)
 
 
 class Backoff:
-    """Counts consecutive failures (`failures`). `first` and `longest` are the shortest and the longest delay in
+    """Counts consecutive failures (`failures`). `initial` and `maximum` are the shortest and the longest delay in
     seconds."""
 
     def __init__(self, initial: float, maximum: float) -> None:
@@ -24,7 +24,7 @@ class Backoff:
 
     def next_delay(self, retry_after: float | None = None, maximum: float | None = None) -> float:
         """Count a failure. Returns the seconds until the retry: at least `retry_after` (the Retry-After of the answer,
-        in seconds); `longest`, in seconds, replaces the maximum for this call."""
+        in seconds); `maximum`, in seconds, replaces the maximum for this call."""
         self.failures += 1
         return max(backoff_delay(self.failures, self._first, maximum or self._longest), retry_after or 0.0)
 
@@ -38,9 +38,9 @@ class WatchBackoff(Backoff):
     open for MIN_WATCH_SECONDS. Any other is a failure, even if the server sent bookmarks or repeated events."""
 
     def watch_closed(self, duration: float, advanced: bool) -> float | None:
-        """The server has closed a watch that was open for `seconds`; `advanced`: an event advanced its resourceVersion.
-        After a successful watch, reset the back-off and return the pause in seconds. Return None after a failure: the
-        caller logs it and calls `failed`."""
+        """The server has closed a watch that was open for `duration` seconds; `advanced`: an event advanced its
+        resourceVersion. After a successful watch, reset the back-off and return the pause in seconds. Return None after
+        a failure: the caller logs it and calls `failed`."""
         if not advanced and duration < MIN_WATCH_SECONDS:
             return None
         self.reset()

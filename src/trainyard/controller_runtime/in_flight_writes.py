@@ -31,7 +31,7 @@ SWEEP_THRESHOLD = 64  # from so many jobs on, `record` removes the writes that t
 
 class AcknowledgedWrite(msgspec.Struct, Generic[R], frozen=True):
     """One write that the API server accepted. `resource` selects the store that must show it; `uid` and `revision` are
-    the uid and the resourceVersion of the written object; `gone` is true for a delete."""
+    the uid and the resourceVersion of the written object; `deleted` is true for a delete."""
 
     resource: R
     uid: str

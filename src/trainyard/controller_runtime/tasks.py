@@ -47,7 +47,7 @@ class _SupervisedTask:
 
 class TaskSupervisor:
     """Runs the long-lived tasks of one component. `report` is called with each message, which begins with `component`;
-    with None, messages are only logged. `changed` is called when `failing` has changed."""
+    with None, messages are only logged. `on_change` is called when `failing` has changed."""
 
     def __init__(
         self,

@@ -19,8 +19,8 @@ class Observation(NamedTuple):
 def observe(job: Job, owned: OwnedObjects, now: float) -> Observation:
     """Observe each slot with the carrier of its role.
 
-    A termination is ignored before its `not_before`, because the watch event of its pod may still arrive. It is not
-    ignored if the status has counted it, nor if `not_before` is more than BASE_DELAY in the future: then it was
+    A termination is ignored before its `ignored_until`, because the watch event of its pod may still arrive. It is not
+    ignored if the status has counted it, nor if `ignored_until` is more than BASE_DELAY in the future: then it was
     written with a wrong clock.
     """
     replicas, wakeups = [], []

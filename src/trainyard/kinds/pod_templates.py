@@ -27,8 +27,8 @@ METADATA: Json = {
 def pod_template_schema(container: Json, **containers_keywords: object) -> Json:
     """The schema of a PodTemplateSpec.
 
-    `container` has further keywords and properties for the schema of a container, `listed` further keywords for that of
-    the list of containers.
+    `container` has further keywords and properties for the schema of a container, `containers_keywords` further
+    keywords for that of the list of containers.
     """
     core = _type_schema("Container")
     item = {**core, **container, "properties": {**core["properties"], **container.get("properties", {})}}

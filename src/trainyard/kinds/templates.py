@@ -106,7 +106,7 @@ def spec_of(template: object) -> Json:
 
 
 def append_to_list(mapping: Json, name: str, *items: Any, first: bool = False) -> None:
-    """Appends items to the list field `name` of `within`, or with `first` prepends them.
+    """Appends items to the list field `name` of `mapping`, or with `first` prepends them.
 
     A field that is no list is left as it is: the API server rejects it with its path.
     """

@@ -47,7 +47,7 @@ class JobKey(NamedTuple):
 
 class WatchState(NamedTuple):
     """The state of one watch. `state` is "missing" (the resource is not served), "listing", "watching" or "failing";
-    `objects` the number of cached objects; `why` the last error, "" when there is none."""
+    `object_count` the number of cached objects; `last_error` the last error, "" when there is none."""
 
     gvk: GVK
     state: str
@@ -122,7 +122,7 @@ class Operator:
         return self._jobs[gvk]
 
     def set_reconcile_callback(self, callback: Callable[[JobKey, str, float], None]) -> None:
-        """Call `hear` after each reconcile with the key of the job, the outcome, and the duration in seconds."""
+        """Call `callback` after each reconcile with the key of the job, the outcome, and the duration in seconds."""
         self._controller.on_reconciled = callback
 
     def set_config(self, config: Config) -> None:

@@ -38,7 +38,7 @@ class WriteExecutor:
         self.assumed: set[str] = set()
 
     async def apply(self, write: Write, reconciled: Json) -> None:
-        """Send one write that was decided for the object `reconciled`. Raises CannotCreate and other ApiErrors."""
+        """Send one write that was decided for the object `reconciled`. Raises CreateFailed and other ApiErrors."""
         api = self._api
         match write:
             case Create(gvk, obj):

@@ -12,7 +12,7 @@ none does.
 
 Guarantees:
 - a pod is created only when the store has no pod of its name that this StatefulSet owns: its predecessor is gone;
-- a pod that ended within `SHORT` seconds of its creation is deleted only when these are over, so that a pod that
+- a pod that ended within `MIN_LIFETIME` seconds of its creation is deleted only when these are over, so that a pod that
   cannot run does not cause a hot loop;
 - only pods of this StatefulSet are deleted, with the uid as precondition.
 Not implemented: ControllerRevisions (a missing pod below the partition is created from the new template),

@@ -9,7 +9,7 @@ Rules:
   interpreter (selection.py). An entry with the way `current` uses the same interpreter.
 - The modules of an interpreter are found by running it with the variables that its programs get, so the check and the
   later run see the same modules.
-- An image may have files and empty folders of its own: `laid` creates them for one container.
+- An image may have files and empty folders of its own: `create_files` creates them for one container.
 - An environment is built once, into a folder whose name contains a hash of its content. A rename makes the complete
   folder visible in one step. A node that runs programs of an environment holds a lock on it, so that it is not removed
   (store.py).

@@ -104,7 +104,7 @@ def require_no_escalation(
     log: RevisionLog, user: User, granted_rules: list[Json], obj: Json, exemption: Attributes
 ) -> None:
     """Raises StatusError 403 when the rules `granted_rules` grant permissions that the user does not hold. A user who
-    is allowed `asked` (escalate or bind) is exempt."""
+    is allowed `exemption` (escalate or bind) is exempt."""
     if user.is_admin or is_allowed(log, user, exemption):
         return
     missing = rbac.missing_rules(rules_of(log, user, exemption.namespace), granted_rules)

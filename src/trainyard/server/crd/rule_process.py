@@ -1,6 +1,6 @@
 """Evaluates the validation rules of CRDs in a separate process: `python -m trainyard.server.crd.rule_process`.
 
-    RULES.problems(schema, new, old)      as `broken` of rules.py, with limits on CPU time and memory
+    RULES.problems(schema, new, old)      as `evaluate` of rules.py, with limits on CPU time and memory
 
 The engine limits the iterations of an expression, but neither its memory (`self.a.replace("a", self.a)`) nor the time
 of a single function. So the kernel enforces both limits: the process is killed after BUDGET seconds of CPU time, and
@@ -28,7 +28,7 @@ from trainyard.server.crd import cel
 from trainyard.server.crd.rules import BUDGET, OUT_OF_BUDGET, Tree, compile_rules, evaluate
 
 MEMORY = 512 << 20  # bytes, in addition to the use of Python and the engine
-SLACK = 1.0  # seconds of CPU time beyond BUDGET, which `broken` enforces between two rules
+SLACK = 1.0  # seconds of CPU time beyond BUDGET, which `evaluate` enforces between two rules
 ANSWER_SECONDS = 30.0  # seconds of wall time: other processes may use the CPUs
 _LENGTH = struct.Struct("!I")
 _WHOLE_OBJECT = "(the whole object)"

@@ -5,7 +5,7 @@ with map keys (x-kubernetes-list-map-keys), `v:"a"` an item of a set. `Fields` m
 whose fields or items are owned individually is `HAS_CHILDREN`.
 
 Rules for this file:
-- This file does not deal with managers. It walks an object along its schema, at most `DEPTH` levels deep.
+- This file does not deal with managers. It walks an object along its schema, at most `MAX_DEPTH` levels deep.
 - Values without a schema (preserved unknown fields): maps are walked key by key, lists are atomic.
 """
 

@@ -190,8 +190,8 @@ class DiskLog(RevisionLog):
             self._call_later(self._checkpoint)
 
     def _commit_failed(self, entries: list[Entry], error: sqlite3.Error) -> str:
-        """Rolls memory back to what is on disk; followers get each entry with `now` and `before` exchanged. Returns the
-        reason."""
+        """Rolls memory back to what is on disk; followers get each entry with `record` and `previous` exchanged.
+        Returns the reason."""
         reason = (
             f"nothing of this write is stored: {self.path}: {reason_of(error)}; the server goes on when that is cured"
         )

@@ -19,6 +19,7 @@ from broken_jobs import BROKEN
 from trainyard import kinds
 from trainyard.core import Kind, violations, with_aliases
 from trainyard.kinds.crds import schema
+from trainyard.kinds.immutability import rules_of
 from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
 from trainyard.testing.control_plane import ControlPlane
@@ -150,7 +151,7 @@ def refused(kind: Kind, answer: tuple[int, Json], new: Json, old: Json | None = 
     full = kinds.admit(kind, new)[0]
     wanted = [Problem(problem.path, "") for problem in Schema(schema(kind)).validate(full)]
     if not any(NOT_CHECKED in message for _, message in causes):
-        for rule in with_aliases(kind.api.rules, kind.api.field_aliases):
+        for rule in with_aliases(rules_of(kind), kind.api.field_aliases):
             wanted += [Problem(problem.path, rule.default_message) for problem in violations((rule,), full, old)]
     assert wanted, f"we find nothing wrong with it, and the server does: {causes}"
     for problem in wanted:

@@ -11,6 +11,8 @@ unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of programs: each w
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/python3; do \
 	"$$p" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && { command -v "$$p"; break; }; done)
 
+# Every lock file is installed with --no-deps: a lock names all it needs, and pip would otherwise resolve a requirement with
+# extras (coverage[toml]) anew, and refuse the version that has been published since the lock was written.
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .PHONY: help demo frameworks test test-fast control-plane test-cluster lint lint-workflows format leftovers prove prove-soak bench bench-servers bench-failover bench-neighbours fuzz-server server-types worlds worlds-big pod-types manifests coverage docs audit sbom lock clean
@@ -25,21 +27,22 @@ $(VENV)/python:
 
 $(VENV)/runtime: $(VENV)/python requirements/runtime.lock requirements/build.lock pyproject.toml
 	@echo "make: installing Trainyard into $(VENV)" >&2
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/build.lock -r requirements/runtime.lock
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/build.lock -r requirements/runtime.lock
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@mkdir -p bin && ln -sf ../$(BIN)/trainyard bin/trainyard
 	@touch $@
 
 $(VENV)/dev: $(VENV)/runtime requirements/dev.lock
 	@echo "make: installing the development tools into $(VENV)" >&2
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.lock
+	@$(BIN)/python -m pip check --disable-pip-version-check >/dev/null || { $(BIN)/python -m pip check >&2; exit 1; }
 	@touch $@
 
 # An environment of its own inside $(VENV): the versions of the site's tools do not depend on ours.
 $(DOCS)/ready: $(VENV)/python requirements/docs.lock
 	@echo "make: installing the documentation tools into $(DOCS)" >&2
 	@$(BIN)/python -m venv $(DOCS)
-	@$(DOCS)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/docs.lock
+	@$(DOCS)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/docs.lock
 	@touch $@
 
 demo: $(VENV)/runtime ## train a distributed TensorFlow job on this machine, from nothing

@@ -8,9 +8,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 pip="-m pip --disable-pip-version-check --no-cache-dir --quiet"
 "$python" -m venv "$target"
-"$target/bin/python" $pip install --require-hashes -r requirements/runtime.lock
+"$target/bin/python" $pip install --no-deps --require-hashes -r requirements/runtime.lock
 "$python" -m venv "$work/build"
-"$work/build/bin/python" $pip install --require-hashes -r requirements/build.lock
+"$work/build/bin/python" $pip install --no-deps --require-hashes -r requirements/build.lock
 "$work/build/bin/python" $pip wheel --no-deps --no-build-isolation -w "$work/dist" .
 "$target/bin/python" $pip install --no-deps --no-index "$work"/dist/*.whl
 "$target/bin/python" -m compileall -q "$target/lib"

@@ -29,6 +29,7 @@ $(VENV)/runtime: $(VENV)/python requirements/runtime.lock requirements/build.loc
 	@echo "make: installing Trainyard into $(VENV)" >&2
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/build.lock -r requirements/runtime.lock
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q src/trainyard  # where PYTHONDONTWRITEBYTECODE is set each command would compile it
 	@mkdir -p bin && ln -sf ../$(BIN)/trainyard bin/trainyard
 	@touch $@
 

@@ -18,12 +18,13 @@ class EarlyStart:
     def __init__(self, network: str) -> None:
         """Raises OSError when the folder cannot be made, or a process cannot be started."""
         with ExitStack() as stack:
-            self.certified = stack.enter_context(CertificateProcess()).make_certificates
             self._folder: PrivateFolder | None = PrivateFolder()
             stack.callback(self._close_folder)
             log = self._folder.path / "supervisor.log"
+            # The helper process goes first: the first pod waits for it, and only the TLS listener for the certificates.
             self.helper = HelperProcess("namespace" if network == "auto" else network, log)
             stack.callback(self.helper.close)
+            self.certified = stack.enter_context(CertificateProcess()).make_certificates
             self._stack = stack.pop_all()
 
     def __enter__(self) -> EarlyStart:

@@ -34,13 +34,12 @@ import msgspec
 
 from trainyard.app.cluster_folders import HISTORY, state_folder
 from trainyard.app.folder import make_private
-from trainyard.objects import Json, format_time, labels_of, name_of, parse_time, uid_of
-from trainyard.objects.labels import ATTEMPT, INDEX, ROLE
+from trainyard.objects import Json, format_time, labels_of, parse_time, uid_of
+from trainyard.objects.labels import ATTEMPT, replica_name
 
 RESULT, RECORDING, LOGS = "result.json", "recording", "logs"
 INTERRUPTED = "Interrupted"
 ID_LENGTH = 8
-_POD_INDEX = "apps.kubernetes.io/pod-index"  # the only label of a StatefulSet's pod that has its index
 RECORDERS = ".recorders"
 _NAME_LENGTH = 60  # characters of a namespace or a job's name in the name of a folder
 
@@ -48,20 +47,6 @@ _NAME_LENGTH = 60  # characters of a namespace or a job's name in the name of a 
 def history_folder() -> Path:
     """The folder of the history of this user. Raises BackgroundError when there is no home folder."""
     return state_folder() / HISTORY
-
-
-def replica_name(pod: Json) -> str:
-    """`role-index`, as the CLI names a replica; for a pod that is no replica (TensorBoard) its label app, else its
-    name."""
-    labels = labels_of(pod)
-    role, index = str(labels.get(ROLE) or "").lower(), index_of(pod)
-    return f"{role}-{index}" if role and index else str(labels.get("app") or name_of(pod))
-
-
-def index_of(pod: Json) -> str:
-    """The index of a replica within its role; "" for a pod that is no replica."""
-    labels = labels_of(pod)
-    return str(labels.get(_POD_INDEX) or labels.get(INDEX) or "")
 
 
 def attempt_of(pod: Json) -> int:

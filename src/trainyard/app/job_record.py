@@ -26,10 +26,8 @@ from trainyard.app.history import (
     RESULT,
     attempt_of,
     events_text,
-    index_of,
     pod_log_folder,
     read_events,
-    replica_name,
     write_file,
 )
 from trainyard.app.retention import Limits
@@ -40,12 +38,11 @@ from trainyard.objects import (
     find_condition,
     format_time,
     is_condition_true,
-    labels_of,
     name_of,
     namespace_of,
     uid_of,
 )
-from trainyard.objects.labels import ROLE
+from trainyard.objects.labels import index_of, replica_name, role_of
 from trainyard.objects.yaml_text import as_yaml
 
 _SET_BY_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
@@ -265,7 +262,7 @@ def pod_entry(pod: Json, previous: Json | None = None) -> Json:
         "name": name_of(pod),
         "uid": uid_of(pod),
         "replica": replica_name(pod),
-        "role": str(labels_of(pod).get(ROLE) or ""),
+        "role": role_of(pod),
         "index": index_of(pod),
         "node": str(_dict(pod.get("spec")).get("nodeName") or ""),
         "attempt": attempt_of(pod),

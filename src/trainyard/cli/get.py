@@ -67,7 +67,7 @@ async def _watch(here: ClusterContext, arguments: tuple[str, ...], everywhere: b
             if feeds.synced:
                 infos = [JobInfo(kind, job) for kind, store in jobs for job in store]
                 infos = [info for info in infos if named_info is None or info.reference == named_info.reference]
-                shown_rows.print(_rows(infos, list(pods), everywhere, form == "wide"))
+                shown_rows.print(job_rows(infos, list(pods), everywhere, form == "wide"))
                 await asyncio.sleep(BATCH_SECONDS)
     finally:
         await feeds.stop()
@@ -114,7 +114,7 @@ async def _get(here: ClusterContext, arguments: tuple[str, ...], everywhere: boo
         note("There are no jobs." if everywhere else f"There are no jobs in namespace {here.namespace}.")
     else:
         pods = await _list_pods(here, infos)
-        print_table(_rows(infos, pods, everywhere, form == "wide"), form == "wide")
+        print_table(job_rows(infos, pods, everywhere, form == "wide"), form == "wide")
 
 
 def _parse_arguments(arguments: tuple[str, ...]) -> tuple[Any, str]:
@@ -155,7 +155,7 @@ async def _list_pods(here: ClusterContext, infos: list[JobInfo]) -> list[Json]:
     return [pod for page in pages for pod in page]
 
 
-def _rows(infos: list[JobInfo], pods: list[Json], everywhere: bool, wide: bool) -> list[list[str]]:
+def job_rows(infos: list[JobInfo], pods: list[Json], everywhere: bool, wide: bool) -> list[list[str]]:
     from trainyard.cli.view import JobView, count_states, format_since, job_message, job_state
     from trainyard.core import Config, parse_job
     from trainyard.objects import name_of, namespace_of, uid_of

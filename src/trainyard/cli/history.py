@@ -18,7 +18,7 @@ from trainyard.cli.codes import INVALID
 from trainyard.cli.layout import prose, terminal_table, terminal_width, wrapped
 from trainyard.cli.printing import FORMS, align_columns, as_json, as_yaml
 from trainyard.cli.view import format_age, format_clock
-from trainyard.objects import Json, parse_time
+from trainyard.objects import parse_time
 from trainyard.objects.log_files import disk_size
 
 _SHOWN_EVENTS = 20
@@ -179,23 +179,18 @@ def record_fields(record: Record, now: float) -> list[str]:
 
 
 def _pod_rows(record: Record) -> list[list[str]]:
-    """A row per pod, after the header: its state, and the exit codes of its containers."""
+    """A row per pod, after the header. The restarts are those of the record, which leaves out the ones after the whole
+    cluster ended."""
+    from trainyard.cli.recorded_objects import recorded_pod
+    from trainyard.cli.replica_view import replica
+
     rows = [["REPLICA", "ATTEMPT", "STATE", "RESTARTS", "EXIT", "TIME"]]
-    for pod in record.pods:
-        start, end = parse_time(pod.get("started")), parse_time(pod.get("ended"))
-        took = "" if start is None or end is None else format_clock(end - start)
-        exit_texts = [_exit_text(container) for container in pod.get("containers") or []]
-        row = [str(pod.get("replica")), str(pod.get("attempt")), str(pod.get("reason") or pod.get("phase"))]
-        rows.append([*row, str(pod.get("restarts") or 0), ", ".join(filter(None, exit_texts)), took])
+    for entry in record.pods:
+        view = replica(recorded_pod(record, entry))
+        took = "" if view.started is None or view.ended is None else format_clock(view.ended - view.started)
+        restarts = str(entry.get("restarts") or 0)
+        rows.append([view.name, str(entry.get("attempt")), view.state, restarts, view.exit, took])
     return rows
-
-
-def _exit_text(container: Json) -> str:
-    runs = container.get("runs") or []
-    if not runs or (container.get("init") and not runs[-1].get("exitCode")):
-        return ""
-    code, reason = runs[-1].get("exitCode"), str(runs[-1].get("reason") or "")
-    return f"{code} ({reason})" if reason not in ("", "Error", "Completed") else str(code)
 
 
 def _file_size(path: os.PathLike[str]) -> str:

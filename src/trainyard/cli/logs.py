@@ -49,7 +49,8 @@ class LogSelection(msgspec.Struct, frozen=True):
         return bool(self.role) and self.index is not None and not self.prefix
 
     def selects(self, pod: Json) -> bool:
-        from trainyard.cli.replica_view import index_of, replica
+        from trainyard.cli.replica_view import replica
+        from trainyard.objects.labels import index_of
 
         index = index_of(pod)
         role = not self.role or replica(pod).role == self.role.lower()
@@ -166,12 +167,10 @@ async def _print_current(
 
 def _slots(pods: list[Json]) -> list[list[Json]]:
     """The pods of each slot, oldest first; slots in order of name."""
-    from trainyard.cli.replica_view import replica
+    from trainyard.cli.replica_view import group_by_slot, replica
     from trainyard.cli.view import natural_sort_key
 
-    slots: dict[str, list[Json]] = {}
-    for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):
-        slots.setdefault(replica(pod).name, []).append(pod)
+    slots = group_by_slot(pods, replica)
     return [slots[name] for name in sorted(slots, key=natural_sort_key)]
 
 

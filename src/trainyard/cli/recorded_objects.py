@@ -60,12 +60,14 @@ def last_pods(record: Record, kind: Kind, job: Json) -> list[Json]:
     """The newest pod of each replica as it was last recorded, as API objects."""
     newest = {str(entry.get("replica")): entry for entry in record.pods}
     templates = {role.name: role.template or {} for role in parse_job(kind, job, Config()).roles}
-    return [_pod(entry, record, templates.get(str(entry.get("role")), {})) for entry in newest.values()]
+    return [recorded_pod(record, entry, templates.get(str(entry.get("role")), {})) for entry in newest.values()]
 
 
-def _pod(entry: Json, record: Record, template: Json) -> Json:
+def recorded_pod(record: Record, entry: Json, template: Json | None = None) -> Json:
+    """A pod of the record as an API object. `template`: the pod template of its role, for the spec."""
     labels = {OWNER: record.text("uid"), ATTEMPT: str(entry.get("attempt") or 0)}
     labels |= {ROLE: str(entry["role"]), INDEX: str(entry["index"])} if entry.get("role") else {}
+    labels |= {} if entry.get("role") else {"app": str(entry.get("replica"))}
     meta = {name: entry.get(name) for name in ("name", "uid")} | {"namespace": record.namespace, "labels": labels}
     meta |= {"creationTimestamp": entry.get("created")}
     if entry.get("deleted"):
@@ -74,8 +76,15 @@ def _pod(entry: Json, record: Record, template: Json) -> Json:
     for container in entry.get("containers") or []:
         parts["initContainerStatuses" if container.get("init") else "containerStatuses"].append(_status(container))
     status = {name: entry.get(name) for name in ("phase", "reason", "message")} | {"startTime": entry.get("started")}
-    spec = {**(template.get("spec") or {}), "nodeName": entry.get("node")}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {**status, **parts}}
+    status["conditions"] = [{"type": "DisruptionTarget", "status": "True"}] if entry.get("stopped") else None
+    spec = {**((template or {}).get("spec") or {}), "nodeName": entry.get("node")}
+    status = _present({**status, **parts})
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": _present(meta), "spec": spec, "status": status}
+
+
+def _present(fields: Json) -> Json:
+    """The fields that have a value: as in the API, there are no nulls."""
+    return {name: value for name, value in fields.items() if value not in (None, "")}
 
 
 def _status(container: Json) -> Json:
@@ -87,7 +96,7 @@ def _status(container: Json) -> Json:
         run = runs[-1]
         ended = {"exitCode": run.get("exitCode"), "reason": run.get("reason"), "message": run.get("message")}
         ended |= {"startedAt": run.get("started"), "finishedAt": run.get("ended")}
-        status["state" if run.get("run") == restarts + 1 else "lastState"] = {"terminated": ended}
+        status["state" if run.get("run") == restarts + 1 else "lastState"] = {"terminated": _present(ended)}
     return status
 
 

@@ -1,21 +1,26 @@
-"""The displayed state of a replica, computed from its pod. Pure.
+"""The displayed state of a replica. `get`, `describe`, `why`, the table of `run` and the history all use it. Pure.
 
-A replica is a slot of a job: role and index, from the labels of the job's pods (the pods of a StatefulSet have the same
-labels, and their index is in the pod-index label).
+State, restarts, exit code and reason are those that the operator reads from the pod (core/children.py); nothing is
+worked out again here. Only the messages about what blocks a pod, which the operator does not need, are read from the
+pod itself.
+
+A replica is a slot of a job: role and index, from the labels of the job's pods.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import msgspec
 
-from trainyard.core.children import DISRUPTIONS
-from trainyard.objects import Json, find_condition, is_condition_true, labels_of, name_of, parse_time, uid_of
-from trainyard.objects.labels import INDEX, OWNER, ROLE
+from trainyard.core import Child, decode_child
+from trainyard.core.children import ContainerRecord, decode_containers
+from trainyard.objects import Json, find_condition, labels_of, name_of, namespace_of, parse_time, uid_of
+from trainyard.objects.labels import OWNER, replica_name, role_of
 
-ORDINAL = "apps.kubernetes.io/pod-index"  # the label with the ordinal of a StatefulSet's pod
+T = TypeVar("T")
 
 # A container that waits with one of BLOCKING_REASONS never starts: in a private cluster no other client can correct the
 # cause. An object that the pod refers to may still be created within REFERENCE_TIMEOUT.
@@ -58,77 +63,82 @@ class Replica(msgspec.Struct, frozen=True):
 
 def replica(pod: Json) -> Replica:
     """The displayed state of a pod."""
-    labels = labels_of(pod)
-    role, index = role_of(pod).lower(), index_of(pod)
-    fallback_name = labels.get("app") or name_of(pod)  # for a pod that is no replica: TensorBoard
+    record = read_pod(pod)
+    containers = decode_containers(record)
+    state = _state(record, containers)
+    has_ended = record.phase in ("Succeeded", "Failed")
     status = as_dict(pod.get("status"))
-    containers = [container for container in status.get("containerStatuses") or [] if isinstance(container, dict)]
-    inits = [container for container in status.get("initContainerStatuses") or [] if isinstance(container, dict)]
-    terminated_states = [as_dict(as_dict(container.get("state")).get("terminated")) for container in containers]
-    end_times = [end for state in terminated_states if (end := parse_time(state.get("finishedAt"))) is not None]
-    has_ended = status.get("phase") in ("Succeeded", "Failed")
-    state = _state(pod, status, [*inits, *containers])
+    container_statuses = [
+        container
+        for part in ("initContainerStatuses", "containerStatuses")
+        for container in status.get(part) or []
+        if isinstance(container, dict)
+    ]
     return Replica(
-        job=labels.get(OWNER, ""),
-        name=f"{role}-{index}" if role and index else fallback_name,
-        role=role or fallback_name,
+        job=record.job_uid,
+        name=replica_name(pod),
+        role=role_of(pod).lower() or replica_name(pod),
         state=state,
-        uid=uid_of(pod),
-        restarts=sum(int(container.get("restartCount") or 0) for container in containers),
-        failed=status.get("phase") == "Failed" and state != "Stopped" and not _disrupted(status),
-        exit=_exit_text([terminated for terminated in terminated_states if terminated]) if has_ended else "",
-        created=parse_time(as_dict(pod.get("metadata")).get("creationTimestamp")) or 0.0,
-        started=parse_time(status.get("startTime")),
-        ended=max(end_times) if has_ended and end_times else None,
-        blocked=_missing_claim(status) or _blocked([*inits, *containers]),
-        back_off_end=max(map(_back_off_end, [*inits, *containers]), default=0.0),
+        uid=record.uid,
+        restarts=sum(container.restart_count for container in containers),
+        failed=record.phase == "Failed" and state != "Stopped" and not record.disrupted,
+        exit=_exit_text(containers) if has_ended else "",
+        created=record.created,
+        started=record.start_time or None,
+        ended=(record.finished_at or None) if has_ended else None,
+        blocked=_missing_claim(status) or _blocked(container_statuses),
+        back_off_end=max(map(_back_off_end, container_statuses), default=0.0),
     )
 
 
-def _disrupted(status: Json) -> bool:
-    return is_condition_true(status.get("conditions"), "DisruptionTarget") or status.get("reason") in DISRUPTIONS
+def read_pod(pod: Json) -> Child:
+    """The pod as the operator reads it. A pod that it cannot read, because a field has a wrong type, has no state."""
+    try:
+        return decode_child(pod, "Pod")
+    except ValueError:
+        owner = str(labels_of(pod).get(OWNER) or "")
+        return Child(
+            kind="Pod",
+            namespace=namespace_of(pod),
+            name=name_of(pod),
+            uid=uid_of(pod),
+            job_uid=owner,
+            phase="Unknown",
+        )
 
 
-def role_of(pod: Json) -> str:
-    return str(labels_of(pod).get(ROLE) or "")
+def group_by_slot(items: Iterable[T], replica_of: Callable[[T], Replica]) -> dict[str, list[T]]:
+    """The pods of each slot by its name, each list from the oldest to the newest. `replica_of` returns the view of an
+    item."""
+    slots: dict[str, list[T]] = {}
+    for item in sorted(items, key=lambda item: replica_of(item).created):
+        slots.setdefault(replica_of(item).name, []).append(item)
+    return slots
 
 
-def index_of(pod: Json) -> str:
-    labels = labels_of(pod)
-    return str(labels.get(ORDINAL) or labels.get(INDEX) or "")
-
-
-def _state(pod: Json, status: Json, containers: list[Json]) -> str:
-    phase = str(status.get("phase") or "Pending")
-    deletion_timestamp = as_dict(pod.get("metadata")).get("deletionTimestamp")
-    if phase == "Failed" and deletion_timestamp and _exit_codes(containers) <= SIGNAL_EXIT_CODES:
-        return "Stopped"
-    if phase in ("Succeeded", "Failed"):
-        return str(status.get("reason") or phase) if phase == "Failed" else phase
-    if deletion_timestamp:
+def _state(pod: Child, containers: list[ContainerRecord]) -> str:
+    """A word for the state: as in kubectl the reason of a failed pod or of a waiting container, else the phase."""
+    if pod.phase == "Failed":
+        codes = {container.exit_code for container in containers if container.state == "terminated"}
+        return "Stopped" if pod.deleting and codes <= SIGNAL_EXIT_CODES | {0} else pod.reason or pod.phase
+    if pod.phase == "Succeeded":
+        return pod.phase
+    if pod.deleting:
         return "Terminating"
-    for container in containers:
-        waiting = as_dict(as_dict(container.get("state")).get("waiting"))
-        if waiting.get("reason") and waiting["reason"] != "PodInitializing":
-            return str(waiting["reason"])
-    return phase
+    reasons = (container.reason for container in containers if container.state == "waiting")
+    return next((reason for reason in reasons if reason not in ("", "PodInitializing")), pod.phase or "Pending")
 
 
-def _exit_codes(containers: list[Json]) -> set[object]:
-    codes = (as_dict(as_dict(container.get("state")).get("terminated")).get("exitCode") for container in containers)
-    return {code for code in codes if code}
-
-
-def _exit_text(terminated_states: list[Json]) -> str:
-    """The first exit code that is not 0, else the first; with its reason unless that is Error or Completed."""
-    failed = next(
-        (terminated for terminated in terminated_states if terminated.get("exitCode")),
-        terminated_states[0] if terminated_states else {},
-    )
-    code, reason = failed.get("exitCode"), failed.get("reason")
-    if code is None:
+def _exit_text(containers: list[ContainerRecord]) -> str:
+    """The first exit code that is not 0, else that of the first container; with its reason unless that is Error or
+    Completed."""
+    ended = [container for container in containers if container.state == "terminated"]
+    ended = [container for container in ended if container.exit_code or not container.init]
+    if not ended:
         return ""
-    return f"{code} ({reason})" if reason not in (None, "", "Error", "Completed") else str(code)
+    container = next((container for container in ended if container.exit_code), ended[0])
+    is_named = container.reason not in ("", "Error", "Completed")
+    return f"{container.exit_code} ({container.reason})" if is_named else str(container.exit_code)
 
 
 _BACK_OFF = re.compile(r"back-off (?:(\d+)m)?(\d+)s ")

@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainyard.cli.layout import UNKNOWN_WIDTH, coloured, prose, table_lines
-from trainyard.cli.replica_view import REFERENCE_TIMEOUT, TEMPORARY_BLOCK_PREFIXES, Replica, as_dict, replica
+from trainyard.cli.replica_view import (
+    REFERENCE_TIMEOUT,
+    TEMPORARY_BLOCK_PREFIXES,
+    Replica,
+    as_dict,
+    group_by_slot,
+    replica,
+)
 from trainyard.core import Kind, RestartScope
 from trainyard.kinds import kind_of
 from trainyard.objects import (
@@ -113,12 +120,10 @@ class JobView:
     def slots(self, job_uid: str) -> list[Replica]:
         """The replicas of a job (by uid), sorted by name: each in the state of its newest pod, with the restarts of all
         its pods."""
-        by_name: dict[str, list[Replica]] = {}
-        for pod_replica in self.replicas.values():
-            if pod_replica.job == job_uid:
-                by_name.setdefault(pod_replica.name, []).append(pod_replica)
+        replicas = (pod_replica for pod_replica in self.replicas.values() if pod_replica.job == job_uid)
+        slots = group_by_slot(replicas, lambda pod_replica: pod_replica)
         job_object = self.jobs.get(job_uid, {})
-        return [_newest_replica(by_name[name], job_object) for name in sorted(by_name, key=natural_sort_key)]
+        return [_newest_replica(slots[name], job_object) for name in sorted(slots, key=natural_sort_key)]
 
     def restarts(self, job_uid: str) -> int:
         """The restarts of a job (by uid): the number in its status, or that of the observed pods if it is larger."""
@@ -149,8 +154,8 @@ class JobView:
 
 
 def _newest_replica(pods: list[Replica], job: Json) -> Replica:
-    """The newest pod of a slot, with the restarts of the slot."""
-    *earlier, last = [pod for _, pod in sorted(enumerate(pods), key=lambda pair: (pair[1].created, pair[0]))]
+    """The newest pod of a slot, with the restarts of the slot. `pods`: the oldest first."""
+    *earlier, last = pods
     in_place = sum(pod.restarts for pod in pods)
     recreated = sum(pod.failed for pod in earlier)
     status = as_dict(job.get("status"))

@@ -10,10 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from trainyard.objects.meta import Json, labels_of, name_of
+
 PREFIX = "trainyard.dev/"
 OWNER = PREFIX + "owner"  # the uid of the job
 ROLE = PREFIX + "role"  # the replica type, as written in the spec
 INDEX = PREFIX + "index"
+POD_INDEX = "apps.kubernetes.io/pod-index"  # set by the StatefulSet controller: the only label with the pod's index
 ATTEMPT = PREFIX + "attempt"
 DIGEST = PREFIX + "digest"  # of the part of the job's spec from which the object was generated
 HOSTS = PREFIX + "hosts"  # annotation: the host names of all replicas, by role: "ps-76no-[0-1],worker-76no-[0-0]"
@@ -35,6 +38,23 @@ _REQUIREMENT = re.compile(
     r")\s*(?:,(?=\s*\S)|$)"
 )
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
+
+
+def role_of(pod: Json) -> str:
+    """The replica type of a pod, as written in the spec; "" for a pod that is no replica."""
+    return str(labels_of(pod).get(ROLE) or "")
+
+
+def index_of(pod: Json) -> str:
+    """The index of a replica within its role; "" for a pod that is no replica."""
+    labels = labels_of(pod)
+    return str(labels.get(POD_INDEX) or labels.get(INDEX) or "")
+
+
+def replica_name(pod: Json) -> str:
+    """`role-index` in lower case; for a pod that is no replica (TensorBoard) its label app, else its name."""
+    role, index = role_of(pod).lower(), index_of(pod)
+    return f"{role}-{index}" if role and index else str(labels_of(pod).get("app") or name_of(pod))
 
 
 def parse_selector(text: str) -> Selector:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from trainyard import core
 from trainyard.cli.diagnosis.inputs import BLOCK, WAIT, Facts, Finding, join_names
 from trainyard.cli.diagnosis.waiting_reasons import missing_object
-from trainyard.cli.replica_view import index_of, role_of
 from trainyard.core import Observed
 from trainyard.core.policies.restart import MAX_DELAY
 from trainyard.objects import Json, controller_of, name_of, namespace_of, uid_of
+from trainyard.objects.labels import index_of, role_of
 
 POD_CREATION_SECONDS = 10.0  # seconds in which a controller creates a pod
 

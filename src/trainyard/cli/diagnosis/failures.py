@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.cli.diagnosis.containers import Container, containers, termination
-from trainyard.cli.diagnosis.inputs import END, Facts, Finding, join_names, replica_name
+from trainyard.cli.diagnosis.inputs import END, Facts, Finding, join_names
 from trainyard.cli.diagnosis.replicas import waiting
-from trainyard.cli.replica_view import index_of, role_of
 from trainyard.cli.view import job_outcome
 from trainyard.objects import Json, parse_time
+from trainyard.objects.labels import index_of, replica_name, role_of
 from trainyard.objects.structs import replace
 
 MAX_FAILURES = 3

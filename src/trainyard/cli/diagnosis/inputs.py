@@ -9,7 +9,7 @@ from functools import cached_property
 import msgspec
 
 from trainyard.cli.diagnosis.exits import ContainerContext
-from trainyard.cli.replica_view import Replica, replica
+from trainyard.cli.replica_view import Replica, group_by_slot, replica
 from trainyard.cli.view import job_result
 from trainyard.core import Config, Job, Kind, parse_job
 from trainyard.objects import Json, Problem, find_condition, name_of, namespace_of, parse_time, uid_of
@@ -89,11 +89,8 @@ class Facts:
     @cached_property
     def replicas(self) -> tuple[tuple[Replica, Json], ...]:
         """The newest pod of each slot."""
-        newest: dict[str, tuple[Replica, Json]] = {}
-        for pod in sorted(self.pods, key=lambda item: str(item["metadata"].get("creationTimestamp"))):
-            pod_replica = replica(pod)
-            newest[pod_replica.name] = (pod_replica, pod)
-        return tuple(newest.values())
+        slots = group_by_slot([(replica(pod), pod) for pod in self.pods], lambda pair: pair[0])
+        return tuple(pairs[-1] for pairs in slots.values())
 
     @property
     def job_argument(self) -> str:
@@ -121,11 +118,6 @@ class Facts:
     def age(self, stamp: object) -> float | None:
         timestamp = parse_time(stamp)
         return None if timestamp is None else self.now - timestamp
-
-
-def replica_name(pod: Json) -> str:
-    """The name of a pod's replica in tables and logs: worker-0."""
-    return replica(pod).name
 
 
 def join_names(names: Iterable[str]) -> str:

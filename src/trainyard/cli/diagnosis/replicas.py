@@ -26,7 +26,6 @@ from trainyard.cli.diagnosis.inputs import (
     container_spec,
     join_names,
     log_key,
-    replica_name,
 )
 from trainyard.cli.diagnosis.output import cause_of, output_cause
 from trainyard.cli.diagnosis.tracebacks import without_frames
@@ -47,7 +46,7 @@ def waiting(facts: Facts) -> Iterator[Finding]:
             continue
         for finding in _pod_findings(facts, pod):
             group_key = replace(finding, where="", evidence=finding.evidence[:1] if finding.level == NOTE else ())
-            groups.setdefault(group_key, []).append((replica_name(pod), finding))
+            groups.setdefault(group_key, []).append((replica.name, finding))
     for members in groups.values():
         first = members[0][1]
         yield replace(first, what=f"{join_names(name for name, _ in members)}: {first.what}")

@@ -4,6 +4,13 @@ import pytest
 
 from trainyard.cli.diagnosis.exits import exit_cause
 from trainyard.cli.diagnosis.output import output_cause
+from trainyard.core.diagnosis import ContainerContext
+from trainyard.kinds import CHAINERJOB, ELASTICJOB, TFJOB
+
+KINDS = (ELASTICJOB, CHAINERJOB)
+ANY_KIND = ContainerContext(
+    output_patterns=tuple(pattern for kind in KINDS for pattern in kind.diagnosis.output_patterns)
+)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +42,7 @@ from trainyard.cli.diagnosis.output import output_cause
     ],
 )
 def test_a_line_that_tells_is_understood(line: str, what: str, fix: str) -> None:
-    found = output_cause(["step 1", line, "more words"])
+    found = output_cause(["step 1", line, "more words"], ANY_KIND)
     assert found is not None and what in found[0] and fix in found[1]
 
 
@@ -53,7 +60,26 @@ def test_a_line_that_tells_is_understood(line: str, what: str, fix: str) -> None
     ],
 )
 def test_other_lines_mean_nothing(line: str) -> None:
-    assert output_cause([line]) is None
+    assert output_cause([line], ANY_KIND) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("sh: 1: mpiexec: Permission denied", "may not be executed"),
+        ('exec: "mpiexec": permission denied', "mpiexec may not be executed"),
+        ("mpiexec was unable to launch the specified application", "on the workers"),
+        ("Permission denied (publickey).", "on the workers"),
+    ],
+)
+def test_a_shell_without_mpiexec_says_nothing_of_the_workers(line: str, what: str) -> None:
+    cause = output_cause([line], ContainerContext(output_patterns=CHAINERJOB.diagnosis.output_patterns))
+    assert cause is not None and what in cause.explanation
+
+
+def test_what_only_one_kind_has_is_not_said_of_another() -> None:
+    line = "etcd.EtcdConnectionFailed: Connection to etcd failed"
+    assert output_cause([line], ContainerContext(output_patterns=TFJOB.diagnosis.output_patterns)) is None
 
 
 def test_the_last_telling_line_counts() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.cli.diagnosis.exits import ContainerContext
 from trainyard.cli.diagnosis.output import cause_of, ports_in
 from trainyard.cli.diagnosis.tracebacks import last_exception
+from trainyard.core.diagnosis import ContainerContext
 
 LOCAL = ContainerContext(on_process_node=True, interpreter="/venv/bin/python")
 

@@ -266,7 +266,8 @@ def test_a_job_whose_pods_the_operator_cannot_make_for_want_of_an_account_is_blo
 
 def test_the_progress_line_says_for_how_many_peers_a_rendezvous_waits() -> None:
     board = JobView()
-    board.update_job({**job(Running="x"), "spec": {"minReplicas": 3}})
+    elastic = {"apiVersion": "elastic.pytorch.org/v1alpha1", "kind": "ElasticJob", "spec": {"minReplicas": 3}}
+    board.update_job({**job(Running="x"), **elastic})
     board.update_pod(pod("worker-0"), NOW)
     board.update_pod(pod("worker-1", "Pending"), NOW)
     assert "waiting for peers: 1 of 3" in progress(board, None)

@@ -25,7 +25,8 @@ from why_values import (
 )
 
 from trainyard.cli.diagnosis import BLOCK, END, FINE, LEVEL_NAMES, NOTE, WAIT, finding_lines
-from trainyard.cli.diagnosis.rendezvous import rendezvous_endpoint
+from trainyard.kinds import TFJOB
+from trainyard.kinds.elasticjob_diagnosis import rendezvous_endpoint
 from trainyard.objects import Json
 
 CASES = (*JOB_CASES, *REPLICA_CASES)
@@ -116,6 +117,7 @@ def test_the_service_behind_an_endpoint_is_worked_out_where_it_is_ours(endpoint:
 
 def test_a_kind_without_an_endpoint_has_none() -> None:
     assert rendezvous_endpoint(tfjob()) is None and rendezvous_endpoint(tfjob(rdzvEndpoint=5)) is None
+    assert TFJOB.diagnosis.endpoint(tfjob(rdzvEndpoint="a:1")) is None
 
 
 @pytest.mark.parametrize(

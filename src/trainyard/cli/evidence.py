@@ -1,4 +1,4 @@
-"""Reads the Facts for `why`: pods, children, events, nodes, the last log lines, the pods behind the rendezvous Service.
+"""Reads the Facts for `why`: pods, children, events, nodes, the last log lines, the pods behind the kind's endpoint.
 
 The number of logs, lines and requests is bounded, whatever the size of the job. Objects that the API server refuses to
 return (403) are left out.
@@ -16,12 +16,11 @@ from trainyard.cli.diagnosis import Endpoint, Facts
 from trainyard.cli.diagnosis.containers import Container, containers, declared_ports
 from trainyard.cli.diagnosis.inputs import log_key
 from trainyard.cli.diagnosis.output import port_in_use, ports_in, printable_lines
-from trainyard.cli.diagnosis.rendezvous import rendezvous_endpoint
 from trainyard.cli.jobs import JobInfo, get_related_objects
 from trainyard.cli.listeners import listeners
 from trainyard.cli.recorded_objects import TAIL_LINES, find_record, gone_pods, kept_logs
 from trainyard.cli.replica_view import replica
-from trainyard.cli.view import job_outcome
+from trainyard.cli.view import job_result
 from trainyard.client import ApiClient, ApiError, NotFound
 from trainyard.objects import Json, find_condition, name_of, namespace_of, uid_of
 from trainyard.objects.labels import matches_labels
@@ -43,7 +42,7 @@ async def gather_facts(here: ClusterContext, info: JobInfo, deleted: Iterable[Js
     logs, nodes, endpoint, process_nodes = await asyncio.gather(
         _read_logs(here.api, related.pods),
         _list_nodes_if_unscheduled(here.api, related.pods),
-        _rendezvous_endpoint(here, info.job),
+        _look_up_endpoint(here, info),
         _process_nodes(here.api, related.pods),
     )
     gone, gone_logs = _gone_pods(info, related.pods, deleted)
@@ -65,7 +64,7 @@ async def gather_facts(here: ClusterContext, info: JobInfo, deleted: Iterable[Js
 
 def _gone_pods(info: JobInfo, pods: list[Json], deleted: Iterable[Json]) -> tuple[tuple[Json, ...], Logs]:
     """The last pods, and their logs, of the replicas that have no pod now. Only for a failed job: it deletes pods."""
-    if job_outcome(info.kind, info.job) != "Failed":
+    if job_result(info.job) != "Failed":
         return (), {}
     record = find_record(uid_of(info.job))
     present = {replica(pod).name for pod in pods}
@@ -159,9 +158,10 @@ async def _list_nodes_if_unscheduled(api: ApiClient, pods: Iterable[Json]) -> tu
         return None
 
 
-async def _rendezvous_endpoint(here: ClusterContext, job: Json) -> Endpoint | None:
-    """The rendezvous address of the job; for a Service of this namespace, whether it exists and has ready pods."""
-    endpoint = rendezvous_endpoint(job)
+async def _look_up_endpoint(here: ClusterContext, info: JobInfo) -> Endpoint | None:
+    """The address that the kind's replicas need; for a Service of this namespace, whether it exists and has ready
+    pods."""
+    endpoint, job = info.kind.diagnosis.endpoint(info.job), info.job
     if endpoint is None or not endpoint.service:
         return endpoint
     try:

@@ -92,14 +92,14 @@ def logs(job: str, attempt: int | None, **params: Any) -> None:
 
 async def _logs(here: ClusterContext, job: str, wanted: LogSelection) -> None:
     from trainyard.cli.jobs import get_job, list_pods
-    from trainyard.cli.view import job_outcome
+    from trainyard.cli.view import job_result
 
     if wanted.follow and wanted.previous:
         raise CommandError("-f and -p do not go together: what has ended says nothing more", INVALID)
     info = await get_job(here, job)
     if wanted.role:
         _check_role(info, wanted, await list_pods(here, info.job))
-    await print_logs(here, [info], wanted if not job_outcome(info.kind, info.job) else replace(wanted, follow=False))
+    await print_logs(here, [info], wanted if not job_result(info.job) else replace(wanted, follow=False))
 
 
 def _check_role(info: JobInfo, wanted: LogSelection, pods: Sequence[Json]) -> None:
@@ -146,7 +146,7 @@ async def _print_current(
     here: ClusterContext, infos: list[JobInfo], wanted: LogSelection, screen: Screen
 ) -> list[Json]:
     from trainyard.cli.jobs import list_pods
-    from trainyard.cli.view import job_outcome, job_state
+    from trainyard.cli.view import job_result, job_state
 
     for info in infos:
         shown = False
@@ -159,7 +159,7 @@ async def _print_current(
             if suspended := job_state(info.job) == "Suspended" and not wanted.previous:
                 screen.note(f"{info.reference} is suspended; `trainyard resume {info.reference}` lets it run again.")
                 text = "It wrote nothing that the history of this machine has."
-            if len(infos) == 1 and (wanted.previous or suspended or job_outcome(info.kind, info.job)):
+            if len(infos) == 1 and (wanted.previous or suspended or job_result(info.job)):
                 raise JobNotFound(text, SUCCEEDED)  # the pods may be deleted, and the history may have their logs
             screen.note(text)
     return [info.job for info in infos]
@@ -290,13 +290,11 @@ class Watcher:
 
     def _all_ended(self) -> bool:
         """True when every job has ended or is deleted."""
-        from trainyard.cli.view import job_outcome
+        from trainyard.cli.view import job_result
 
         present = {uid_of(job) for store in self._job_stores for job in store}
         jobs = self._board.jobs
-        return all(
-            job_outcome(info.kind, jobs[uid]) or uid not in present for info in self._infos if (uid := uid_of(info.job))
-        )
+        return all(job_result(jobs[uid]) or uid not in present for info in self._infos if (uid := uid_of(info.job)))
 
     async def stop(self) -> None:
         await self._logs.stop()

@@ -29,13 +29,13 @@ def scale(job: str, size: str, **params: Any) -> None:
 
 async def _scale(here: ClusterContext, job: str, size: str) -> None:
     from trainyard.cli.jobs import get_job
-    from trainyard.cli.view import job_outcome
+    from trainyard.cli.view import job_result
 
     role, _, number = size.rpartition("=")
     if not number.isdecimal() or not number.isascii() or len(number) > 9:
         raise CommandError(f"{size!r} is not a size; write a number, or ROLE=NUMBER", INVALID)
     info = await get_job(here, job)
-    if end := job_outcome(info.kind, info.job):
+    if end := job_result(info.job):
         raise CommandError(f"{info.reference} has ended ({end}): its size does not change any more")
     _check_scalable(info, role)
     body = {"spec": {"replicas": int(number)}}

@@ -108,7 +108,7 @@ def _problems(kind: str, obj: Json, error: Any) -> list[Problem]:
 
 async def _wait_until_ended(here: ClusterContext, infos: list[JobInfo], follow: bool, timeout: float | None) -> int:
     from trainyard.cli.logs import LogSelection, print_logs
-    from trainyard.cli.view import job_outcome, outcome_line
+    from trainyard.cli.view import job_result, outcome_line
     from trainyard.cli.why import finding_lines
 
     try:
@@ -119,7 +119,7 @@ async def _wait_until_ended(here: ClusterContext, infos: list[JobInfo], follow: 
         return TIMEOUT
     code = SUCCEEDED
     for info, job in zip(infos, last_jobs, strict=True):
-        succeeded = job_outcome(info.kind, job) == "Succeeded"
+        succeeded = job_result(job) == "Succeeded"
         explanation = [] if succeeded else await finding_lines(here, info, job)
         print_output(
             prose(outcome_line(job, time.time(), colour=colour_on(1), with_message=not explanation), terminal_width())

@@ -25,12 +25,12 @@ def suspend(jobs: tuple[str, ...], **params: Any) -> None:
 async def set_suspend(here: ClusterContext, jobs: tuple[str, ...], suspend: bool) -> None:
     """Patches `spec.suspend`, which takes precedence over any other field that a kind reads it from (S2)."""
     from trainyard.cli.jobs import get_job
-    from trainyard.cli.view import job_outcome
+    from trainyard.cli.view import job_result
     from trainyard.core import Config, parse_job
 
     infos = [await get_job(here, job) for job in jobs]
     for info in infos:
-        if end := job_outcome(info.kind, info.job):
+        if end := job_result(info.job):
             raise CommandError(
                 f"{info.reference} has ended ({end}): there is nothing to {'suspend' if suspend else 'resume'}"
             )

@@ -20,7 +20,7 @@ from trainyard.cli.replica_view import (
     group_by_slot,
     replica,
 )
-from trainyard.core import Kind, RestartScope
+from trainyard.core import RestartScope
 from trainyard.kinds import kind_of
 from trainyard.objects import (
     Json,
@@ -38,14 +38,12 @@ ACCOUNT = "error looking up service account"  # in the message of a FailedCreate
 
 
 def job_result(job: Json) -> str:
-    """Succeeded, Failed, or "" while the job has not ended."""
-    conditions = as_dict(job.get("status")).get("conditions")
-    return next((end for end in ("Succeeded", "Failed") if is_condition_true(conditions, end)), "")
-
-
-def job_outcome(kind: Kind, job: Json) -> str:
-    """As `job_result`, and also for a status that a legacy operator has written."""
-    return job_result(job) or kind.status.legacy_outcome(as_dict(job.get("status")))
+    """Succeeded, Failed, or "" while the job has not ended; also from a status that a legacy operator has written."""
+    status = as_dict(job.get("status"))
+    if end := next((end for end in ("Succeeded", "Failed") if is_condition_true(status.get("conditions"), end)), ""):
+        return end
+    kind = kind_of(job)
+    return kind.status.legacy_outcome(status) if kind else ""
 
 
 def job_state(job: Json) -> str:
@@ -217,13 +215,11 @@ def count_states(slots: list[Replica]) -> str:
 
 
 def missing_peers_text(job: Json, slots: list[Replica]) -> str:
-    """The text "waiting for peers: 1 of 2" if fewer replicas run than the rendezvous needs; else ""."""
-    spec = as_dict(job.get("spec"))
-    min_replicas = spec.get("minReplicas", len(slots) if "rdzvEndpoint" in spec else None)
-    if not isinstance(min_replicas, int) or isinstance(min_replicas, bool) or job_result(job):
-        return ""
+    """The text "waiting for peers: 1 of 2" if fewer replicas run than must run at the same time; else ""."""
+    kind = kind_of(job)
+    needed = kind.diagnosis.peers_needed(as_dict(job.get("spec"))) if kind and not job_result(job) else None
     present = sum(slot.state in ("Running", "Succeeded") for slot in slots)
-    return f"waiting for peers: {present} of {min_replicas}" if 0 < present < min_replicas else ""
+    return f"waiting for peers: {present} of {needed}" if needed is not None and 0 < present < needed else ""
 
 
 def progress(view: JobView, elapsed: float | None, now: float = 0.0) -> str:

@@ -2,7 +2,7 @@
 
 Rules for this file:
 - A kind is data and pure functions; nothing here reads a clock, and no other code has an `if` on a kind.
-- Only PodRecipe.mutate_pod_template depends on a framework.
+- Only PodRecipe.mutate_pod_template and Kind.diagnosis depend on a framework.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from trainyard.core.diagnosis import Diagnosis
 from trainyard.core.model import Create, Delete, Event, Patch, Ref, Slot
 from trainyard.objects import GVK, Json, Problem
 
@@ -206,7 +207,8 @@ class StatusShape(msgspec.Struct, frozen=True):
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind of job, as a value. `auxiliary(job)`: the objects beside the replicas."""
+    """A kind of job, as a value. `auxiliary(job)`: the objects beside the replicas. `diagnosis`: what `trainyard why`
+    says of this kind alone."""
 
     api: Api
     roles: RoleTable
@@ -214,6 +216,7 @@ class Kind(msgspec.Struct, frozen=True):
     lifecycle: Lifecycle
     status: StatusShape
     auxiliary: Callable[[Job], tuple[AuxiliaryObject, ...]] = lambda job: ()
+    diagnosis: Diagnosis = Diagnosis()
 
     @property
     def gvk(self) -> GVK:

@@ -34,6 +34,7 @@ from trainyard.core import (
     default_condition_event,
     violations,
 )
+from trainyard.core.diagnosis import Diagnosis, output_pattern
 from trainyard.core.model import Ref
 from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
@@ -252,6 +253,16 @@ def warnings(job: Job) -> tuple[Problem, ...]:
     return tuple(problems)
 
 
+OUTPUT_PATTERNS = (
+    output_pattern(
+        # A shell or a container runtime that cannot execute mpiexec is not meant.
+        r"^(?!.*\b(?:sh|bash|exec): ).*"
+        r"(?:MPI.*Permission denied|Permission denied \(publickey|\bORTE\b|mpi(?:run|exec)\b.*(?:unable|failed))",
+        "MPI could not start its processes on the workers",
+        "see that every worker runs, and that the job's Role grants pods/exec",
+    ),
+)
+
 CHAINERJOB = Kind(
     api=Api(
         gvk=GVK("kubeflow.org", "v1alpha1", "ChainerJob", "chainerjobs"),
@@ -294,4 +305,5 @@ CHAINERJOB = Kind(
         extra_timestamps=("lastProbeTime",),
     ),
     auxiliary=auxiliary_objects,
+    diagnosis=Diagnosis(output_patterns=OUTPUT_PATTERNS),
 )

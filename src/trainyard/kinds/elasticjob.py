@@ -39,6 +39,7 @@ from trainyard.core.model import Ref
 from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds import columns
+from trainyard.kinds.elasticjob_diagnosis import DIAGNOSIS
 from trainyard.kinds.elasticjob_spec import (
     C10D_BACKEND,
     CONTAINER,
@@ -359,4 +360,5 @@ ELASTICJOB = Kind(
         extra_timestamps=("lastUpdateTime",),
     ),
     auxiliary=auxiliary_objects,
+    diagnosis=DIAGNOSIS,
 )

@@ -28,6 +28,7 @@ from trainyard.core import (
     violations,
     with_aliases,
 )
+from trainyard.core.diagnosis import Diagnosis
 from trainyard.kinds import default_ps, replica_list
 from trainyard.kinds.accelerators import add_accelerators
 from trainyard.kinds.policies import policy_of
@@ -209,4 +210,12 @@ TFJOB = Kind(
     ),
     status=StatusShape(render=render_status, legacy_outcome=replica_list.legacy_outcome),
     auxiliary=auxiliary_objects,
+    diagnosis=Diagnosis(
+        condition_texts={
+            "DeploymentUnavailable": (
+                "what stands beside its replicas, such as TensorBoard, does not run",
+                "mend what the message names (TensorBoard's pod is like MASTER's); the job goes on",
+            )
+        }
+    ),
 )

@@ -2,7 +2,8 @@
 
 A rule is a function that takes `Facts` and yields `Finding`s. Requirements for every rule:
 - A finding names the object and the field that are its evidence, and the fix.
-- No rule depends on a kind of job: roles, exit codes and children come from the `Kind`.
+- No rule depends on a kind of job: roles, exit codes and children come from the `Kind`, and so do the rules that hold
+  for a kind alone (Kind.diagnosis).
 - No rule guesses: a condition of an unknown type is reported with its own reason and message.
 """
 
@@ -10,23 +11,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from trainyard.cli.diagnosis import children, failures, job_rules, rendezvous, replicas
-from trainyard.cli.diagnosis.inputs import BLOCK, END, FINE, NOTE, WAIT, Endpoint, Facts, Finding
+from trainyard.cli.diagnosis import children, failures, job_rules, replicas
+from trainyard.cli.diagnosis.inputs import Facts
 from trainyard.cli.diagnosis.job_rules import FAILED_CONDITION
 from trainyard.cli.layout import UNKNOWN_WIDTH, wrapped
-from trainyard.cli.view import job_outcome
+from trainyard.cli.view import job_result
+from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Endpoint, Finding, ObservedReplicas
 
 Rule = Callable[[Facts], Iterable[Finding]]
 
-# `why` evaluates FIRST in order; the findings of the first rule that yields any are the whole answer.
-# AFTER: rules for a job that has ended. DURING: rules for every other job.
+
+def kind_rules(facts: Facts) -> Iterator[Finding]:
+    """The findings of the kind's own rules."""
+    observed = ObservedReplicas(tuple(replica.state for replica, _ in facts.replicas), facts.endpoint)
+    for rule in facts.kind.diagnosis.rules:
+        yield from rule(facts.parsed_job, observed)
+
+
+# `why` evaluates EXCLUSIVE_RULES in order; the findings of the first one that yields any are the whole answer.
 EXCLUSIVE_RULES: tuple[Rule, ...] = (job_rules.managed_elsewhere, job_rules.terminating, job_rules.not_reconciled)
 ENDED_JOB_RULES: tuple[Rule, ...] = (job_rules.ended_job, failures.pending_at_deadline, job_rules.ineffective)
 ACTIVE_JOB_RULES: tuple[Rule, ...] = (
     job_rules.suspended,
     job_rules.problem_conditions,
-    rendezvous.unreachable,
-    rendezvous.too_few,
+    kind_rules,
     replicas.waiting,
     children.children_without_pods,
     children.slots_without_pods,
@@ -41,7 +49,7 @@ def why(facts: Facts) -> list[Finding]:
     for rule in EXCLUSIVE_RULES:
         if findings := list(rule(facts)):
             return findings
-    if job_outcome(facts.kind, facts.job):
+    if job_result(facts.job):
         return [finding for rule in ENDED_JOB_RULES for finding in rule(facts)]
     findings = [finding for rule in ACTIVE_JOB_RULES for finding in rule(facts)]
     if all(finding.level == NOTE for finding in findings):
@@ -54,7 +62,7 @@ def finding_lines(
 ) -> Iterator[str]:
     """Formats the findings as lines of text: a heading, then each finding with its place, evidence and fix.
 
-    most: maximum number of evidence lines of a finding. width: width of the output in columns."""
+    max_evidence: maximum number of evidence lines of a finding. width: width of the output in columns."""
     yield heading or job_rules.heading(facts)
     for finding in findings:
         level = LEVEL_NAMES[finding.level]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trainyard.cli.diagnosis.exits import Cause
 from trainyard.cli.diagnosis.inputs import Facts, container_context, container_field, container_spec, log_key
 from trainyard.cli.diagnosis.output import cause_of, port_in_use, ports_in
-from trainyard.cli.diagnosis.rendezvous import RDZV_ENDPOINT
 from trainyard.cli.diagnosis.waiting_reasons import volume_cause
+from trainyard.core.diagnosis import Cause
 from trainyard.objects import Json
 
 NO_OUTPUT = "it printed nothing"
@@ -71,12 +70,7 @@ def termination_cause(
     ports = [*ports_in(lines), *declared_ports(pod, container.name)] if port_in_use(lines) else []
     holders = tuple((port, facts.listeners[port]) for port in dict.fromkeys(ports) if port in facts.listeners)
     cause = cause_of(lines, code, reason, container_context(facts, pod, container.name, container.status, holders))
-    endpoint = facts.spec.get(RDZV_ENDPOINT)
-    if endpoint and "cannot reach" in cause.explanation:
-        server = "its server (an etcd with the v2 API, for etcd)"
-        fix = f"see that {server} answers at {endpoint}; else mend spec.{RDZV_ENDPOINT}"
-        return cause._replace(explanation=f"the rendezvous at {endpoint} cannot be reached", fix=fix)
-    return cause
+    return facts.kind.diagnosis.refine(facts.parsed_job, cause)
 
 
 def declared_ports(pod: Json, container: str) -> list[int]:

@@ -3,27 +3,8 @@
 from __future__ import annotations
 
 import signal
-from typing import NamedTuple
 
-
-class Cause(NamedTuple):
-    """The cause of a problem (`explanation`) and its fix. Either is "" when it is unknown."""
-
-    explanation: str = ""
-    fix: str = ""
-
-
-class ContainerContext(NamedTuple):
-    """What is known about a terminated container beside its output."""
-
-    on_process_node: bool = False  # it ran as processes on a Trainyard node, not in a container with an image
-    interpreter: str = ""  # path of the interpreter that `python` was in the container; "" when unknown
-    image: str = ""
-    memory_limit: str = ""  # its resources.limits.memory
-    port_holders: tuple[
-        tuple[int, str], ...
-    ] = ()  # (port that its output or spec names, program or pod that listens on it)
-
+from trainyard.core.diagnosis import Cause, ContainerContext
 
 EXIT_CODE_TEXTS = {
     1: "an error of the program's own",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.cli.diagnosis.containers import Container, containers, termination
-from trainyard.cli.diagnosis.inputs import END, Facts, Finding, join_names
+from trainyard.cli.diagnosis.inputs import Facts, join_names
 from trainyard.cli.diagnosis.replicas import waiting
-from trainyard.cli.view import job_outcome
+from trainyard.cli.view import job_result
+from trainyard.core.diagnosis import END, Finding
 from trainyard.objects import Json, parse_time
 from trainyard.objects.labels import index_of, replica_name, role_of
 from trainyard.objects.structs import replace
@@ -18,7 +19,7 @@ STOP_EXIT_CODES = frozenset({143, 137})  # exit codes of replicas that are stopp
 
 def failed(facts: Facts) -> Iterator[Finding]:
     """The containers whose failure made the job fail: how each terminated, and its last lines."""
-    if job_outcome(facts.kind, facts.job) == "Failed":
+    if job_result(facts.job) == "Failed":
         yield from failures(facts)
 
 

@@ -1,4 +1,4 @@
-"""Input (`Facts`) and output (`Finding`) of `why`. Values only."""
+"""The input of `why`: `Facts`. Values only."""
 
 from __future__ import annotations
 
@@ -6,40 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import msgspec
-
-from trainyard.cli.diagnosis.exits import ContainerContext
 from trainyard.cli.replica_view import Replica, group_by_slot, replica
 from trainyard.cli.view import job_result
 from trainyard.core import Config, Job, Kind, parse_job
+from trainyard.core.diagnosis import ContainerContext, Endpoint
 from trainyard.objects import Json, Problem, find_condition, name_of, namespace_of, parse_time, uid_of
 
-# Levels of a finding, the most important first. `why` returns findings in this order, except that NOTE comes last.
-END, BLOCK, WAIT, NOTE, FINE = range(5)
 MAX_NAMES = 4
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One problem or observation: what it is, where (object and field), its evidence (lines of text), its fix.
-
-    The fields are those of `trainyard why -o json`."""
-
-    level: int
-    what: str
-    where: str = ""
-    evidence: tuple[str, ...] = ()
-    fix: str = ""
-
-
-class Endpoint(msgspec.Struct, frozen=True):
-    """The rendezvous address of the replicas and its Service. `looked_up` False: the lookup was not possible."""
-
-    address: str
-    field: str
-    service: str = ""  # name of the Service, or its cluster IP
-    looked_up: bool = False
-    exists: bool = False
-    ready_pods: int = 0  # number of ready pods behind it
 
 
 @dataclass(frozen=True)
@@ -109,7 +82,7 @@ class Facts:
     @property
     def has_ended(self) -> bool:
         """True when the job has ended: no replica is created again."""
-        return bool(job_result(self.job) or self.kind.status.legacy_outcome(self.status))
+        return bool(job_result(self.job))
 
     @property
     def title(self) -> str:
@@ -150,6 +123,7 @@ def container_context(
         image=str(spec.get("image") or ""),
         memory_limit=str(limits.get("memory") or "") if isinstance(limits, dict) else "",
         port_holders=holders,
+        output_patterns=facts.kind.diagnosis.output_patterns,
     )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from trainyard.cli.diagnosis.children import children_without_pods, next_requeue, succeeded_without_pods
 from trainyard.cli.diagnosis.failures import failed
-from trainyard.cli.diagnosis.inputs import BLOCK, END, FINE, NOTE, WAIT, Facts, Finding
-from trainyard.cli.view import format_age, format_clock, job_outcome
+from trainyard.cli.diagnosis.inputs import Facts
+from trainyard.cli.view import format_age, format_clock, job_result
+from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Finding
 from trainyard.core.policies.managed_by import is_managed_here
 from trainyard.objects import format_time, parse_time
 
@@ -26,13 +27,13 @@ PROBLEM_CONDITIONS = {
     "NameConflict": (BLOCK, "an object that is not this job's holds the name of one of its children"),
     "Blocked": (BLOCK, "the API server does not take one of its children, or makes no pod for it"),
     "Degraded": (BLOCK, "a replica has given up, and the job cannot get it back"),
-    "DeploymentUnavailable": (NOTE, "what stands beside its replicas, such as TensorBoard, does not run"),
+    "DeploymentUnavailable": (NOTE, "what stands beside its replicas does not run"),
     "SpecChangeIgnored": (NOTE, "an edit of its spec is not followed"),
     "UnknownFields": (NOTE, "its spec has fields that nobody here knows"),
 }
 PROBLEM_CONDITION_FIXES = {
-    "NameConflict": "delete or rename that object, or give this job another name (or RuntimeId)",
-    "DeploymentUnavailable": "mend what the message names (TensorBoard's pod is like MASTER's); the job goes on",
+    "NameConflict": "delete or rename that object, or give this job another name",
+    "DeploymentUnavailable": "mend what the message names; the job goes on",
     "Degraded": "see the logs of that replica; mend it and make the job again, or suspend and resume it",
     "SpecChangeIgnored": "suspend the job, edit it and resume it; or make a new job",
     "UnknownFields": "check the spelling; `trainyard lint` names each",
@@ -73,7 +74,7 @@ JOB_FAILURE_REASONS = frozenset({"DeadlineExceeded", "BackoffLimitExceeded", "In
 
 def ended_job(facts: Facts) -> Iterator[Finding]:
     """How the job ended. If a container's failure is the cause, only the findings of `replicas.failed`."""
-    condition_type = job_outcome(facts.kind, facts.job)
+    condition_type = job_result(facts.job)
     job_condition = facts.true_condition(condition_type) or {}
     message = str(job_condition.get("message") or facts.status.get("reason") or "")
     if condition_type == "Succeeded":
@@ -92,7 +93,7 @@ def ended_job(facts: Facts) -> Iterator[Finding]:
 
 def heading(facts: Facts) -> str:
     """The line above the findings: the job and, for a failed one, when and with which reason it failed."""
-    if job_outcome(facts.kind, facts.job) != "Failed":
+    if job_result(facts.job) != "Failed":
         return f"{facts.title}:"
     reason = str((facts.true_condition("Failed") or {}).get("reason") or "")
     return f"{facts.title} failed{_finished_ago(facts)}" + (f" ({reason}):" if reason else ":")
@@ -147,6 +148,10 @@ def problem_conditions(facts: Facts) -> Iterator[Finding]:
         fix = PROBLEM_CONDITION_FIXES.get(reason) or PROBLEM_CONDITION_FIXES.get(condition_type, "")
         if condition_type == "Blocked":
             fix = BLOCKED_FIXES.get(reason, "mend what the message names")
+        if condition_type == "NameConflict" and facts.kind.api.has_runtime_id:
+            fix = f"{fix} (or RuntimeId)"
+        kind_texts = facts.kind.diagnosis.condition_texts
+        summary, fix = kind_texts.get(reason) or kind_texts.get(condition_type) or (summary, fix)
         yield Finding(
             level, summary, f"status.conditions[{condition_type}], {reason}", tuple(filter(None, [message])), fix
         )

@@ -1,6 +1,6 @@
 """The cause of a failure according to the last lines of a program's output.
 
-SIGNS is a table: pattern of an output line, cause, fix. Rules:
+OUTPUT_PATTERNS is a table: pattern of an output line, cause, fix. Kind.diagnosis has the patterns of a kind. Rules:
 - Where a Python exception ended the program, that exception is the cause: the program survived earlier errors.
 - For a program that a signal ended, its output is not the cause.
 - The facts that a fix depends on (interpreter, memory limit, holder of a port) come from `ContainerContext`; none is
@@ -10,11 +10,11 @@ SIGNS is a table: pattern of an output line, cause, fix. Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
-from trainyard.cli.diagnosis.exits import Cause, ContainerContext, exit_cause
+from trainyard.cli.diagnosis.exits import exit_cause
 from trainyard.cli.diagnosis.tracebacks import UncaughtException, is_launcher_exception, last_exception, without_frames
+from trainyard.core.diagnosis import Cause, ContainerContext, OutputPattern, output_pattern
 
 CAUSE_LINES = 8  # number of last lines that are searched for the cause when there is no exception
 
@@ -29,21 +29,6 @@ PACKAGE_BY_MODULE = {
     "attr": "attrs",
 }
 """Modules whose package on PyPI has another name: the package by module."""
-
-Fix = str | Callable[[str, ContainerContext], str]
-
-
-class OutputPattern(NamedTuple):
-    """A row of the table. `{name}` in `explanation` and `fix` stands for the first group of the pattern that
-    matched."""
-
-    pattern: re.Pattern[str]
-    explanation: str
-    fix: Fix
-
-
-def _compile_sign(pattern: str, explanation: str, fix: Fix) -> OutputPattern:
-    return OutputPattern(re.compile(pattern, re.IGNORECASE), explanation, fix)
 
 
 def _missing_module_fix(name: str, surroundings: ContainerContext) -> str:
@@ -102,122 +87,97 @@ def _port_in_use_fix(name: str, surroundings: ContainerContext) -> str:
 
 
 OUTPUT_PATTERNS = (
-    _compile_sign(
-        r"EtcdConnectionFailed|Could not get the list of servers, maybe"
-        r"|etcd.*(?:connection (?:failed|refused)|unreachable|no more machines)",
-        "it cannot reach the etcd of its rendezvous",
-        "start etcd, and check that the rendezvous endpoint of the spec names it with its port",
-    ),
-    _compile_sign(
-        r"RendezvousTimeout|rendezvous.*timed? ?out",
-        "its rendezvous did not fill in time",
-        "see that at least the minimum of replicas runs, and that the rendezvous endpoint of the spec answers",
-    ),
-    _compile_sign(
-        r"RendezvousClosed|rendezvous.*closed",
-        "its rendezvous is closed, by a job of this name that has ended",
-        "use another name, or suspend and resume the job: that opens a new one",
-    ),
-    _compile_sign(
-        r"RendezvousConnectionError|rendezvous.*(?:connection|connect to)",
-        "it cannot reach its rendezvous",
-        "check that the rendezvous endpoint of the spec names a Service or address that answers",
-    ),
-    _compile_sign(
+    output_pattern(
         r"(?:Could not resolve host:? |no such host:? |host=|unable to resolve (?:host )?)['\"]?([\w.-]+)",
         "the host name {name} cannot be resolved",
         "check the name: a Service must exist in the same namespace, or be written NAME.NAMESPACE",
     ),
-    _compile_sign(
+    output_pattern(
         r"name or service not known|temporary failure in name resolution|gaierror|nodename nor servname"
         r"|could not resolve host|no such host|unable to resolve",
         "a host name cannot be resolved",
         "check the name: a Service must exist in the same namespace, or be written NAME.NAMESPACE",
     ),
-    _compile_sign(
+    output_pattern(
         r"connection refused|ECONNREFUSED|failed to connect to all addresses",
         "somebody it needs does not answer (connection refused)",
         "see that the other replica, or the service it connects to, runs and listens on that port",
     ),
-    _compile_sign(
+    output_pattern(
         r"(?:ModuleNotFoundError|ImportError|python[\d.]*): No module named '?([\w.]+)",
         "its Python has no module {name}",
         _missing_module_fix,
     ),
-    _compile_sign(
+    output_pattern(
         r"can't open file '?([^':]+)'?: \[Errno 2\]|FileNotFoundError: \[Errno 2\] [^:]*: '([^']+)'",
         "the file {name} is not there",
         "check command, args and workingDir, and that the image or a volume holds the file",
     ),
-    _compile_sign(
+    output_pattern(
         r'exec: "([^"]+)": (?:executable file not found|(?:stat [^:]*: )?no such file or directory)'
         r"|(?:\bsh|bash|env|dash)\b[^\n]*?[:\s]['‘]?([^\s:'‘’]+)['’]?: (?:command )?not found"
         r"|\benv: ['‘]?([^\s:'‘’]+)['’]?: No such file",
         "there is no program {name} on its PATH",
         _missing_program_fix,
     ),
-    _compile_sign(
+    output_pattern(
         r"([^\s:'‘]+)['’]?: (?:not found|No such file or directory)$",
         "the file {name} is not there",
         "check command, args and workingDir, and that the image or a volume holds the file",
     ),
-    _compile_sign(
+    output_pattern(
         r'exec: "([^"]+)": exec format error|cannot execute binary file|Exec format error',
         "{name} is no program for this machine (exec format error)",
         "a script needs a first line such as #!/bin/sh, a binary must be built for this processor",
     ),
-    _compile_sign(
+    output_pattern(
         r'exec: "([^"]+)": permission denied|(?:sh|bash): (?:line )?\d*:? ?([^\s:]+): Permission denied',
         "{name} may not be executed",
         "`chmod +x {name}`, or start it with its interpreter, such as command: [sh, {name}]",
     ),
-    _compile_sign(
+    output_pattern(
         r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",
         "its GPU has too little memory",
         "lower the batch size, or give it a larger GPU",
     ),
-    _compile_sign(
+    output_pattern(
         r"no CUDA-capable device|CUDA driver version is insufficient|Found no NVIDIA driver",
         "there is no GPU it can use",
         "ask for one (resources.limits: nvidia.com/gpu) where the cluster has them, or run it on CPUs",
     ),
-    _compile_sign(r"MemoryError\b|std::bad_alloc|Cannot allocate memory", "it ran out of memory", _out_of_memory_fix),
-    _compile_sign(
+    output_pattern(r"MemoryError\b|std::bad_alloc|Cannot allocate memory", "it ran out of memory", _out_of_memory_fix),
+    output_pattern(
         r"(?:No space left on device|Errno 28\b)[^:\n]*(?:: '([^']+)')?",
         "a disk is full",
         "free some space (`df -h`), or write to a larger volume",
     ),
-    _compile_sign(
-        r"MPI.*Permission denied|Permission denied \(publickey|\bORTE\b|mpi(?:run|exec)\b.*(?:unable|failed)",
-        "MPI could not start its processes on the workers",
-        "see that every worker runs, and that the job's Role grants pods/exec",
-    ),
-    _compile_sign(
+    output_pattern(
         r"(?:Permission denied|Errno 13\b)[^:\n]*(?:: '([^']+)')?",
         "it may not use {name} (permission denied)",
         _permission_fix,
     ),
-    _compile_sign(r"Address already in use|Errno 98\b|EADDRINUSE", "its port is taken", _port_in_use_fix),
+    output_pattern(r"Address already in use|Errno 98\b|EADDRINUSE", "its port is taken", _port_in_use_fix),
 )
 
 
 def output_cause(lines: Iterable[str], surroundings: ContainerContext = ContainerContext()) -> Cause | None:  # noqa: B008  (a value)
-    """The cause and fix of the last line that matches a pattern of SIGNS; None when no line does."""
+    """The cause and fix of the last line that matches a pattern, those of the kind first; None when no line does."""
     for line in reversed(tuple(lines)):
-        for sign in OUTPUT_PATTERNS:
-            if match := sign.pattern.search(line):
+        for pattern in (*surroundings.output_patterns, *OUTPUT_PATTERNS):
+            if match := pattern.pattern.search(line):
                 name = next((group for group in match.groups() if group), "")
-                return _sign_cause(sign, name, surroundings)
+                return _pattern_cause(pattern, name, surroundings)
     return None
 
 
-def _sign_cause(sign: OutputPattern, name: str, surroundings: ContainerContext) -> Cause:
-    fix = sign.fix.replace("{name}", name or "FILE") if isinstance(sign.fix, str) else sign.fix(name, surroundings)
-    explanation = sign.explanation.replace("{name}", name or "that file")
-    if sign.pattern.pattern.startswith("Address already") and surroundings.port_holders:
+def _pattern_cause(pattern: OutputPattern, name: str, surroundings: ContainerContext) -> Cause:
+    fix = pattern.fix
+    fix = fix.replace("{name}", name or "FILE") if isinstance(fix, str) else fix(name, surroundings)
+    explanation = pattern.explanation.replace("{name}", name or "that file")
+    if pattern.fix is _port_in_use_fix and surroundings.port_holders:
         holders = "; ".join(f"{holder} listens on {port}" for port, holder in surroundings.port_holders)
         explanation = f"its port is taken: {holders}"
-    if name and surroundings.interpreter and "its Python has no" in explanation:
+    if pattern.fix is _missing_module_fix and name and surroundings.interpreter:
         explanation = f"its Python, {surroundings.interpreter}, has no module {name}"
     return Cause(explanation, fix)
 

@@ -14,13 +14,8 @@ from trainyard.cli.diagnosis.containers import (
     termination,
     termination_cause,
 )
-from trainyard.cli.diagnosis.exits import Cause
 from trainyard.cli.diagnosis.inputs import (
-    BLOCK,
-    NOTE,
-    WAIT,
     Facts,
-    Finding,
     container_context,
     container_field,
     container_spec,
@@ -31,6 +26,7 @@ from trainyard.cli.diagnosis.output import cause_of, output_cause
 from trainyard.cli.diagnosis.tracebacks import without_frames
 from trainyard.cli.diagnosis.waiting_reasons import missing_object, unschedulable_fix, volume_cause, waiting_cause
 from trainyard.cli.view import format_age
+from trainyard.core.diagnosis import BLOCK, NOTE, WAIT, Cause, Finding
 from trainyard.objects import Json, find_condition, format_time, name_of, namespace_of, uid_of
 from trainyard.objects.structs import replace
 
@@ -234,7 +230,7 @@ def _times(count: int) -> str:
 
 
 def _error_output_finding(facts: Facts, pod: Json, container: Container) -> Finding | None:
-    """A running container whose last lines match a pattern of SIGNS."""
+    """A running container whose last lines match an output pattern."""
     lines = facts.logs.get(log_key(pod, container.name), ())
     cause = output_cause(without_frames(lines)[-5:], container_context(facts, pod, container.name, container.status))
     if cause is None:

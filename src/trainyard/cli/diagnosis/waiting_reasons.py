@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from trainyard.cli.diagnosis.exits import Cause
 from trainyard.cli.diagnosis.inputs import Facts, container_spec
+from trainyard.core.diagnosis import Cause
 from trainyard.objects import Json, namespace_of
 
 _PULL_FIX = "see that the image's name and tag are right and that this cluster may pull it (imagePullSecrets)"

@@ -1,0 +1,103 @@
+"""What a kind adds to `trainyard why` and to the progress line (`Diagnosis`), and the values that findings consist of.
+
+The rules that hold for every kind are in `cli/diagnosis`, which also runs those of the kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from trainyard.objects import Json
+
+if TYPE_CHECKING:
+    from trainyard.core.job import Job
+
+# Levels of a finding, the most important first. `why` returns findings in this order, except that NOTE comes last.
+END, BLOCK, WAIT, NOTE, FINE = range(5)
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One problem or observation: what it is, where (object and field), its evidence (lines of text), its fix.
+
+    The fields are those of `trainyard why -o json`."""
+
+    level: int
+    what: str
+    where: str = ""
+    evidence: tuple[str, ...] = ()
+    fix: str = ""
+
+
+class Cause(NamedTuple):
+    """The cause of a problem (`explanation`) and its fix. Either is "" when it is unknown."""
+
+    explanation: str = ""
+    fix: str = ""
+
+
+class OutputPattern(NamedTuple):
+    """What a line of a program's output tells. `{name}` in `explanation` and `fix` stands for the first group of the
+    pattern that matched."""
+
+    pattern: re.Pattern[str]
+    explanation: str
+    fix: str | Callable[[str, ContainerContext], str]  # or a function of that group and the container
+
+
+class ContainerContext(NamedTuple):
+    """What is known about a terminated container beside its output."""
+
+    on_process_node: bool = False  # it ran as processes on a Trainyard node, not in a container with an image
+    interpreter: str = ""  # path of the interpreter that `python` was in the container; "" when unknown
+    image: str = ""
+    memory_limit: str = ""  # its resources.limits.memory
+    # (port that its output or spec names, program or pod that listens on it)
+    port_holders: tuple[tuple[int, str], ...] = ()
+    output_patterns: tuple[OutputPattern, ...] = ()  # those of the kind
+
+
+def output_pattern(pattern: str, explanation: str, fix: str | Callable[[str, ContainerContext], str]) -> OutputPattern:
+    """An OutputPattern that ignores case."""
+    return OutputPattern(re.compile(pattern, re.IGNORECASE), explanation, fix)
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """An address that the replicas need, and the Service that it names. `looked_up` False: the lookup was not possible
+    or not necessary."""
+
+    address: str
+    field: str  # where the job has it: spec.rdzvEndpoint
+    service: str = ""  # name of the Service, or its cluster IP; "" for a host outside of the job's namespace
+    looked_up: bool = False
+    exists: bool = False
+    ready_pods: int = 0  # number of ready pods behind it
+
+
+class ObservedReplicas(NamedTuple):
+    """What the rules of a kind know beside the job: the state of each replica that has a pod, as `describe` shows it,
+    and the kind's endpoint."""
+
+    states: tuple[str, ...]
+    endpoint: Endpoint | None
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """What only this kind can say about a job that does not run, or has failed.
+
+    rules: findings about a job that has not ended. output_patterns: lines of output that mean something in this kind;
+    they precede the common ones. condition_texts: condition type -> (summary, fix) where the common texts are too
+    general. endpoint(job object): the address that the replicas need. peers_needed(spec): the number of replicas that
+    must run at the same time, None when one alone can go on. refine(job, cause): a more exact cause of a container's
+    termination.
+    """
+
+    rules: tuple[Callable[[Job, ObservedReplicas], Iterable[Finding]], ...] = ()
+    output_patterns: tuple[OutputPattern, ...] = ()
+    condition_texts: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
+    endpoint: Callable[[Json], Endpoint | None] = lambda job: None
+    peers_needed: Callable[[Json], int | None] = lambda spec: None
+    refine: Callable[[Job, Cause], Cause] = lambda job, cause: cause

@@ -1,0 +1,114 @@
+"""What `trainyard why` says about the rendezvous of an ElasticJob: at least spec.minReplicas workers meet at
+spec.rdzvEndpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainyard.core import Job
+from trainyard.core.diagnosis import (
+    BLOCK,
+    WAIT,
+    Cause,
+    Diagnosis,
+    Endpoint,
+    Finding,
+    ObservedReplicas,
+    output_pattern,
+)
+from trainyard.kinds.elasticjob_spec import replicas_of
+from trainyard.kinds.templates import whole_number
+from trainyard.objects import Json, namespace_of
+
+RDZV_ENDPOINT = "rdzvEndpoint"
+
+OUTPUT_PATTERNS = (
+    output_pattern(
+        r"EtcdConnectionFailed|Could not get the list of servers, maybe"
+        r"|etcd.*(?:connection (?:failed|refused)|unreachable|no more machines)",
+        "it cannot reach the etcd of its rendezvous",
+        "start etcd, and check that the rendezvous endpoint of the spec names it with its port",
+    ),
+    output_pattern(
+        r"RendezvousTimeout|rendezvous.*timed? ?out",
+        "its rendezvous did not fill in time",
+        "see that at least the minimum of replicas runs, and that the rendezvous endpoint of the spec answers",
+    ),
+    output_pattern(
+        r"RendezvousClosed|rendezvous.*closed",
+        "its rendezvous is closed, by a job of this name that has ended",
+        "use another name, or suspend and resume the job: that opens a new one",
+    ),
+    output_pattern(
+        r"RendezvousConnectionError|rendezvous.*(?:connection|connect to)",
+        "it cannot reach its rendezvous",
+        "check that the rendezvous endpoint of the spec names a Service or address that answers",
+    ),
+)
+
+
+def rendezvous_endpoint(job: Json) -> Endpoint | None:
+    """The address in spec.rdzvEndpoint, and the Service of the job's namespace that it may name. None without it."""
+    spec = job.get("spec")
+    address = spec.get(RDZV_ENDPOINT) if isinstance(spec, dict) else None
+    if not isinstance(address, str) or not address.strip():
+        return None
+    host = address.split("//")[-1].split("/")[0].rpartition(":")[0] or address
+    parts = host.split(".")
+    if all(part.isdecimal() for part in parts):
+        service = host
+    else:
+        in_namespace = parts[1:2] == [namespace_of(job)] and parts[2:3] in ([], ["svc"])
+        service = parts[0] if len(parts) == 1 or in_namespace else ""
+    return Endpoint(address, f"spec.{RDZV_ENDPOINT}", service)
+
+
+def peers_needed(spec: Json) -> int | None:
+    """How many workers meet before training starts. None without a minimum and an endpoint."""
+    if "minReplicas" in spec:
+        return whole_number(spec.get("minReplicas"))
+    return replicas_of(spec) if RDZV_ENDPOINT in spec else None
+
+
+def too_few(job: Job, observed: ObservedReplicas) -> Iterator[Finding]:
+    """Fewer workers run than spec.minReplicas, so that the rendezvous does not complete."""
+    min_replicas = whole_number(job.parsed.spec.get("minReplicas"))
+    running = observed.states.count("Running")
+    if min_replicas is not None and 0 < running < min_replicas and "Succeeded" not in observed.states:
+        summary = f"{running} of at least {min_replicas} replicas run: its rendezvous waits for the others"
+        fix = "see what is said of the others; or lower spec.minReplicas"
+        yield Finding(BLOCK, summary, "spec.minReplicas", (), fix)
+
+
+def unreachable(job: Job, observed: ObservedReplicas) -> Iterator[Finding]:
+    """The Service of the rendezvous address does not exist or has no ready pod."""
+    endpoint = observed.endpoint
+    if endpoint is None or not endpoint.looked_up:
+        return
+    where = f"{endpoint.field}: {endpoint.address}"
+    if not endpoint.exists:
+        summary = f"there is no Service {endpoint.service} in namespace {job.key.namespace}: its replicas cannot meet"
+        fix = "make the Service and what runs behind it (for etcd: the README's etcd.yaml), or mend the field"
+        yield Finding(BLOCK, summary, where, (), fix)
+    elif not endpoint.ready_pods:
+        summary = f"no pod behind Service {endpoint.service} is ready: its replicas cannot meet yet"
+        yield Finding(WAIT, summary, where, (), f"see why it does not run: kubectl describe service {endpoint.service}")
+
+
+def refine(job: Job, cause: Cause) -> Cause:
+    """Names the endpoint that a launcher could not reach."""
+    endpoint = job.parsed.spec.get(RDZV_ENDPOINT)
+    if not endpoint or "cannot reach" not in cause.explanation:
+        return cause
+    server = "its server (an etcd with the v2 API, for etcd)"
+    fix = f"see that {server} answers at {endpoint}; else mend spec.{RDZV_ENDPOINT}"
+    return Cause(f"the rendezvous at {endpoint} cannot be reached", fix)
+
+
+DIAGNOSIS = Diagnosis(
+    rules=(unreachable, too_few),
+    output_patterns=OUTPUT_PATTERNS,
+    endpoint=rendezvous_endpoint,
+    peers_needed=peers_needed,
+    refine=refine,
+)

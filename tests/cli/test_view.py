@@ -132,15 +132,15 @@ def test_a_job_that_did_not_come_to_its_end_says_why() -> None:
     assert table(board, NOW, "interrupted") == ["TfJob default/a: interrupted while Running after 1:15"]
 
 
-def test_a_board_has_ended_when_every_job_has() -> None:
-    board = JobView()
-    board.update_job(job(Succeeded="x"))
-    board.update_job(job("v", "b", Running="x"))
-    assert not board.ended()
-    board.update_job(job("v", "b", Failed="x"))
-    assert board.ended()
-    assert [job_result(one) for one in board.jobs.values()] == ["Succeeded", "Failed"]
+def test_the_result_and_the_state_of_a_job_are_those_of_its_conditions() -> None:
+    results = [job_result(job(**{name: "x"})) for name in ("Succeeded", "Failed", "Running")]
+    assert results == ["Succeeded", "Failed", ""]
     assert job_state(job()) == "Pending" and job_state(job(Suspended="x")) == "Suspended"
+
+
+def test_a_job_that_an_old_operator_ended_has_a_result() -> None:
+    legacy = {**job(), "apiVersion": "tensorflow.org/v1alpha1", "status": {"phase": "Done", "state": "Succeeded"}}
+    assert job_result(legacy) == job_state(legacy) == "Succeeded"
 
 
 def test_times_are_short() -> None:

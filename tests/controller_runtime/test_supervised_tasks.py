@@ -226,7 +226,7 @@ async def test_whichever_task_of_a_run_is_killed_its_job_is_shown_to_its_end(tmp
                 await asyncio.sleep(0.01)
             (tmp_path / "go").touch()
             await session.wait_until_ended()
-            await session.logs.finish(True, 10)
+            await session.watch.logs.finish(ended_pods_only=True)
             session.close()
             await session.tasks.stop()
         await screen.close()

@@ -21,6 +21,7 @@ from trainyard.client import ApiClient, ApiError, NotFound, Unavailable
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 
 RETRY_SECONDS = 0.2  # seconds before a broken stream is opened again
+LAST_LINES_SECONDS = 10.0  # seconds in which the last lines of ended containers are printed
 
 
 class LogFollowers:
@@ -68,8 +69,9 @@ class LogFollowers:
             if uid == uid_of(pod):
                 follower.set_ended()
 
-    async def finish(self, ended_pods_only: bool, timeout: float) -> None:
-        """Wait at most `timeout` until the logs are printed to their last line: all, or those of ended pods only."""
+    async def finish(self, ended_pods_only: bool, timeout: float = LAST_LINES_SECONDS) -> None:
+        """Wait at most `timeout` seconds until the logs are printed to their last line: all, or those of ended pods
+        only."""
         tasks = [follower.task for follower in self._followers.values() if follower.ended or not ended_pods_only]
         if tasks:
             await asyncio.wait(tasks, timeout=timeout)

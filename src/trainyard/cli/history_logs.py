@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +13,12 @@ import msgspec
 
 from trainyard.app.history import INTERRUPTED, Record, find_records, history_folder
 from trainyard.cli.cluster_command import CommandError, note
-from trainyard.cli.codes import READER_GONE, UNAVAILABLE
+from trainyard.cli.logs import with_screen
 from trainyard.cli.view import format_age
-from trainyard.objects.log_files import pieces
+from trainyard.objects.log_files import pieces, tail_offset
 
 if TYPE_CHECKING:
-    from trainyard.cli.logs import LogSelection
+    from trainyard.cli.job_watch import LogSelection
     from trainyard.cli.screen import Screen
 
 
@@ -83,7 +82,7 @@ def select_files(files: Sequence[LogFile], selection: LogSelection, attempt: int
     return newest_runs
 
 
-def print_recorded_logs(job: str, namespace: str, wanted: LogSelection, attempt: int | None) -> bool:
+def print_recorded_logs(job: str, namespace: str, selection: LogSelection, attempt: int | None) -> bool:
     """Print the logs of the job with that name that was seen last, or of the job with that history id.
 
     False when there is none. Raises CommandError for an unknown role or attempt."""
@@ -91,20 +90,21 @@ def print_recorded_logs(job: str, namespace: str, wanted: LogSelection, attempt:
     if record is None:
         return False
     files = log_files(record)
-    if wanted.role and wanted.role.lower() not in (roles := dict.fromkeys(file.role for file in files)):
+    if selection.role and selection.role.lower() not in (roles := dict.fromkeys(file.role for file in files)):
         raise CommandError(
-            f"{record.name} has no role {wanted.role} in the history; it has: {', '.join(roles) or 'none'}"
+            f"{record.name} has no role {selection.role} in the history; it has: {', '.join(roles) or 'none'}"
         )
     attempts = sorted({file.attempt for file in files})
     if attempt is not None and attempt not in attempts:
         attempts_text = ", ".join(map(str, attempts)) or "none"
         raise CommandError(f"{record.name} has no output of attempt {attempt} in the history; it has: {attempts_text}")
-    shown = select_files(files, wanted, attempt)
+    shown = select_files(files, selection, attempt)
     if not shown:
-        note(f"{record.name} has {'no run before the last one' if wanted.previous else 'no output'} in the history")
-    elif attempt is None and not wanted.previous and (more := len(files) - len(shown)):
+        note(f"{record.name} has {'no run before the last one' if selection.previous else 'no output'} in the history")
+    elif attempt is None and not selection.previous and (more := len(files) - len(shown)):
         note(f"The last run of each replica; {more} more: trainyard history {record.id}")
-    asyncio.run(_print(shown, _multi_container_replicas(files), wanted))
+    multi_container_replicas = _multi_container_replicas(files)
+    asyncio.run(with_screen(lambda screen: _print_files(screen, shown, multi_container_replicas, selection)))
     return True
 
 
@@ -138,42 +138,27 @@ def _source_text(record: Record, older: int) -> str:
     return f"From the history of {start_text} ({format_age(time.time() - record.started)} ago); {state}{more}."
 
 
-async def _print(files: Sequence[LogFile], multi_container_replicas: set[str], wanted: LogSelection) -> None:
-    from trainyard.cli.screen import Descriptors, Screen, wants_colour
-
-    reader_gone = asyncio.Event()
-    screen = Screen(Descriptors(1, 1, 2), wants_colour(os.isatty(1), dict(os.environ)), False, reader_gone.set)
-    try:
-        for file in files:
-            prefix = f"{file.replica}/{file.container}" if file.replica in multi_container_replicas else file.replica
-            await _print_file(file, "" if wanted.unprefixed else prefix, wanted.tail, screen, reader_gone)
-            if reader_gone.is_set():
-                break
-    finally:
-        await screen.close()
-    if reader_gone.is_set():
-        raise CommandError("", READER_GONE if screen.output_error is None else UNAVAILABLE)
+async def _print_files(
+    screen: Screen, files: Sequence[LogFile], multi_container_replicas: set[str], selection: LogSelection
+) -> None:
+    for file in files:
+        prefix = f"{file.replica}/{file.container}" if file.replica in multi_container_replicas else file.replica
+        await _print_file(file, "" if selection.unprefixed else prefix, selection.tail, screen)
 
 
-async def _print_file(file: LogFile, prefix: str, tail: int | None, screen: Screen, reader_gone: asyncio.Event) -> None:
+async def _print_file(file: LogFile, prefix: str, tail: int | None, screen: Screen) -> None:
+    """Prints a log file from its first line, or its last `tail` lines."""
     from trainyard.cli.screen import OutputLineSplitter
     from trainyard.node.kubelet.pod_logs import open_log
 
     splitter = OutputLineSplitter()
-    last_lines: deque[bytes] = deque(maxlen=tail)
     try:
         with os.fdopen(open_log(file.path), "rb", buffering=0) as log:
-            for piece in pieces(log):
-                if reader_gone.is_set():
-                    break
-                lines = splitter.feed(piece)
-                if tail is None:
-                    for line in lines:
-                        screen.log(prefix, line)
-                    await screen.wait_for_space()
-                else:
-                    last_lines.extend(lines)
+            for piece in pieces(log, 0 if tail is None else tail_offset(log, tail)):
+                for line in splitter.feed(piece):
+                    screen.log(prefix, line)
+                await screen.wait_for_space()
     except OSError as error:
         screen.note(f"{file.path}: {(error.strerror or str(error)).lower()}")
-    for line in [*last_lines, *splitter.finish()][-tail if tail else 0 :] if tail != 0 else []:
+    for line in splitter.finish():
         screen.log(prefix, line)

@@ -8,8 +8,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from trainyard import kinds
 from trainyard.cli import manifests, working_directory
@@ -17,9 +19,12 @@ from trainyard.cli.scripts import local_image
 from trainyard.core import Kind
 from trainyard.core.names import is_dns_label
 from trainyard.kinds.unknown_kinds import describe_kind
-from trainyard.objects import GVK, Json, Problem, name_of
+from trainyard.objects import GVK, Json, Problem, name_of, namespace_of
 from trainyard.objects.manifest import Document, ManifestError
 from trainyard.objects.resources import NAMESPACE
+
+if TYPE_CHECKING:
+    from trainyard.client import ApiClient, ApiError
 
 OPERATOR = "trainyard.dev/operator"
 # The other kinds that a file may contain, in the order in which their objects are created.
@@ -46,6 +51,10 @@ class Submission:
     jobs: list[tuple[Kind, Json]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def messages(self) -> list[str]:
+        """The warnings and notes, as they are printed before the objects are created."""
+        return [*(f"warning: {text}" for text in self.warnings), *(f"note: {text}" for text in self.notes)]
 
     @property
     def namespaces(self) -> list[str]:
@@ -97,6 +106,55 @@ def read(
         raise ManifestError(problems)
     submission.others.sort(key=lambda item: OTHER_KINDS.index(item[0]))
     return submission
+
+
+async def create_objects(
+    api: ApiClient, submission: Submission, created: Callable[[GVK, Json], None] = lambda gvk, obj: None
+) -> list[tuple[Kind, Json]]:
+    """Creates all objects, jobs last; `created` is called after each. An object that exists already is kept, unless it
+    is a job. Returns the jobs as the API server stored them.
+
+    Raises ManifestError for an object that the API server refuses, AlreadyExists for a job."""
+    from trainyard.client import AlreadyExists
+
+    for gvk, obj in submission.others:
+        with contextlib.suppress(AlreadyExists):
+            await _create_object(api, gvk, obj)
+            created(gvk, obj)
+    jobs: list[tuple[Kind, Json]] = []
+    for kind, obj in submission.jobs:
+        jobs.append((kind, await _create_object(api, kind.gvk, obj)))
+        created(kind.gvk, obj)
+    return jobs
+
+
+async def _create_object(api: ApiClient, gvk: GVK, obj: Json) -> Json:
+    from trainyard.client import AlreadyExists, ApiError
+
+    try:
+        stored = await api.create(gvk, "" if gvk == NAMESPACE else namespace_of(obj), obj)
+    except AlreadyExists:
+        raise
+    except ApiError as error:
+        if error.code in (400, 403, 404, 422):
+            raise ManifestError(_refusal_problems(gvk.kind, obj, error)) from None
+        raise
+    return {"apiVersion": gvk.api_version, "kind": gvk.kind} | stored
+
+
+def _refusal_problems(kind: str, obj: Json, error: ApiError) -> list[Problem]:
+    """A problem for each of the causes in the Status details, with its field; without causes, the Status message."""
+    causes = [cause for cause in error.details.get("causes") or () if isinstance(cause, dict)]
+    object_text = f"{kind} {name_of(obj)}"
+    if error.code == 404 and f'namespaces "{namespace_of(obj)}" not found' in error.message:
+        fix = f"make it with `kubectl create namespace {namespace_of(obj)}`, or name one that is there"
+        return [Problem(object_text, f"{error.message}; {fix}")]
+    if not causes:
+        return [Problem(object_text, error.message)]
+    return [
+        Problem(f"{object_text}: {cause.get('field') or ''}".rstrip(": "), str(cause.get("message")))
+        for cause in causes
+    ]
 
 
 def _managed_by_problems(document: Document) -> list[Problem]:

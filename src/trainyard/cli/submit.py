@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trainyard import kinds
 from trainyard.cli import options, submission
 from trainyard.cli.cluster_command import ClusterContext, CommandError, is_local, note, print_output, run_with_cluster
-from trainyard.cli.codes import FAILED, SUCCEEDED, TIMEOUT
+from trainyard.cli.codes import SUCCEEDED, TIMEOUT
 from trainyard.cli.layout import colour_on, prose, terminal_width
-from trainyard.objects import GVK, Json, Problem, name_of, namespace_of
-from trainyard.objects.manifest import ManifestError
+from trainyard.objects import GVK, Json, name_of, namespace_of
 from trainyard.objects.resources import NAMESPACE
 
 if TYPE_CHECKING:
@@ -43,35 +43,28 @@ def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | No
 
 
 async def _create_objects(here: ClusterContext, submitted: submission.Submission) -> list[JobInfo]:
-    """Creates all objects in order, jobs last. Raises ManifestError for jobs that the
-    API server refuses, Said for a job that exists already."""
+    """Creates all objects in order, jobs last. Raises ManifestError for objects that the API server refuses,
+    CommandError for a job that exists already."""
     from trainyard.cli.jobs import JobInfo
-    from trainyard.client import AlreadyExists, ApiError
+    from trainyard.client import AlreadyExists
 
-    for warning in submitted.warnings:
-        note(f"warning: {warning}")
-    for text in submitted.notes:
-        note(f"note: {text}")
+    def created(gvk: GVK, obj: Json) -> None:
+        text = f"{gvk.kind.lower()}/{name_of(obj)} created"
+        (print_output if kinds.kind_of(obj) else note)(text)
+        done.append(obj)
+
+    for text in submitted.messages():
+        note(text)
     await _create_namespaces(here, submitted)
-    infos: list[JobInfo] = []
-    for gvk, obj in submitted.others:
-        with contextlib.suppress(AlreadyExists):
-            await _create_object(here, gvk, obj)
-            note(f"{gvk.kind.lower()}/{name_of(obj)} created")
-    for kind, obj in submitted.jobs:
-        try:
-            infos.append(JobInfo(kind, await _create_object(here, kind.gvk, obj)))
-        except AlreadyExists:
-            job_text = f"{kind.api.singular}/{name_of(obj)}"
-            raise CommandError(
-                f"{job_text} exists already in {namespace_of(obj)}; delete it first, or give this one another name"
-            ) from None
-        except ApiError as error:
-            if error.code in (400, 403, 404, 422):
-                raise ManifestError(_problems(kind.gvk.kind, obj, error)) from None
-            raise
-        print_output(f"{infos[-1].reference} created")
-    return infos
+    done: list[Json] = []
+    try:
+        return [JobInfo(kind, job) for kind, job in await submission.create_objects(here.api, submitted, created)]
+    except AlreadyExists:
+        kind, job = next(pair for pair in submitted.jobs if pair[1] not in done)
+        raise CommandError(
+            f"{kind.api.singular}/{name_of(job)} exists already in {namespace_of(job)};"
+            " delete it first, or give this one another name"
+        ) from None
 
 
 async def _create_namespaces(here: ClusterContext, submitted: submission.Submission) -> None:
@@ -86,28 +79,9 @@ async def _create_namespaces(here: ClusterContext, submitted: submission.Submiss
                 note(f"namespace/{namespace} created")
 
 
-async def _create_object(here: ClusterContext, gvk: GVK, obj: Json) -> Json:
-    namespace = "" if gvk == NAMESPACE else namespace_of(obj)
-    return {"apiVersion": gvk.api_version, "kind": gvk.kind} | await here.api.create(gvk, namespace, obj)
-
-
-def _problems(kind: str, obj: Json, error: Any) -> list[Problem]:
-    """A problem for each of the causes in the Status details, with its field; without causes, the Status message."""
-    causes = [cause for cause in error.details.get("causes") or () if isinstance(cause, dict)]
-    object_text = f"{kind} {name_of(obj)}"
-    if error.code == 404 and f'namespaces "{namespace_of(obj)}" not found' in error.message:
-        fix = f"make it with `kubectl create namespace {namespace_of(obj)}`, or name one that is there"
-        return [Problem(object_text, f"{error.message}; {fix}")]
-    if not causes:
-        return [Problem(object_text, error.message)]
-    return [
-        Problem(f"{object_text}: {cause.get('field') or ''}".rstrip(": "), str(cause.get("message")))
-        for cause in causes
-    ]
-
-
 async def _wait_until_ended(here: ClusterContext, infos: list[JobInfo], follow: bool, timeout: float | None) -> int:
-    from trainyard.cli.logs import LogSelection, print_logs
+    from trainyard.cli.job_watch import LogSelection, exit_code
+    from trainyard.cli.logs import print_logs
     from trainyard.cli.view import job_result, outcome_line
     from trainyard.cli.why import finding_lines
 
@@ -117,15 +91,12 @@ async def _wait_until_ended(here: ClusterContext, infos: list[JobInfo], follow: 
     except TimeoutError:
         note(f"the time is over (--timeout {timeout:g}); the jobs go on")
         return TIMEOUT
-    code = SUCCEEDED
     for info, job in zip(infos, last_jobs, strict=True):
         succeeded = job_result(job) == "Succeeded"
         explanation = [] if succeeded else await finding_lines(here, info, job)
         print_output(
             prose(outcome_line(job, time.time(), colour=colour_on(1), with_message=not explanation), terminal_width())
         )
-        if not succeeded:
-            code = FAILED
-            for line in explanation:
-                note(line)
-    return code
+        for line in explanation:
+            note(line)
+    return exit_code(last_jobs)

@@ -75,7 +75,6 @@ class JobView:
 
     jobs: dict[str, Json] = field(default_factory=dict)  # by uid
     replicas: dict[str, Replica] = field(default_factory=dict)  # by the pod's uid
-    deleted: set[str] = field(default_factory=set)  # uids of jobs that were deleted before their end
     waiting: dict[str, float] = field(default_factory=dict)  # time since which a pod or owner (by uid) lacks an object
     refused: dict[str, str] = field(default_factory=dict)  # why no pod of an owner (by uid) can be created
 
@@ -104,16 +103,18 @@ class JobView:
         self.refused.pop(owner, None)
         self.waiting.pop(owner, None)
 
-    def update_pod(self, pod: Json, now: float) -> None:
+    def update_pod(self, pod: Json, now: float) -> bool:
+        """False when the pod belongs to none of the jobs."""
         pod_replica = replica(pod)
         if pod_replica.job not in self.jobs:
-            return
+            return False
         self.replicas[pod_replica.uid] = pod_replica
         self._clear_refusal(str((controller_of(pod) or {}).get("uid")))
         if pod_replica.blocked.startswith(TEMPORARY_BLOCK_PREFIXES):
             self.waiting.setdefault(pod_replica.uid, now)
         else:
             self.waiting.pop(pod_replica.uid, None)
+        return True
 
     def slots(self, job_uid: str) -> list[Replica]:
         """The replicas of a job (by uid), sorted by name: each in the state of its newest pod, with the restarts of all
@@ -146,9 +147,6 @@ class JobView:
         return next(
             (reason for owner, reason in self.refused.items() if now >= self.waiting[owner] + REFERENCE_TIMEOUT), ""
         )
-
-    def ended(self) -> bool:
-        return bool(self.jobs) and all(job_result(job) or uid in self.deleted for uid, job in self.jobs.items())
 
 
 def _newest_replica(pods: list[Replica], job: Json) -> Replica:

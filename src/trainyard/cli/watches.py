@@ -25,11 +25,13 @@ class Watches:
     """Several reflectors with their stores. Call `watch` for each resource, then `wait_for_change` repeatedly, finally
     `stop`."""
 
-    def __init__(self, api: ApiClient, patience: float = UNAVAILABLE_TIMEOUT) -> None:
+    def __init__(
+        self, api: ApiClient, patience: float = UNAVAILABLE_TIMEOUT, tasks: TaskSupervisor | None = None
+    ) -> None:
         self._api = api
         self._patience = patience
         self._unavailable: Unavailable | None = None
-        self.tasks = TaskSupervisor("watch")
+        self.tasks = tasks or TaskSupervisor("watch")
         self._stores: list[Store[Json]] = []
         self.changed = asyncio.Event()
 
@@ -68,7 +70,7 @@ class Watches:
         return store
 
     async def wait_for_change(self) -> None:
-        """Wait for a change since the last call. Raises Unavailable after PATIENCE seconds without an answer."""
+        """Wait for a change since the last call. Raises Unavailable after `patience` seconds without an answer."""
         await self.changed.wait()
         if self._unavailable is not None:
             raise self._unavailable

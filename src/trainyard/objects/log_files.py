@@ -14,7 +14,7 @@ _END, _DATA, _HOLE = 2, 3, 4  # os.SEEK_END, SEEK_DATA and SEEK_HOLE
 
 
 def read_piece(file: FileIO, offset: int) -> tuple[bytes, int]:
-    """At most PIECE bytes from offset `offset`, and the offset of the next read. The hole is skipped.
+    """At most PIECE_SIZE bytes from offset `offset`, and the offset of the next read. The hole is skipped.
 
     The bytes are b"" at the end of the file. Raises OSError.
     """
@@ -29,9 +29,9 @@ def read_piece(file: FileIO, offset: int) -> tuple[bytes, int]:
     return b"", offset
 
 
-def pieces(file: FileIO) -> Iterator[bytes]:
-    """The whole log in pieces of at most PIECE bytes. Raises OSError."""
-    piece, at = read_piece(file, 0)
+def pieces(file: FileIO, offset: int = 0) -> Iterator[bytes]:
+    """The log from `offset` on, in pieces of at most PIECE_SIZE bytes. Raises OSError."""
+    piece, at = read_piece(file, offset)
     while piece:
         yield piece
         piece, at = read_piece(file, at)

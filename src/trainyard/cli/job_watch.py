@@ -1,0 +1,126 @@
+"""Watches jobs until their end and prints the logs of their replicas: the engine of `run`, `submit --wait`,
+`submit --logs` and `logs -f`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from trainyard.cli.codes import FAILED, SUCCEEDED
+from trainyard.cli.follow import LogFollowers
+from trainyard.cli.replica_view import replica
+from trainyard.cli.screen import Screen
+from trainyard.cli.view import JobView, job_result
+from trainyard.cli.watches import UNAVAILABLE_TIMEOUT, Watches, watch_target
+from trainyard.client import ApiClient
+from trainyard.controller_runtime import TaskSupervisor
+from trainyard.controller_runtime.store import Store
+from trainyard.objects import GVK, Json, uid_of
+from trainyard.objects.labels import OWNER, index_of
+from trainyard.objects.resources import POD
+
+
+class LogSelection(msgspec.Struct, frozen=True):
+    """The options of `logs`: which containers' logs are printed, and how much of each."""
+
+    follow: bool = False
+    role: str = ""
+    index: int | None = None
+    previous: bool = False
+    tail: int | None = None
+    container: str = ""
+    prefix: bool = False  # prefix the lines even if role and index select one replica
+    silent: bool = False  # print no logs, only wait until the jobs have ended
+
+    @property
+    def unprefixed(self) -> bool:
+        return bool(self.role) and self.index is not None and not self.prefix
+
+    def selects(self, pod: Json) -> bool:
+        is_role = not self.role or replica(pod).role == self.role.lower()
+        return is_role and (self.index is None or index_of(pod) == str(self.index))
+
+
+class JobWatch:
+    """Watches the jobs of `view` and their pods, keeps `view` up to date, and prints the pods' logs.
+
+    Call `start`, then `wait_until`, finally `stop`. `patience`: seconds without an answer of the API server after which
+    `wait_until` raises Unavailable. `tasks` runs the watches.
+    """
+
+    def __init__(
+        self,
+        api: ApiClient,
+        screen: Screen,
+        view: JobView,
+        selection: LogSelection = LogSelection(),  # noqa: B008  (a value)
+        patience: float = UNAVAILABLE_TIMEOUT,
+        tasks: TaskSupervisor | None = None,
+    ) -> None:
+        self.view = view
+        self.watches = Watches(api, patience, tasks)
+        self.pods: Store[Json]
+        self.deleted_pods: dict[str, Json] = {}  # the last observed state of deleted pods, by uid
+        self.view_changed = asyncio.Event()
+        self.logs = LogFollowers(api, screen, self._label, selection.tail, selection.container)
+        self._selection = selection
+        self._job_stores: list[Store[Json]] = []
+
+    def _label(self, pod: Json) -> str:
+        return "" if self._selection.unprefixed else self.view.label(replica(pod))
+
+    def start(self, resources: Iterable[tuple[GVK, str]]) -> None:
+        """Starts the watches of the jobs and of the pods. `resources`: those of the jobs, each with a namespace ("": in
+        all)."""
+        resources = list(dict.fromkeys(resources))
+        for gvk, namespace in resources:
+            self._job_stores.append(self.watches.watch(watch_target(gvk, namespace), self._handle_job))
+        for namespace in dict.fromkeys(namespace for _, namespace in resources if not self._selection.silent):
+            self.pods = self.watches.watch(watch_target(POD, namespace, OWNER), self._handle_pod)
+
+    def _handle_job(self, before: Json | None, after: Json | None) -> None:
+        job = after or before
+        if job is None or uid_of(job) not in self.view.jobs:
+            return
+        if after is not None:
+            self.view.update_job(after, time.time())
+        self.view_changed.set()
+
+    def _handle_pod(self, before: Json | None, after: Json | None) -> None:
+        pod = after or before
+        if pod is None or not self._selection.selects(pod) or not self.view.update_pod(pod, time.time()):
+            return
+        if after is not None:
+            self.logs.update_pod(after)
+        else:
+            self.logs.delete_pod(pod)
+            self.deleted_pods[uid_of(pod)] = pod
+        self.view_changed.set()
+
+    def all_ended(self) -> bool:
+        """True when every job has ended or is deleted."""
+        if not self.watches.synced:
+            return False
+        present = {uid_of(job) for store in self._job_stores for job in store}
+        return all(job_result(job) or uid not in present for uid, job in self.view.jobs.items())
+
+    async def wait_until(self, condition: Callable[[], bool], pause: Callable[[], float | None] = lambda: None) -> None:
+        """Waits until `condition` is true. It is evaluated after each change, and after the seconds that `pause`
+        returns (None: only after a change)."""
+        while not condition():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause()):
+                    await self.watches.wait_for_change()
+
+    async def stop(self) -> None:
+        await self.logs.stop()
+        await self.watches.stop()
+
+
+def exit_code(jobs: Iterable[Json]) -> int:
+    """The exit code for jobs that have ended."""
+    return SUCCEEDED if all(job_result(job) == "Succeeded" for job in jobs) else FAILED

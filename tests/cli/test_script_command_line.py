@@ -98,10 +98,10 @@ def refused(command: object, line: str) -> Result:
         ("--save x job.yaml", "--save: is for a script"),
         ("--env A=1 job.yaml", "--env: is for a script"),
         ("--workers 0 train.py", "0 is not in the range"),
-        ("--ps 1 train.py", "--ps: nothing has parameter servers with plain, only with tensorflow, mxnet"),
+        ("--ps 1 train.py", "--ps: nothing has parameter servers with plain, only with mxnet, tensorflow"),
         (
             "--nproc 2 train.py",
-            "only with torch, chainer, mpi4py; leave it out, or name --framework; or write --workers",
+            "only with chainer, mpi4py, torch; leave it out, or name --framework; or write --workers",
         ),
         ("--min 2 train.py", "--min, --max: nothing is elastic with plain"),
         ("--framework torch --min 3 --max 2 train.py", "let --min <= --workers <= --max"),

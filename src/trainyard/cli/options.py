@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from trainyard.cli.scripts.frameworks import FRAMEWORKS
 from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
 
@@ -62,28 +61,6 @@ _MACHINE_OPTIONS = (
         "--controller-config-file", "config", metavar="FILE", help="The administrator's config (accelerators)."
     ),
 )
-_SCRIPT_OPTIONS = (
-    click.option("--workers", type=click.IntRange(1, 10000), metavar="N", help="How many workers.  [default: 1]"),
-    click.option(
-        "--ps", type=click.IntRange(1, 10000), metavar="N", help="How many parameter servers (tensorflow, mxnet)."
-    ),
-    click.option(
-        "--nproc",
-        type=click.IntRange(1, 65536),
-        metavar="N",
-        help="Processes in each worker (torch, MPI).  [default: 1]",
-    ),
-    click.option(
-        "--min", "least", type=click.IntRange(1, 10000), metavar="N", help="torch goes on with so few workers."
-    ),
-    click.option(
-        "--max", "most", type=click.IntRange(1, 10000), metavar="N", help="torch takes up to so many workers."
-    ),
-    click.option("--framework", type=click.Choice(sorted(FRAMEWORKS)), help="[default: guessed from the imports]"),
-    click.option("--name", metavar="NAME", help="The name of the job.  [default: the script's]"),
-    click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="A variable; without a value, this shell's."),
-    click.option("--image", metavar="NAME", help="The image that the manifest names, for a cluster."),
-)
 _CLUSTER_OPTIONS = (
     click.option(
         "--kubeconfig", metavar="FILE", default="", help="Which cluster.  [default: $KUBECONFIG, else `up`'s]"
@@ -110,7 +87,31 @@ def catalogues(command: F) -> F:
 
 def script(command: F) -> F:
     """Adds the options for the manifest of a script: for `run` and `init`."""
-    return _apply_options(_SCRIPT_OPTIONS, command)
+    from trainyard.cli.scripts.frameworks import FRAMEWORKS  # not at the top: it imports the kinds
+
+    options: tuple[Callable[[F], F], ...] = (
+        click.option("--workers", type=click.IntRange(1, 10000), metavar="N", help="How many workers.  [default: 1]"),
+        click.option(
+            "--ps", type=click.IntRange(1, 10000), metavar="N", help="How many parameter servers (tensorflow, mxnet)."
+        ),
+        click.option(
+            "--nproc",
+            type=click.IntRange(1, 65536),
+            metavar="N",
+            help="Processes in each worker (torch, MPI).  [default: 1]",
+        ),
+        click.option(
+            "--min", "least", type=click.IntRange(1, 10000), metavar="N", help="torch goes on with so few workers."
+        ),
+        click.option(
+            "--max", "most", type=click.IntRange(1, 10000), metavar="N", help="torch takes up to so many workers."
+        ),
+        click.option("--framework", type=click.Choice(sorted(FRAMEWORKS)), help="[default: guessed from the imports]"),
+        click.option("--name", metavar="NAME", help="The name of the job.  [default: the script's]"),
+        click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="A variable; without a value, this shell's."),
+        click.option("--image", metavar="NAME", help="The image that the manifest names, for a cluster."),
+    )
+    return _apply_options(options, command)
 
 
 def cluster(command: F) -> F:

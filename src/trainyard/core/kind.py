@@ -2,7 +2,7 @@
 
 Rules for this file:
 - A kind is data and pure functions; nothing here reads a clock, and no other code has an `if` on a kind.
-- Only PodRecipe.mutate_pod_template and Kind.diagnosis depend on a framework.
+- Only PodRecipe.mutate_pod_template, Kind.diagnosis and Kind.scripts depend on a framework.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 
 from trainyard.core.diagnosis import Diagnosis
 from trainyard.core.model import Create, Delete, Event, Patch, Ref, Slot
+from trainyard.core.scripts import ScriptFramework
 from trainyard.objects import GVK, Json, Problem
 
 if TYPE_CHECKING:
@@ -208,7 +209,8 @@ class StatusShape(msgspec.Struct, frozen=True):
 
 class Kind(msgspec.Struct, frozen=True):
     """A kind of job, as a value. `auxiliary(job)`: the objects beside the replicas. `diagnosis`: what `trainyard why`
-    says of this kind alone."""
+    says of this kind alone. `scripts`: the frameworks whose scripts `trainyard run SCRIPT` runs as jobs of this
+    kind."""
 
     api: Api
     roles: RoleTable
@@ -217,6 +219,7 @@ class Kind(msgspec.Struct, frozen=True):
     status: StatusShape
     auxiliary: Callable[[Job], tuple[AuxiliaryObject, ...]] = lambda job: ()
     diagnosis: Diagnosis = Diagnosis()
+    scripts: tuple[ScriptFramework, ...] = ()
 
     @property
     def gvk(self) -> GVK:

@@ -39,6 +39,7 @@ from trainyard.core.model import Ref
 from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds import columns, mpi
+from trainyard.kinds.chainerjob_scripts import SCRIPTS
 from trainyard.kinds.chainerjob_spec import (
     CONTAINER,
     GPU,
@@ -306,4 +307,5 @@ CHAINERJOB = Kind(
     ),
     auxiliary=auxiliary_objects,
     diagnosis=Diagnosis(output_patterns=OUTPUT_PATTERNS),
+    scripts=SCRIPTS,
 )

@@ -40,6 +40,7 @@ from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds import columns
 from trainyard.kinds.elasticjob_diagnosis import DIAGNOSIS
+from trainyard.kinds.elasticjob_scripts import SCRIPTS
 from trainyard.kinds.elasticjob_spec import (
     C10D_BACKEND,
     CONTAINER,
@@ -361,4 +362,5 @@ ELASTICJOB = Kind(
     ),
     auxiliary=auxiliary_objects,
     diagnosis=DIAGNOSIS,
+    scripts=SCRIPTS,
 )

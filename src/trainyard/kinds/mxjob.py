@@ -29,6 +29,7 @@ from trainyard.core import (
 from trainyard.core.names import digest
 from trainyard.kinds import replica_list
 from trainyard.kinds.accelerators import add_accelerators
+from trainyard.kinds.mxjob_scripts import SCRIPTS
 from trainyard.kinds.mxjob_spec import (
     CONTAINER,
     DIST,
@@ -212,4 +213,5 @@ MXJOB = Kind(
     ),
     status=StatusShape(render=render_status, legacy_outcome=replica_list.legacy_outcome),
     auxiliary=auxiliary_objects,
+    scripts=SCRIPTS,
 )

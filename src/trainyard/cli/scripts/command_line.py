@@ -37,11 +37,11 @@ class ProgramArguments(msgspec.Struct, frozen=True):
 class ScriptCommand(click.Command):
     """A click command whose arguments may end with a program's command line.
 
-    `ctx.meta[META]` holds it as `ProgramArguments`; None for manifests."""
+    `ctx.meta[PROGRAM_META_KEY]` holds it as `ProgramArguments`; None for manifests."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own_args, words = split_arguments(args, self.params)
-        ctx.meta[PROGRAM_META_KEY] = words
+        own_args, program = split_arguments(args, self.params)
+        ctx.meta[PROGRAM_META_KEY] = program
         return super().parse_args(ctx, own_args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any
 
-from trainyard.cli.scripts.manifest import LOCAL_IMAGE
+from trainyard.core.scripts import LOCAL_IMAGE
 from trainyard.objects import Json
 from trainyard.objects.yaml_text import as_flow
 

@@ -16,25 +16,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from trainyard.kinds import KINDS
 from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
 
 PLAIN = "plain"
-FRAMEWORKS: dict[str, tuple[str, ...]] = {
-    # The order is the precedence. MPI programs need mpiexec, whatever else they import. JAX programs often read data
-    # with torch or TensorFlow, and torch programs write logs with TensorFlow.
-    "chainer": ("chainer", "chainermn"),
-    "mpi4py": ("mpi4py", "horovod"),
-    "mxnet": ("mxnet", "gluoncv", "gluonnlp"),
-    "jax": ("jax", "flax", "optax", "haiku", "equinox"),
-    "torch": (
-        "torch", "torchvision", "torchaudio", "lightning", "pytorch_lightning", "accelerate", "deepspeed", "fastai",
-        "timm", "ignite", "transformers", "sentence_transformers",
-    ),
-    "tensorflow": ("tensorflow", "keras", "tf_keras"),
-    PLAIN: (),
-}  # fmt: skip
-_FRAMEWORK_OF = {module: name for name, modules in FRAMEWORKS.items() for module in modules}
+FRAMEWORKS = {
+    framework.name: framework
+    for framework in sorted(
+        (framework for kind in KINDS for framework in kind.scripts), key=lambda framework: framework.precedence
+    )
+}
+"""The frameworks of all kinds by name, in the order of their precedence."""
+_FRAMEWORK_OF = {module: name for name, framework in FRAMEWORKS.items() for module in framework.modules}
 _MAX_LAYERS, _MAX_FILES, _MAX_FILE_BYTES = 4, 50, 1 << 20
 
 

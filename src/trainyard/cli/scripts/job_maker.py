@@ -15,21 +15,30 @@ import msgspec
 
 from trainyard.cli.scripts.command_line import ProgramArguments
 from trainyard.cli.scripts.commented_yaml import yaml_with_comments
-from trainyard.cli.scripts.frameworks import PLAIN, GuessedFramework, guess_framework
-from trainyard.cli.scripts.manifest import (
-    LOCAL_IMAGE,
-    MULTI_PROCESS_FRAMEWORKS,
-    PARAMETER_SERVER_FRAMEWORKS,
-    JobOptions,
-    job_of,
-)
+from trainyard.cli.scripts.frameworks import FRAMEWORKS, PLAIN, GuessedFramework, guess_framework
 from trainyard.cli.scripts.program import Program, program_of
 from trainyard.core.names import is_dns_label
+from trainyard.core.scripts import LOCAL_IMAGE, JobOptions, ProgramCommand, ScriptFramework
 from trainyard.objects import Json, Problem
 from trainyard.objects.manifest import Document, ManifestError
 
 SCRIPT_OPTIONS = ("workers", "ps", "nproc", "least", "most", "framework", "name", "env", "image")
 """Parameter names of the options that are rejected with a manifest."""
+_OWN_OPTIONS = frozenset(
+    (
+        "-o",
+        "--output",
+        "--workers",
+        "--ps",
+        "--nproc",
+        "--framework",
+        "--python",
+        "--image",
+        "--save",
+        "--dry-run",
+        "--network",
+    )
+)
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -77,44 +86,28 @@ def make_job(arguments: ProgramArguments, options: dict[str, Any]) -> ProgramJob
 
     Raises ManifestError with a problem per option."""
     program = program_of(arguments)
-    framework_guess = _framework(program, options)
-    shape = _shape(program, framework_guess.framework, options)
-    note = f"{program.label}: runs as {framework_guess.framework}: {framework_guess.reason} (--framework changes it)"
-    return ProgramJob(
-        job_of(framework_guess.framework, program, shape),
-        program,
-        framework_guess.framework,
-        note if framework_guess.reason else "",
-    )
+    name, reason = _framework(program, options)
+    framework = FRAMEWORKS[name]
+    command = ProgramCommand(program.command, program.torchrun_args)
+    job = framework.job(command, _job_options(program, framework, options))
+    note = f"{program.label}: runs as {name}: {reason} (--framework changes it)" if reason else ""
+    return ProgramJob(job, program, name, note)
 
 
-def misplaced_option(words: ProgramArguments, program: Program) -> str:
+def misplaced_option(arguments: ProgramArguments, program: Program) -> str:
     """The first of the script's arguments that is an option of trainyard and does not occur in the script; else ""."""
     text = program.source.read_text(errors="replace") if program.source else ""
-    own_options = (
-        "-o",
-        "--output",
-        "--workers",
-        "--ps",
-        "--nproc",
-        "--framework",
-        "--python",
-        "--image",
-        "--save",
-        "--dry-run",
-        "--network",
-    )
-    return next(
-        (word for word in words.arguments if word.split("=")[0] in own_options and word.split("=")[0] not in text), ""
-    )
+    names = (argument.partition("=")[0] for argument in arguments.arguments)
+    options = zip(names, arguments.arguments, strict=True)
+    return next((argument for name, argument in options if name in _OWN_OPTIONS and name not in text), "")
 
 
-def unreachable_files(words: ProgramArguments, program: Program, folder: Path) -> list[str]:
+def unreachable_files(arguments: ProgramArguments, program: Program, folder: Path) -> list[str]:
     """The script's arguments that name a file relative to `folder`, the current directory, but not relative to the
     script's own directory, in which the script runs: it would not find these files."""
     if folder.resolve() == program.directory.resolve():
         return []
-    values = ((word.partition("=")[2] if word.startswith("-") else word) for word in words.arguments)
+    values = ((word.partition("=")[2] if word.startswith("-") else word) for word in arguments.arguments)
     relative = (word for word in values if word and not os.path.isabs(word))
     return [
         word
@@ -140,20 +133,21 @@ def _framework(program: Program, options: dict[str, Any]) -> GuessedFramework:
     return guess_framework(program.source, program.directory)
 
 
-def _shape(program: Program, framework: str, options: dict[str, Any]) -> JobOptions:
+def _job_options(program: Program, framework: ScriptFramework, options: dict[str, Any]) -> JobOptions:
     workers = options["workers"] or options["least"] or 1
     problems: list[Problem] = []
-    if options["ps"] and framework not in PARAMETER_SERVER_FRAMEWORKS:
-        problems.append(_unsupported_option("--ps", "has parameter servers", PARAMETER_SERVER_FRAMEWORKS, framework))
-    if (options["nproc"] or 1) > 1 and framework not in MULTI_PROCESS_FRAMEWORKS:
-        problem = _unsupported_option(
-            "--nproc", "starts several processes in one worker", MULTI_PROCESS_FRAMEWORKS, framework
-        )
+    if options["ps"] and not framework.has_servers:
+        supported = [name for name, other in FRAMEWORKS.items() if other.has_servers]
+        problems.append(_unsupported_option("--ps", "has parameter servers", supported, framework))
+    if (options["nproc"] or 1) > 1 and not framework.starts_processes:
+        supported = [name for name, other in FRAMEWORKS.items() if other.starts_processes]
+        problem = _unsupported_option("--nproc", "starts several processes in one worker", supported, framework)
         problems.append(Problem(problem.path, f"{problem.text}; or write --workers"))
     bounds = None
     if options["least"] or options["most"]:
-        if framework != "torch":
-            problems.append(_unsupported_option("--min, --max", "is elastic", ("torch",), framework))
+        if not framework.is_elastic:
+            supported = [name for name, other in FRAMEWORKS.items() if other.is_elastic]
+            problems.append(_unsupported_option("--min, --max", "is elastic", supported, framework))
         bounds = (options["least"] or workers, options["most"] or workers)
         if not bounds[0] <= workers <= bounds[1]:
             text = f"{bounds[0]} <= {workers} <= {bounds[1]} does not hold; let --min <= --workers <= --max"
@@ -178,11 +172,9 @@ def _shape(program: Program, framework: str, options: dict[str, Any]) -> JobOpti
     )
 
 
-def _unsupported_option(option: str, capability: str, frameworks: tuple[str, ...], framework: str) -> Problem:
-    supported = ", ".join(frameworks)
-    return Problem(
-        option, f"nothing {capability} with {framework}, only with {supported}; leave it out, or name --framework"
-    )
+def _unsupported_option(option: str, capability: str, supported: list[str], framework: ScriptFramework) -> Problem:
+    text = f"nothing {capability} with {framework.name}, only with {', '.join(supported)}"
+    return Problem(option, f"{text}; leave it out, or name --framework")
 
 
 def _environment(assignments: Iterable[str], problems: list[Problem]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.cli.scripts.manifest import LOCAL_IMAGE
+from trainyard.core.scripts import LOCAL_IMAGE
 from trainyard.objects import Json, Problem
 
 _IMAGE_FIELDS = ("image", "tfImage")

@@ -30,21 +30,31 @@ class Program(msgspec.Struct, frozen=True):
     """The program in messages: the file name of a script, `-m MODULE` or the command."""
 
 
-def program_of(words: ProgramArguments) -> Program:
+def program_of(arguments: ProgramArguments) -> Program:
     """The program of a command line. A script runs in its own directory, a module and a command in the current one."""
-    if words.form == "script":
-        return _script_program(Path(words.target), words.arguments)
+    if arguments.form == "script":
+        return _script_program(Path(arguments.target), arguments.arguments)
     working_directory = Path.cwd()
-    if words.form == "module":
-        command = (PYTHON, "-m", words.target, *words.arguments)
-        torchrun = ("--module", words.target, *words.arguments)
-        source = _module_file(working_directory, words.target)
+    if arguments.form == "module":
+        command = (PYTHON, "-m", arguments.target, *arguments.arguments)
+        torchrun = ("--module", arguments.target, *arguments.arguments)
+        source = _module_file(working_directory, arguments.target)
         return Program(
-            command, torchrun, working_directory, source, job_name(words.target.split(".")[-1]), f"-m {words.target}"
+            command,
+            torchrun,
+            working_directory,
+            source,
+            job_name(arguments.target.split(".")[-1]),
+            f"-m {arguments.target}",
         )
-    command = (words.target, *words.arguments)
+    command = (arguments.target, *arguments.arguments)
     return Program(
-        command, ("--no-python", *command), working_directory, None, job_name(Path(words.target).stem), words.target
+        command,
+        ("--no-python", *command),
+        working_directory,
+        None,
+        job_name(Path(arguments.target).stem),
+        arguments.target,
     )
 
 

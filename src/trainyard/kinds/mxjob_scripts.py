@@ -1,0 +1,28 @@
+"""The MxJob of an MXNet script."""
+
+from __future__ import annotations
+
+from trainyard.core.scripts import JobOptions, ProgramCommand, ScriptFramework
+from trainyard.kinds.script_templates import job_object, pod_template
+from trainyard.objects import Json
+
+
+def _mxnet_job(program: ProgramCommand, options: JobOptions) -> Json:
+    template = pod_template(options, "mxnet", program.command, restart="Never")
+
+    def replicas(kind: str, count: int) -> Json:
+        return {"mxReplicaType": kind, "replicas": count, "template": template}
+
+    if options.workers == 1 and not options.servers:
+        spec: Json = {"jobMode": "local", "backoffLimit": 0, "replicaSpecs": [replicas("WORKER", 1)]}
+    else:
+        items = [
+            replicas("SCHEDULER", 1),
+            replicas("SERVER", max(1, options.servers)),
+            replicas("WORKER", options.workers),
+        ]
+        spec = {"jobMode": "dist", "backoffLimit": 0, "replicaSpecs": items}
+    return job_object("mlkube.io/v1beta1", "MxJob", options, spec)
+
+
+SCRIPTS = (ScriptFramework("mxnet", _mxnet_job, ("mxnet", "gluoncv", "gluonnlp"), 3, has_servers=True),)

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from trainyard.cli.cluster_command import on_loopback
-from trainyard.cli.submission import read
+from trainyard.cli.submission import create_objects, read
 from trainyard.cli.working_directory import manifest_folder, set_annotation
-from trainyard.objects import Json, name_of, namespace_of
+from trainyard.client import AlreadyExists, ApiError, Forbidden, Invalid
+from trainyard.objects import GVK, Json, name_of, namespace_of
 from trainyard.objects.labels import WORKING_DIRECTORY
 from trainyard.objects.manifest import ManifestError
 
@@ -182,3 +184,43 @@ def test_what_is_malformed_or_there_already_stays(meta: object) -> None:
 )
 def test_a_server_is_on_loopback(server: str, local: bool) -> None:
     assert on_loopback(server) is local
+
+
+class RefusingApi:
+    """An API server that refuses objects of these kinds, and stores all others."""
+
+    def __init__(self, **refusals: ApiError) -> None:
+        self.refusals = refusals
+        self.stored: list[str] = []
+
+    async def create(self, gvk: GVK, namespace: str, obj: Json) -> Json:
+        if gvk.kind in self.refusals:
+            raise self.refusals[gvk.kind]
+        self.stored.append(name_of(obj))
+        return {**obj, "metadata": {**obj["metadata"], "uid": "u"}}
+
+
+@pytest.mark.parametrize(
+    ("refusals", "stored", "problem"),
+    [
+        ({}, ["c", "a"], ""),
+        ({"ConfigMap": AlreadyExists(409, "AlreadyExists", "exists")}, ["a"], ""),
+        ({"ConfigMap": Forbidden(403, "Forbidden", "no right")}, [], "ConfigMap c: no right"),
+        (
+            {"TfJob": Invalid(422, "Invalid", "x", {"causes": [{"field": "spec.a", "message": "must not be"}]})},
+            ["c"],
+            "TfJob a: spec.a: must not be",
+        ),
+    ],
+)
+async def test_a_refused_object_is_a_problem_with_its_field(
+    refusals: dict[str, ApiError], stored: list[str], problem: str, tmp_path: Path
+) -> None:
+    submission, problems = read(written(tmp_path, job(), CONFIG)), ""
+    api: Any = RefusingApi(**refusals)
+    try:
+        ((_, created),) = await create_objects(api, submission)
+        assert created["kind"] == "TfJob" and created["metadata"]["uid"] == "u"
+    except ManifestError as error:
+        problems = str(error.problems[0])
+    assert (api.stored, problems) == (stored, problem)

@@ -1,7 +1,7 @@
 """The common part of all commands about jobs: find the cluster, run the command, turn exceptions into a message on
 stderr and an exit code.
 
-    def get(..., **params): speak(params, lambda here: _get(here, ...))
+    def get(..., **params): run_with_cluster(params, lambda context: _get(context, ...))
 
 Rules:
 - The HTTP library is imported only here, after the command line has been parsed.
@@ -25,7 +25,7 @@ from trainyard.app.background import background_of
 from trainyard.app.cluster_folders import BackgroundError
 from trainyard.app.kubeconfig import ClusterAccess, KubeconfigError, find_cluster
 from trainyard.cli.codes import FAILED, INTERRUPTED, INVALID, UNAVAILABLE
-from trainyard.cli.layout import colour_on, note, table_lines, terminal_width
+from trainyard.cli.layout import colour_on, note, note_problems, table_lines, terminal_width
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def run_with_cluster(
 ) -> None:
     """Runs `work` with the cluster that the options `params` select, and exits.
 
-    instead: called when the job or the cluster does not exist; returns False when it cannot replace `work`."""
+    fallback: called when the job or the cluster does not exist; returns False when it cannot replace `work`."""
 
     def with_cluster() -> int | None:
         try:
@@ -95,8 +95,7 @@ def run_and_exit(work: Callable[[], int | None]) -> None:
         note(str(error))
         code = UNAVAILABLE
     except ManifestError as error:
-        for problem in error.problems:
-            note(str(problem))
+        note_problems(error.problems)
         code = INVALID
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -135,15 +134,15 @@ async def _run_with_api(params: dict[str, Any], work: Callable[[ClusterContext],
         raise CommandError(error.message, FAILED) from None
 
 
-async def is_local(here: ClusterContext) -> bool:
+async def is_local(context: ClusterContext) -> bool:
     """True for a Trainyard cluster on this machine: gitVersion of the embedded API server ends with "+trainyard"."""
     from trainyard.client import ApiError
     from trainyard.objects import decode
 
-    if not on_loopback(here.access.server):
+    if not on_loopback(context.access.server):
         return False
     try:
-        version = decode(await here.api.request("GET", "/version"))
+        version = decode(await context.api.request("GET", "/version"))
     except (ApiError, ValueError):
         return False
     return isinstance(version, dict) and str(version.get("gitVersion")).endswith("+trainyard")

@@ -28,7 +28,7 @@ async def list_cluster_jobs(cluster: Background, seconds: float) -> list[tuple[s
 
 
 def job_texts(jobs: list[tuple[str, str, str]]) -> list[str]:
-    """A text "KIND NAME (STATE)" for each of the first MANY jobs, and the number of the others."""
+    """A text "KIND NAME (STATE)" for each of the first MAX_JOBS_SHOWN jobs, and the number of the others."""
     texts = [f"{kind} {name} ({state})" for kind, name, state in jobs[:MAX_JOBS_SHOWN]]
     return [*texts, f"and {len(jobs) - MAX_JOBS_SHOWN} more"] if len(jobs) > MAX_JOBS_SHOWN else texts
 

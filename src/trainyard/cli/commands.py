@@ -33,12 +33,12 @@ COMMANDS = {
     "down": Entry("down", "Stop it, with all it runs. It keeps what it has."),
     "status": Entry("status", "Say whether it is up, since when, and what it runs."),
     "submit": Entry("submit", "Submit jobs to the cluster."),
-    "get": Entry("get", "Show jobs and how they stand."),
+    "get": Entry("get", "Show jobs and their states."),
     "describe": Entry("describe", "Show one job: roles, replicas, conditions, children, events."),
-    "logs": Entry("logs", "Show what a job's replicas put out."),
+    "logs": Entry("logs", "Show the output of a job's replicas."),
     "history": Entry("history", "Show the jobs that ran on this machine, also when they are gone."),
     "why": Entry("why", "Say in plain words why a job does not run, or why it failed."),
-    "events": Entry("events", "Show what was said about a job and all that belongs to it."),
+    "events": Entry("events", "Show the events of a job and of all that belongs to it."),
     "scale": Entry("scale", "Change how many replicas a running job has."),
     "suspend": Entry("suspend", "Stop what jobs run, and keep the jobs."),
     "resume": Entry("resume", "Let suspended jobs run again."),
@@ -133,7 +133,7 @@ def _stop_writing(error: OSError) -> int:
 
 EPILOG = """\b
 Defaults of options: ~/.config/trainyard/config.yaml, a section per command,
-or variables such as TRAINYARD_RUN_NETWORK=shared. See docs/words.md."""
+or variables such as TRAINYARD_RUN_NETWORK=shared. See docs/commands.md."""
 
 
 @click.group(

@@ -21,29 +21,31 @@ POLL_SECONDS = 0.2  # seconds between two requests for the remaining pods
 @options.cluster
 @click.option("--wait", is_flag=True, help="Return when its pods are gone, too.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Wait no longer.")
-def delete(jobs: tuple[str, ...], wait: bool, timeout: float | None, **words: Any) -> None:
+def delete(jobs: tuple[str, ...], wait: bool, timeout: float | None, **params: Any) -> None:
     """Delete jobs with everything that belongs to them: pods, Services, logs.
 
     Example: trainyard delete mnist tfjob/other --wait
     """
-    run_with_cluster(words, lambda here: _delete(here, jobs, wait, timeout))
+    run_with_cluster(params, lambda context: _delete(context, jobs, wait, timeout))
 
 
-async def _delete(here: ClusterContext, jobs: tuple[str, ...], wait: bool, timeout: float | None) -> None:
+async def _delete(context: ClusterContext, jobs: tuple[str, ...], wait: bool, timeout: float | None) -> None:
     from trainyard.cli.jobs import get_job, list_pods
     from trainyard.client import NotFound
     from trainyard.objects import uid_of
 
-    infos = [await get_job(here, job) for job in dict.fromkeys(jobs)]  # all names are resolved before the first DELETE
+    infos = [
+        await get_job(context, job) for job in dict.fromkeys(jobs)
+    ]  # all names are resolved before the first DELETE
     for info in infos:
         with contextlib.suppress(NotFound):
-            await here.api.delete(info.gvk, info.namespace, info.name, uid_of(info.job))
+            await context.api.delete(info.gvk, info.namespace, info.name, uid_of(info.job))
         print_output(f"{info.reference} deleted")
     if wait:
         try:
             async with asyncio.timeout(timeout):
                 for info in infos:
-                    while await list_pods(here, info.job):  # noqa: ASYNC110  (the pods end in the cluster)
+                    while await list_pods(context, info.job):  # noqa: ASYNC110  (the pods end in the cluster)
                         await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             raise CommandError("the time of --timeout is over, and pods of it are still there", TIMEOUT) from None

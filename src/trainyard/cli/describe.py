@@ -24,7 +24,7 @@ EVENTS = 20  # the number of events shown, the newest
 @click.argument("job", shell_complete=job_names)
 @options.cluster
 @click.option("-o", "--output", type=click.Choice(["wide"]), help="wide cuts nothing off.")
-def describe(job: str, output: str | None, **words: Any) -> None:
+def describe(job: str, output: str | None, **params: Any) -> None:
     """Show a job: its roles and replicas, conditions, children and events.
 
     Of a job that is gone it shows what the history of this machine has.
@@ -33,16 +33,16 @@ def describe(job: str, output: str | None, **words: Any) -> None:
     """
     width = sys.maxsize if output else terminal_width()
     run_with_cluster(
-        words, lambda here: _describe(here, job, width), lambda: _from_history(job, words["namespace"], width)
+        params, lambda context: _describe(context, job, width), lambda: _from_history(job, params["namespace"], width)
     )
 
 
-async def _describe(here: ClusterContext, job: str, width: int) -> None:
+async def _describe(context: ClusterContext, job: str, width: int) -> None:
     from trainyard.cli.jobs import get_job, get_related_objects
 
-    info = await get_job(here, job)
+    info = await get_job(context, job)
     print_output(
-        "\n".join(describe_lines(info, await get_related_objects(here, info), time.time(), width, colour_on(1)))
+        "\n".join(describe_lines(info, await get_related_objects(context, info), time.time(), width, colour_on(1)))
     )
 
 
@@ -57,19 +57,19 @@ def _from_history(job: str, namespace: str, width: int) -> bool:
 
 
 def describe_lines(
-    info: JobInfo, family: RelatedObjects, now: float, width: int = UNKNOWN_WIDTH, colour: bool = False
+    info: JobInfo, related: RelatedObjects, now: float, width: int = UNKNOWN_WIDTH, colour: bool = False
 ) -> list[str]:
     """All lines of the command's output. Pure."""
     lines = field_lines([(f"{name}:", value) for name, value in _head(info, now)], width, colour)
     for title, rows in (
         ("Roles", _roles(info)),
-        ("Replicas", _replicas(info, family, now)),
+        ("Replicas", _replicas(info, related, now)),
         ("Conditions", _conditions(info.job, now)),
-        ("Children", _children(family, now)),
+        ("Children", _children(related, now)),
     ):
         if len(rows) > 1:
             lines += [f"{title}:", *(f"  {line}" for line in table_lines(rows, width - 2, colour))]
-    lines += ["Events:" if family.events else "Events: none", *_events(family, now, width - 2)]
+    lines += ["Events:" if related.events else "Events: none", *_events(related, now, width - 2)]
     return lines
 
 
@@ -133,20 +133,20 @@ def _roles(info: JobInfo) -> list[list[str]]:
     return rows
 
 
-def _shorten(words: list[Any], longest: int = 60) -> str:
-    text = " ".join(" ".join(map(str, words)).split())
+def _shorten(command: list[Any], longest: int = 60) -> str:
+    text = " ".join(" ".join(map(str, command)).split())
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
-def _replicas(info: JobInfo, family: RelatedObjects, now: float) -> list[list[str]]:
+def _replicas(info: JobInfo, related: RelatedObjects, now: float) -> list[list[str]]:
     from trainyard.cli.view import JobView, format_clock
 
-    board = JobView({uid_of(info.job): info.job})
-    for pod in family.pods:
-        board.update_pod(pod, now)
-    names = {uid_of(pod): name_of(pod) for pod in family.pods}
+    view = JobView({uid_of(info.job): info.job})
+    for pod in related.pods:
+        view.update_pod(pod, now)
+    names = {uid_of(pod): name_of(pod) for pod in related.pods}
     rows = [["REPLICA", "STATE", "RESTARTS", "EXIT", "TIME", "POD"]]
-    for slot in board.slots(uid_of(info.job)):
+    for slot in view.slots(uid_of(info.job)):
         duration = "" if slot.started is None else format_clock((slot.ended or now) - slot.started)
         rows.append([slot.name, slot.state, str(slot.restarts), slot.exit, duration, names.get(slot.uid, "")])
     return rows
@@ -163,11 +163,11 @@ def _conditions(job: Json, now: float) -> list[list[str]]:
     return rows
 
 
-def _children(family: RelatedObjects, now: float) -> list[list[str]]:
+def _children(related: RelatedObjects, now: float) -> list[list[str]]:
     from trainyard.cli.view import format_since
 
     rows = [["KIND", "NAME", "STATE", "AGE"]]
-    for child in sorted(family.children, key=lambda child: (child["kind"], name_of(child))):
+    for child in sorted(related.children, key=lambda child: (child["kind"], name_of(child))):
         age = format_since(child["metadata"].get("creationTimestamp"), now)
         rows.append([child["kind"], name_of(child), child_state(child), age])
     return rows
@@ -192,11 +192,11 @@ def child_state(child: Json) -> str:
     return ""
 
 
-def _events(family: RelatedObjects, now: float, width: int) -> list[str]:
+def _events(related: RelatedObjects, now: float, width: int) -> list[str]:
     from trainyard.cli.events import event_rows
 
-    if not family.events:
+    if not related.events:
         return []
-    earlier_count = len(family.events) - EVENTS
+    earlier_count = len(related.events) - EVENTS
     earlier = [f"  ({earlier_count} earlier ones: trainyard events)"] if earlier_count > 0 else []
-    return [*earlier, *(f"  {line}" for line in table_lines(event_rows(family.events[-EVENTS:], now), width))]
+    return [*earlier, *(f"  {line}" for line in table_lines(event_rows(related.events[-EVENTS:], now), width))]

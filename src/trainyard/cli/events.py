@@ -17,8 +17,8 @@ from trainyard.objects import Json, name_of
 @click.command()
 @click.argument("job", required=False, shell_complete=job_names)
 @options.cluster
-@click.option("-o", "--output", type=click.Choice(FORMS), help="wide adds who said it.")
-def events(job: str | None, output: str | None, **words: Any) -> None:
+@click.option("-o", "--output", type=click.Choice(FORMS), help="wide adds the source.")
+def events(job: str | None, output: str | None, **params: Any) -> None:
     """Show the events of a job and of all that belongs to it, or of the whole namespace.
 
     Of a job that is gone they are read from the history of this machine.
@@ -27,21 +27,21 @@ def events(job: str | None, output: str | None, **words: Any) -> None:
     """
 
     def from_history() -> bool:
-        return job is not None and _from_history(job, words["namespace"], output or "")
+        return job is not None and _from_history(job, params["namespace"], output or "")
 
-    run_with_cluster(words, lambda here: _events(here, job or "", output or ""), from_history)
+    run_with_cluster(params, lambda context: _events(context, job or "", output or ""), from_history)
 
 
-async def _events(here: ClusterContext, job: str, form: str) -> None:
+async def _events(context: ClusterContext, job: str, form: str) -> None:
     from trainyard.cli.jobs import get_job, get_related_objects, last_timestamp
     from trainyard.objects.resources import EVENT
 
     if job:
-        events = (await get_related_objects(here, await get_job(here, job))).events
+        events = (await get_related_objects(context, await get_job(context, job))).events
     else:
-        items = (await here.api.list(EVENT, here.namespace)).get("items") or []
+        items = (await context.api.list(EVENT, context.namespace)).get("items") or []
         events = sorted(({"apiVersion": "v1", "kind": "Event", **item} for item in items), key=last_timestamp)
-    _print(events, form, "There are no events." if job else f"There are no events in namespace {here.namespace}.")
+    _print(events, form, "There are no events." if job else f"There are no events in namespace {context.namespace}.")
 
 
 def _from_history(job: str, namespace: str, form: str) -> bool:

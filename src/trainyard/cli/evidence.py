@@ -34,16 +34,16 @@ Logs = Mapping[tuple[str, str], tuple[str, ...]]  # last lines by the pod's uid 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-async def gather_facts(here: ClusterContext, info: JobInfo, deleted: Iterable[Json] = ()) -> Facts:
+async def gather_facts(context: ClusterContext, info: JobInfo, deleted: Iterable[Json] = ()) -> Facts:
     """The current objects of the job and, for a failed job, the recorded pods and logs of replicas without a pod.
 
     deleted: pods from the caller's watch, which may be deleted by now."""
-    related = await get_related_objects(here, info)
+    related = await get_related_objects(context, info)
     logs, nodes, endpoint, process_nodes = await asyncio.gather(
-        _read_logs(here.api, related.pods),
-        _list_nodes_if_unscheduled(here.api, related.pods),
-        _look_up_endpoint(here, info),
-        _process_nodes(here.api, related.pods),
+        _read_logs(context.api, related.pods),
+        _list_nodes_if_unscheduled(context.api, related.pods),
+        _look_up_endpoint(context, info),
+        _process_nodes(context.api, related.pods),
     )
     gone, gone_logs = _gone_pods(info, related.pods, deleted)
     return Facts(
@@ -158,14 +158,14 @@ async def _list_nodes_if_unscheduled(api: ApiClient, pods: Iterable[Json]) -> tu
         return None
 
 
-async def _look_up_endpoint(here: ClusterContext, info: JobInfo) -> Endpoint | None:
+async def _look_up_endpoint(context: ClusterContext, info: JobInfo) -> Endpoint | None:
     """The address that the kind's replicas need; for a Service of this namespace, whether it exists and has ready
     pods."""
     endpoint, job = info.kind.diagnosis.endpoint(info.job), info.job
     if endpoint is None or not endpoint.service:
         return endpoint
     try:
-        service = await _find_service(here.api, namespace_of(job), endpoint.service)
+        service = await _find_service(context.api, namespace_of(job), endpoint.service)
         if service is None:
             is_address = endpoint.service.replace(".", "").isdecimal()
             return (
@@ -173,7 +173,7 @@ async def _look_up_endpoint(here: ClusterContext, info: JobInfo) -> Endpoint | N
             )  # an IP address need not be a Service's
         selector = (service.get("spec") or {}).get("selector") or {}
         endpoint = replace(endpoint, service=name_of(service), looked_up=bool(selector), exists=True)
-        pods = (await here.api.list(POD, namespace_of(job))).get("items") or []
+        pods = (await context.api.list(POD, namespace_of(job))).get("items") or []
     except ApiError:
         return endpoint
     selected = [pod for pod in pods if matches_labels(selector, pod["metadata"].get("labels") or {})]

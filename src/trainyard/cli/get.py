@@ -35,16 +35,16 @@ BATCH_SECONDS = 0.2  # seconds in which changes are collected before rows are pr
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
 @click.option("-o", "--output", type=click.Choice(FORMS), help="wide adds roles and reasons.")
 @click.option("-w", "--watch", is_flag=True, help="Then show each change, until Ctrl-C.")
-def get(which: tuple[str, ...], everywhere: bool, output: str | None, watch: bool, **words: Any) -> None:
+def get(which: tuple[str, ...], everywhere: bool, output: str | None, watch: bool, **params: Any) -> None:
     """Show jobs of all kinds, of one kind, or one job.
 
     Examples: trainyard get, trainyard get tfjobs -o wide, trainyard get tfjob/mnist -o yaml
     """
     work = _watch if watch else _get
-    run_with_cluster(words, lambda here: work(here, which, everywhere, output or ""))
+    run_with_cluster(params, lambda context: work(context, which, everywhere, output or ""))
 
 
-async def _watch(here: ClusterContext, arguments: tuple[str, ...], everywhere: bool, form: str) -> None:
+async def _watch(context: ClusterContext, arguments: tuple[str, ...], everywhere: bool, form: str) -> None:
     """Prints the table, and then every row that changes in another column than AGE."""
     from trainyard.cli.jobs import JobInfo, get_job
     from trainyard.cli.watches import Watches, watch_target
@@ -54,23 +54,24 @@ async def _watch(here: ClusterContext, arguments: tuple[str, ...], everywhere: b
     if form not in ("", "wide"):
         raise CommandError(f"-w and -o {form} do not go together; leave one of them out", 2)
     kinds, name = _parse_arguments(arguments)
-    named_info = await get_job(here, name) if name else None
-    namespace = "" if everywhere else here.namespace
-    feeds, shown_rows = Watches(here.api), ChangedRows()
+    named_info = await get_job(context, name) if name else None
+    namespace = "" if everywhere else context.namespace
+    watches, shown_rows = Watches(context.api), ChangedRows()
     jobs = [
-        (kind, feeds.watch(watch_target(kind.gvk, namespace))) for kind in ([named_info.kind] if named_info else kinds)
+        (kind, watches.watch(watch_target(kind.gvk, namespace)))
+        for kind in ([named_info.kind] if named_info else kinds)
     ]
-    pods = feeds.watch(watch_target(POD, namespace, OWNER))
+    pods = watches.watch(watch_target(POD, namespace, OWNER))
     try:
         while True:
-            await feeds.wait_for_change()
-            if feeds.synced:
+            await watches.wait_for_change()
+            if watches.synced:
                 infos = [JobInfo(kind, job) for kind, store in jobs for job in store]
                 infos = [info for info in infos if named_info is None or info.reference == named_info.reference]
                 shown_rows.print(job_rows(infos, list(pods), everywhere, form == "wide"))
                 await asyncio.sleep(BATCH_SECONDS)
     finally:
-        await feeds.stop()
+        await watches.stop()
 
 
 class ChangedRows:
@@ -96,24 +97,26 @@ class ChangedRows:
             print_output(table_line(row, self._widths, {column: state_colour(row[column]) for column in self._states}))
 
 
-async def _get(here: ClusterContext, arguments: tuple[str, ...], everywhere: bool, form: str) -> None:
+async def _get(context: ClusterContext, arguments: tuple[str, ...], everywhere: bool, form: str) -> None:
     from trainyard.cli.jobs import get_job, list_jobs
 
     kinds, name = _parse_arguments(arguments)
     if name:
         if everywhere:
             raise CommandError("a name and -A do not go together; write -n NAMESPACE", 2)
-        infos: list[JobInfo] = [await get_job(here, name)]
+        infos: list[JobInfo] = [await get_job(context, name)]
     else:
-        infos = await list_jobs(ClusterContext(here.api, "" if everywhere else here.namespace, here.access), kinds)
+        infos = await list_jobs(
+            ClusterContext(context.api, "" if everywhere else context.namespace, context.access), kinds
+        )
     if form in ("json", "yaml"):
         print_output(document([info.job for info in infos], form, bool(name)))
     elif form == "name":
         print_output("".join(f"{info.kind.api.singular}.{info.gvk.group}/{info.name}\n" for info in infos))
     elif not infos:
-        note("There are no jobs." if everywhere else f"There are no jobs in namespace {here.namespace}.")
+        note("There are no jobs." if everywhere else f"There are no jobs in namespace {context.namespace}.")
     else:
-        pods = await _list_pods(here, infos)
+        pods = await _list_pods(context, infos)
         print_table(job_rows(infos, pods, everywhere, form == "wide"), form == "wide")
 
 
@@ -139,7 +142,7 @@ def _parse_arguments(arguments: tuple[str, ...]) -> tuple[Any, str]:
     return (), arguments[0]
 
 
-async def _list_pods(here: ClusterContext, infos: list[JobInfo]) -> list[Json]:
+async def _list_pods(context: ClusterContext, infos: list[JobInfo]) -> list[Json]:
     """The pods of all these jobs, in one request for each namespace."""
     from trainyard.client import ApiError
     from trainyard.objects.labels import OWNER
@@ -147,7 +150,7 @@ async def _list_pods(here: ClusterContext, infos: list[JobInfo]) -> list[Json]:
 
     async def list_pods(namespace: str) -> list[Json]:
         try:
-            return list((await here.api.list(POD, namespace, OWNER)).get("items") or [])
+            return list((await context.api.list(POD, namespace, OWNER)).get("items") or [])
         except ApiError:  # `get` shows jobs; without pods the table has no running replicas
             return []
 
@@ -161,14 +164,14 @@ def job_rows(infos: list[JobInfo], pods: list[Json], everywhere: bool, wide: boo
     from trainyard.objects import name_of, namespace_of, uid_of
 
     now = time.time()
-    board = JobView({uid_of(info.job): info.job for info in infos})
+    view = JobView({uid_of(info.job): info.job for info in infos})
     for pod in pods:
-        board.update_pod(pod, now)
+        view.update_pod(pod, now)
     head = ["KIND", "NAME", "STATE", "RUNNING", "RESTARTS", "AGE"]
     rows = [[*(["NAMESPACE"] if everywhere else []), *head, *(["REPLICAS", "WHY"] if wide else [])]]
     for info in infos:
         job = info.job
-        slots = board.slots(uid_of(job))
+        slots = view.slots(uid_of(job))
         roles = parse_job(info.kind, job, Config()).roles
         names = {role.name.lower() for role in roles}
         running = sum(slot.state == "Running" and slot.role in names for slot in slots)

@@ -15,7 +15,7 @@ import click
 from trainyard import kinds
 from trainyard.cli import manifests, options
 from trainyard.cli.codes import INVALID
-from trainyard.cli.layout import note
+from trainyard.cli.layout import note, note_problems
 from trainyard.cli.scripts.command_line import ProgramArguments, ScriptCommand, check_manifests, program_arguments
 from trainyard.cli.scripts.job_maker import create_file, make_job, misplaced_option
 from trainyard.objects import Problem
@@ -67,8 +67,7 @@ def init(ctx: click.Context, /, files: tuple[str, ...], output: str | None, **pa
             return
         create_file(file, text)
     except ManifestError as error:
-        for problem in error.problems:
-            note(str(problem))
+        note_problems(error.problems)
         sys.exit(INVALID)
     click.echo(f"{file} written; next: trainyard run {file}")
 

@@ -83,56 +83,58 @@ def kind_names() -> str:
     return ", ".join(dict.fromkeys(kind.api.singular for kind in kinds.ALL))
 
 
-async def get_job(here: ClusterContext, text: str) -> JobInfo:
-    """The job with that name. Raises JobNotFound when there is none, Said when there are several."""
+async def get_job(context: ClusterContext, text: str) -> JobInfo:
+    """The job with that name. Raises JobNotFound when there is none, CommandError when there are several."""
     candidate_kinds, name = parse_job_reference(text)
-    infos = await _get_jobs(here, candidate_kinds, name)
+    infos = await _get_jobs(context, candidate_kinds, name)
     if len(infos) > 1:
-        words = [info.reference for info in infos]
-        if len(set(words)) < len(words):  # the same kind in two groups
-            words = [f"{info.gvk.plural}.{info.gvk.group}/{info.name}" for info in infos]
-        raise CommandError(f"{name} is the name of {len(infos)} jobs, write which one: {', '.join(words)}", INVALID)
+        references = [info.reference for info in infos]
+        if len(set(references)) < len(references):  # the same kind in two groups
+            references = [f"{info.gvk.plural}.{info.gvk.group}/{info.name}" for info in infos]
+        raise CommandError(
+            f"{name} is the name of {len(infos)} jobs, write which one: {', '.join(references)}", INVALID
+        )
     if not infos:
-        raise JobNotFound(f"{await _no_job_text(here, candidate_kinds, name)}{_history_hint(here, text)}")
+        raise JobNotFound(f"{await _no_job_text(context, candidate_kinds, name)}{_history_hint(context, text)}")
     return infos[0]
 
 
-def _history_hint(here: ClusterContext, text: str) -> str:
+def _history_hint(context: ClusterContext, text: str) -> str:
     """The end of an error message for a job that is not in the cluster but in the history; "" if in neither."""
     from trainyard.app import history
 
     try:
-        records = history.find_records(history.history_folder(), text, here.namespace)
+        records = history.find_records(history.history_folder(), text, context.namespace)
     except BackgroundError:
         return ""
     return f"; one of that name is in the history: trainyard history {text}" if records else ""
 
 
-async def _get_jobs(here: ClusterContext, candidate_kinds: Iterable[Kind], name: str) -> list[JobInfo]:
+async def _get_jobs(context: ClusterContext, candidate_kinds: Iterable[Kind], name: str) -> list[JobInfo]:
     candidate_kinds = tuple(candidate_kinds)
-    jobs = await asyncio.gather(*(_get_or_none(here, kind.gvk, name) for kind in candidate_kinds))
+    jobs = await asyncio.gather(*(_get_or_none(context, kind.gvk, name) for kind in candidate_kinds))
     return [JobInfo(kind, job) for kind, job in zip(candidate_kinds, jobs, strict=True) if job is not None]
 
 
-async def _get_or_none(here: ClusterContext, gvk: GVK, name: str) -> Json | None:
+async def _get_or_none(context: ClusterContext, gvk: GVK, name: str) -> Json | None:
     try:
-        return _with_type_meta(await here.api.get(gvk, here.namespace, name), gvk)
+        return _with_type_meta(await context.api.get(gvk, context.namespace, name), gvk)
     except NotFound:
         return None
 
 
-async def _no_job_text(here: ClusterContext, candidate_kinds: Iterable[Kind], name: str) -> str:
+async def _no_job_text(context: ClusterContext, candidate_kinds: Iterable[Kind], name: str) -> str:
     """The error message for a name that no job has, with similar names or the job's other namespace."""
-    infos = await list_jobs(here, candidate_kinds)
+    infos = await list_jobs(context, candidate_kinds)
     names = [info.name for info in infos]
     near = get_close_matches(name, names, 3, 0.5)
-    text = f"there is no job {name} in namespace {here.namespace}"
+    text = f"there is no job {name} in namespace {context.namespace}"
     if near:
         return f"{text}; near it are: {', '.join(info.reference for info in infos if info.name in near)}"
     try:
         elsewhere = [
             info
-            for info in await list_jobs(ClusterContext(here.api, "", here.access), candidate_kinds)
+            for info in await list_jobs(ClusterContext(context.api, "", context.access), candidate_kinds)
             if info.name == name
         ]
     except ApiError:
@@ -146,26 +148,26 @@ async def _no_job_text(here: ClusterContext, candidate_kinds: Iterable[Kind], na
     return f"{text}; there are none at all"
 
 
-async def list_jobs(here: ClusterContext, candidate_kinds: Iterable[Kind] = kinds.ALL) -> list[JobInfo]:
+async def list_jobs(context: ClusterContext, candidate_kinds: Iterable[Kind] = kinds.ALL) -> list[JobInfo]:
     """All jobs of these kinds in the namespace ("": in all namespaces), sorted by namespace, then oldest first.
 
     Raises CommandError when the cluster serves none of the kinds."""
     candidate_kinds = tuple(candidate_kinds)
-    pages = await asyncio.gather(*(_list_or_none(here, kind.gvk) for kind in candidate_kinds))
+    pages = await asyncio.gather(*(_list_or_none(context, kind.gvk) for kind in candidate_kinds))
     if candidate_kinds and all(page is None for page in pages):
         names = ", ".join(dict.fromkeys(kind.gvk.kind for kind in candidate_kinds))
         text = f"this cluster does not know {names}: Trainyard is not installed there"
-        raise CommandError(f"{text} (kubeconfig: {here.access.source})", UNAVAILABLE)
+        raise CommandError(f"{text} (kubeconfig: {context.access.source})", UNAVAILABLE)
     infos = [JobInfo(kind, job) for kind, page in zip(candidate_kinds, pages, strict=True) for job in page or ()]
     return sorted(
         infos, key=lambda info: (info.namespace, str(info.job["metadata"].get("creationTimestamp")), info.name)
     )
 
 
-async def _list_or_none(here: ClusterContext, gvk: GVK, labels: str = "") -> list[Json] | None:
+async def _list_or_none(context: ClusterContext, gvk: GVK, labels: str = "") -> list[Json] | None:
     """The objects of a resource; None if the cluster does not serve it."""
     try:
-        page = await here.api.list(gvk, here.namespace, labels)
+        page = await context.api.list(gvk, context.namespace, labels)
     except NotFound:
         return None
     return [_with_type_meta(item, gvk) for item in page.get("items") or []]
@@ -175,14 +177,14 @@ def _with_type_meta(obj: Json, gvk: GVK) -> Json:
     return {"apiVersion": gvk.api_version, "kind": gvk.kind, **obj}
 
 
-async def list_pods(here: ClusterContext, job: Json) -> list[Json]:
-    job_namespace = ClusterContext(here.api, namespace_of(job), here.access)
+async def list_pods(context: ClusterContext, job: Json) -> list[Json]:
+    job_namespace = ClusterContext(context.api, namespace_of(job), context.access)
     return await _list_or_none(job_namespace, POD, f"{OWNER}={uid_of(job)}") or []
 
 
-async def get_related_objects(here: ClusterContext, info: JobInfo) -> RelatedObjects:
+async def get_related_objects(context: ClusterContext, info: JobInfo) -> RelatedObjects:
     """The pods, children and events of a job. Resources that the API server refuses to list (403) are left out."""
-    job_namespace = ClusterContext(here.api, info.namespace, here.access)
+    job_namespace = ClusterContext(context.api, info.namespace, context.access)
     child_gvks = [gvk for gvk in info.kind.roles.child_resources if gvk != POD]
     labels = f"{OWNER}={uid_of(info.job)}"
     pods, all_events, *child_pages = await asyncio.gather(
@@ -197,9 +199,9 @@ async def get_related_objects(here: ClusterContext, info: JobInfo) -> RelatedObj
     return RelatedObjects(pods, children, sorted(events, key=last_timestamp))
 
 
-async def _list_if_allowed(here: ClusterContext, gvk: GVK, labels: str) -> list[Json]:
+async def _list_if_allowed(context: ClusterContext, gvk: GVK, labels: str) -> list[Json]:
     try:
-        return await _list_or_none(here, gvk, labels) or []
+        return await _list_or_none(context, gvk, labels) or []
     except Forbidden:
         return []
 

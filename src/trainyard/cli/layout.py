@@ -214,3 +214,9 @@ def write_error_text(error: OSError) -> str:
 def note(text: str) -> None:
     """Prints text to stderr, wrapped at the terminal's width."""
     click.echo(prose(text, terminal_width()), err=True)
+
+
+def note_problems(problems: Iterable[object]) -> None:
+    """Prints each problem of a manifest or of the command line to stderr."""
+    for problem in problems:
+        note(str(problem))

@@ -8,7 +8,7 @@ import click
 
 from trainyard import kinds
 from trainyard.cli import manifests
-from trainyard.cli.layout import note as say
+from trainyard.cli.layout import note, note_problems
 from trainyard.cli.scripts import local_image
 from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
@@ -25,8 +25,7 @@ def lint(files: tuple[str, ...]) -> None:
         documents = manifests.load(files)
         jobs = manifests.jobs_of(documents)
     except ManifestError as error:
-        for problem in error.problems:
-            say(str(problem))
+        note_problems(error.problems)
         sys.exit(2)
     problems: list[Problem] = []
     warnings = notes = 0
@@ -35,13 +34,12 @@ def lint(files: tuple[str, ...]) -> None:
         job_problems += [manifests.with_place(document, problem) for problem in local_image.problems(document.obj)]
         problems += job_problems
         for warning in () if job_problems else kinds.warnings(kind, document.obj):
-            say(f"{document.location(warning.path)}: warning: {warning}")
+            note(f"{document.location(warning.path)}: warning: {warning}")
             warnings += 1
-        for note in () if job_problems else kinds.notes(kind, document.obj):
-            say(f"{document.location(note.path)}: note: {note}")
+        for remark in () if job_problems else kinds.notes(kind, document.obj):
+            note(f"{document.location(remark.path)}: note: {remark}")
             notes += 1
-    for problem in problems:
-        say(str(problem))
+    note_problems(problems)
     if problems:
         sys.exit(2)
     notes_text = f", {_count(notes, 'note')}" if notes else ""

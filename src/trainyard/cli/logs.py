@@ -60,21 +60,21 @@ def logs(job: str, attempt: int | None, **params: Any) -> None:
             raise CommandError(f"no job {job} is in the history of this machine; see: trainyard history")
 
     if attempt is None:
-        run_with_cluster(params, lambda here: _logs(here, job, selection), from_history)
+        run_with_cluster(params, lambda context: _logs(context, job, selection), from_history)
     else:
         run_and_exit(from_history_only)
 
 
-async def _logs(here: ClusterContext, job: str, selection: LogSelection) -> None:
+async def _logs(context: ClusterContext, job: str, selection: LogSelection) -> None:
     from trainyard.cli.jobs import get_job, list_pods
     from trainyard.cli.view import job_result
 
     if selection.follow and selection.previous:
         raise CommandError("-f and -p do not go together: what has ended says nothing more", INVALID)
-    info = await get_job(here, job)
+    info = await get_job(context, job)
     if selection.role:
-        _check_role(info, selection, await list_pods(here, info.job))
-    await print_logs(here, [info], selection if not job_result(info.job) else replace(selection, follow=False))
+        _check_role(info, selection, await list_pods(context, info.job))
+    await print_logs(context, [info], selection if not job_result(info.job) else replace(selection, follow=False))
 
 
 def _check_role(info: JobInfo, selection: LogSelection, pods: Sequence[Json]) -> None:
@@ -89,11 +89,11 @@ def _check_role(info: JobInfo, selection: LogSelection, pods: Sequence[Json]) ->
         )
 
 
-async def print_logs(here: ClusterContext, infos: list[JobInfo], selection: LogSelection) -> list[Json]:
+async def print_logs(context: ClusterContext, infos: list[JobInfo], selection: LogSelection) -> list[Json]:
     """Print the logs of these jobs. Returns the jobs in their last observed state. Raises CommandError when the output
     cannot be written, JobNotFound when the one job has no log."""
     printer = _follow if selection.follow else _print_current
-    return await with_screen(lambda screen: printer(here, infos, selection, screen))
+    return await with_screen(lambda screen: printer(context, infos, selection, screen))
 
 
 async def with_screen(print_logs: Callable[[Screen], Coroutine[Any, Any, T]]) -> T:
@@ -121,16 +121,16 @@ async def with_screen(print_logs: Callable[[Screen], Coroutine[Any, Any, T]]) ->
 
 
 async def _print_current(
-    here: ClusterContext, infos: list[JobInfo], selection: LogSelection, screen: Screen
+    context: ClusterContext, infos: list[JobInfo], selection: LogSelection, screen: Screen
 ) -> list[Json]:
     from trainyard.cli.jobs import list_pods
     from trainyard.cli.view import job_result, job_state
 
     for info in infos:
         shown = False
-        pods = [pod for pod in await list_pods(here, info.job) if selection.selects(pod)]
+        pods = [pod for pod in await list_pods(context, info.job) if selection.selects(pod)]
         for slot in _slots(pods):
-            shown = await _print_slot(here, slot, selection, screen) or shown
+            shown = await _print_slot(context, slot, selection, screen) or shown
         if not shown:
             run = "no run before the present one" if selection.previous else "no output yet"
             text = f"{info.reference} has {run}; see: trainyard why {info.reference}"
@@ -152,13 +152,13 @@ def _slots(pods: list[Json]) -> list[list[Json]]:
     return [slots[name] for name in sorted(slots, key=natural_sort_key)]
 
 
-async def _print_slot(here: ClusterContext, pods: list[Json], selection: LogSelection, screen: Screen) -> bool:
+async def _print_slot(context: ClusterContext, pods: list[Json], selection: LogSelection, screen: Screen) -> bool:
     shown = False
     for container in _container_names(pods[-1], selection):
         if not selection.previous or _restarts(pods[-1], container):
-            shown = await _print_run(here, pods[-1], container, selection, screen) or shown
+            shown = await _print_run(context, pods[-1], container, selection, screen) or shown
         elif len(pods) > 1:  # the run before the pod's first one is that of the slot's previous pod
-            shown = await _print_run(here, pods[-2], container, replace(selection, previous=False), screen) or shown
+            shown = await _print_run(context, pods[-2], container, replace(selection, previous=False), screen) or shown
     return shown
 
 
@@ -182,7 +182,9 @@ def _restarts(pod: Json, container: str) -> int:
     )
 
 
-async def _print_run(here: ClusterContext, pod: Json, container: str, selection: LogSelection, screen: Screen) -> bool:
+async def _print_run(
+    context: ClusterContext, pod: Json, container: str, selection: LogSelection, screen: Screen
+) -> bool:
     """Prints the log of one run of one container. False when the run has not begun."""
     from trainyard.cli.replica_view import replica
     from trainyard.cli.screen import OutputLineSplitter
@@ -193,7 +195,7 @@ async def _print_run(here: ClusterContext, pod: Json, container: str, selection:
     splitter = OutputLineSplitter()
     try:
         container_ref = (namespace_of(pod), name_of(pod), container)
-        async for chunk in here.api.logs(*container_ref, previous=selection.previous, tail_lines=selection.tail):
+        async for chunk in context.api.logs(*container_ref, previous=selection.previous, tail_lines=selection.tail):
             for line in splitter.feed(chunk):
                 screen.log("" if selection.unprefixed else prefix, line)
             await screen.wait_for_space()
@@ -209,12 +211,12 @@ async def _print_run(here: ClusterContext, pod: Json, container: str, selection:
 # --- logs until the jobs have ended
 
 
-async def _follow(here: ClusterContext, infos: list[JobInfo], selection: LogSelection, screen: Screen) -> list[Json]:
+async def _follow(context: ClusterContext, infos: list[JobInfo], selection: LogSelection, screen: Screen) -> list[Json]:
     from trainyard.cli.job_watch import JobWatch
     from trainyard.cli.view import JobView
 
     view = JobView({uid_of(info.job): info.job for info in infos})
-    watch = JobWatch(here.api, screen, view, selection)
+    watch = JobWatch(context.api, screen, view, selection)
     try:
         watch.start([(info.gvk, info.namespace) for info in infos])
         await watch.wait_until(watch.all_ended)

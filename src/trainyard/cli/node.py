@@ -19,7 +19,7 @@ import click
 from trainyard.app.kubeconfig import KubeconfigError, find_cluster
 from trainyard.cli import options
 from trainyard.cli.codes import FAILED, INVALID, SUCCEEDED, UNAVAILABLE
-from trainyard.cli.layout import note
+from trainyard.cli.layout import note, note_problems
 from trainyard.objects import Json, Problem
 from trainyard.objects.manifest import ManifestError
 
@@ -57,8 +57,7 @@ def node(**params: Any) -> None:
     try:
         code = asyncio.run(_serve(params))
     except ManifestError as error:
-        for problem in error.problems:
-            note(str(problem))
+        note_problems(error.problems)
         code = INVALID
     except KubeconfigError as error:
         note(str(error))

@@ -13,7 +13,7 @@ from trainyard.app.kubeconfig import SERVICE_ACCOUNT, KubeconfigError
 from trainyard.app.logs import FORMATS, LEVELS
 from trainyard.cli import options
 from trainyard.cli.codes import INVALID, UNAVAILABLE
-from trainyard.cli.layout import note
+from trainyard.cli.layout import note, note_problems
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
@@ -95,8 +95,7 @@ def operator(**params: Any) -> None:
         operator_options = _parse_options(params)
         asyncio.run(_operate(operator_options))
     except (ManifestError, ConfigError) as error:
-        for problem in error.problems:
-            note(str(problem))
+        note_problems(error.problems)
         sys.exit(INVALID)
     except (KubeconfigError, OSError, ValueError) as error:  # ssl.SSLError is an OSError
         note(str(error))

@@ -12,7 +12,7 @@ import click
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
 from trainyard.cli import manifests, offline
-from trainyard.cli.layout import note
+from trainyard.cli.layout import note, note_problems
 from trainyard.cli.printing import as_yaml
 from trainyard.objects import Problem, encode, parse_time
 from trainyard.objects.manifest import Document, ManifestError
@@ -34,8 +34,7 @@ def plan(files: tuple[str, ...], now_text: str | None, config_file: Path | None,
             else [offline.plan_as_json(world, job, kind) for job, kind in world.jobs]
         )
     except (ManifestError, ConfigError) as error:
-        for problem in error.problems:
-            note(str(problem))
+        note_problems(error.problems)
         sys.exit(2)
     if output == "json":
         click.echo(encode(result))

@@ -20,4 +20,4 @@ def resume(jobs: tuple[str, ...], **params: Any) -> None:
 
     Example: trainyard resume mnist
     """
-    run_with_cluster(params, lambda here: set_suspend(here, jobs, False))
+    run_with_cluster(params, lambda context: set_suspend(context, jobs, False))

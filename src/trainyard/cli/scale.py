@@ -24,23 +24,23 @@ def scale(job: str, size: str, **params: Any) -> None:
 
     Example: trainyard scale elasticjob/imagenet 3
     """
-    run_with_cluster(params, lambda here: _scale(here, job, size))
+    run_with_cluster(params, lambda context: _scale(context, job, size))
 
 
-async def _scale(here: ClusterContext, job: str, size: str) -> None:
+async def _scale(context: ClusterContext, job: str, size: str) -> None:
     from trainyard.cli.jobs import get_job
     from trainyard.cli.view import job_result
 
     role, _, number = size.rpartition("=")
     if not number.isdecimal() or not number.isascii() or len(number) > 9:
         raise CommandError(f"{size!r} is not a size; write a number, or ROLE=NUMBER", INVALID)
-    info = await get_job(here, job)
+    info = await get_job(context, job)
     if end := job_result(info.job):
         raise CommandError(f"{info.reference} has ended ({end}): its size does not change any more")
     _check_scalable(info, role)
     body = {"spec": {"replicas": int(number)}}
-    current = await here.api.get(info.gvk, info.namespace, info.name, "scale")
-    await here.api.patch(info.gvk, info.namespace, info.name, body, "scale")
+    current = await context.api.get(info.gvk, info.namespace, info.name, "scale")
+    await context.api.patch(info.gvk, info.namespace, info.name, body, "scale")
     print_output(f"{info.reference} scaled from {(current.get('spec') or {}).get('replicas', 0)} to {int(number)}")
 
 

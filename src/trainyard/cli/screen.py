@@ -143,7 +143,7 @@ class Screen:
             self._lock.notify()
 
     async def wait_for_space(self) -> None:
-        """Waits while FULL bytes or more are queued. Followers of logs call it before they read the next chunk."""
+        """Waits while MAX_QUEUED_BYTES or more are queued. Call it before reading the next chunk of a log."""
         with self._lock:
             if self._queued_bytes < MAX_QUEUED_BYTES:
                 return
@@ -224,7 +224,7 @@ def _join_writes(batch: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
 
 
 class OutputLineSplitter:
-    """Splits a replica's output into lines; lines longer than LONGEST bytes are split, too (bounded memory)."""
+    """Splits a replica's output into lines; lines longer than MAX_LINE_BYTES are split, too (bounded memory)."""
 
     MAX_LINE_BYTES = 1 << 16
 

@@ -227,9 +227,9 @@ class Session:
         kind = kind_of(job)
         if kind is None:
             return None
-        here = ClusterContext(self.cluster.api, namespace_of(job), ClusterAccess(self.cluster.server.tls_url))
+        context = ClusterContext(self.cluster.api, namespace_of(job), ClusterAccess(self.cluster.server.tls_url))
         with contextlib.suppress(ApiError):
-            return await gather_facts(here, JobInfo(kind, job), self.watch.deleted_pods.values())
+            return await gather_facts(context, JobInfo(kind, job), self.watch.deleted_pods.values())
         return None
 
     def blocked_reason(self) -> str:

@@ -16,7 +16,7 @@ from trainyard.cli.codes import INTERRUPTED, UNAVAILABLE
 from trainyard.cli.layout import colour_on, field_lines, note, table_lines, terminal_width
 from trainyard.objects import parse_time
 
-ASKING = 5.0  # timeout in seconds for the list of a cluster's jobs
+LIST_TIMEOUT = 5.0  # timeout in seconds for the list of a cluster's jobs
 
 
 @click.command()
@@ -109,7 +109,7 @@ class State(msgspec.Struct, frozen=True):
         ]
 
     def data(self) -> dict[str, Any]:
-        """The object for -o json and -o yaml; it always has all fields (docs/words.md)."""
+        """The object for -o json and -o yaml; it always has all fields (docs/commands.md)."""
         cluster, facts = self.cluster, self.facts or {}
         daemon_state = ("up" if self.jobs is not None else "unreachable") if self.facts is not None else "down"
         killed = self.facts is None and cluster.daemon_killed
@@ -142,7 +142,7 @@ def _cluster_state(cluster: Background) -> State:
     from trainyard.cli.cluster_jobs import list_cluster_jobs
 
     facts = cluster.facts()
-    return State(cluster, facts, asyncio.run(list_cluster_jobs(cluster, ASKING)) if facts is not None else None)
+    return State(cluster, facts, asyncio.run(list_cluster_jobs(cluster, LIST_TIMEOUT)) if facts is not None else None)
 
 
 def print_data(value: Any, form: str) -> None:

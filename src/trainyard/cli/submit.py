@@ -33,16 +33,16 @@ def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | No
     Example: trainyard submit examples/tf_job.yaml --logs
     """
 
-    async def work(here: ClusterContext) -> int:
-        local = await is_local(here)
-        submitted = submission.read(files, params["namespace"], here.namespace, private=False, local=local)
-        infos = await _create_objects(here, submitted)
-        return await _wait_until_ended(here, infos, follow, timeout) if wait or follow else SUCCEEDED
+    async def work(context: ClusterContext) -> int:
+        local = await is_local(context)
+        submitted = submission.read(files, params["namespace"], context.namespace, private=False, local=local)
+        infos = await _create_objects(context, submitted)
+        return await _wait_until_ended(context, infos, follow, timeout) if wait or follow else SUCCEEDED
 
     run_with_cluster(params, work)
 
 
-async def _create_objects(here: ClusterContext, submitted: submission.Submission) -> list[JobInfo]:
+async def _create_objects(context: ClusterContext, submitted: submission.Submission) -> list[JobInfo]:
     """Creates all objects in order, jobs last. Raises ManifestError for objects that the API server refuses,
     CommandError for a job that exists already."""
     from trainyard.cli.jobs import JobInfo
@@ -55,10 +55,10 @@ async def _create_objects(here: ClusterContext, submitted: submission.Submission
 
     for text in submitted.messages():
         note(text)
-    await _create_namespaces(here, submitted)
+    await _create_namespaces(context, submitted)
     done: list[Json] = []
     try:
-        return [JobInfo(kind, job) for kind, job in await submission.create_objects(here.api, submitted, created)]
+        return [JobInfo(kind, job) for kind, job in await submission.create_objects(context.api, submitted, created)]
     except AlreadyExists:
         kind, job = next(pair for pair in submitted.jobs if pair[1] not in done)
         raise CommandError(
@@ -67,19 +67,19 @@ async def _create_objects(here: ClusterContext, submitted: submission.Submission
         ) from None
 
 
-async def _create_namespaces(here: ClusterContext, submitted: submission.Submission) -> None:
+async def _create_namespaces(context: ClusterContext, submitted: submission.Submission) -> None:
     """Creates missing namespaces of the files. The namespace of the command line or the context must exist."""
     from trainyard.client import AlreadyExists, Forbidden
 
     for namespace in submitted.namespaces:
-        if namespace != here.namespace:
+        if namespace != context.namespace:
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
             with contextlib.suppress(AlreadyExists, Forbidden):
-                await here.api.create(NAMESPACE, "", body)
+                await context.api.create(NAMESPACE, "", body)
                 note(f"namespace/{namespace} created")
 
 
-async def _wait_until_ended(here: ClusterContext, infos: list[JobInfo], follow: bool, timeout: float | None) -> int:
+async def _wait_until_ended(context: ClusterContext, infos: list[JobInfo], follow: bool, timeout: float | None) -> int:
     from trainyard.cli.job_watch import LogSelection, exit_code
     from trainyard.cli.logs import print_logs
     from trainyard.cli.view import job_result, outcome_line
@@ -87,13 +87,13 @@ async def _wait_until_ended(here: ClusterContext, infos: list[JobInfo], follow: 
 
     try:
         async with asyncio.timeout(timeout):
-            last_jobs = await print_logs(here, infos, LogSelection(follow=True, prefix=True, silent=not follow))
+            last_jobs = await print_logs(context, infos, LogSelection(follow=True, prefix=True, silent=not follow))
     except TimeoutError:
         note(f"the time is over (--timeout {timeout:g}); the jobs go on")
         return TIMEOUT
     for info, job in zip(infos, last_jobs, strict=True):
         succeeded = job_result(job) == "Succeeded"
-        explanation = [] if succeeded else await finding_lines(here, info, job)
+        explanation = [] if succeeded else await finding_lines(context, info, job)
         print_output(
             prose(outcome_line(job, time.time(), colour=colour_on(1), with_message=not explanation), terminal_width())
         )

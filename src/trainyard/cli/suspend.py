@@ -19,16 +19,16 @@ def suspend(jobs: tuple[str, ...], **params: Any) -> None:
 
     Example: trainyard suspend mnist
     """
-    run_with_cluster(params, lambda here: set_suspend(here, jobs, True))
+    run_with_cluster(params, lambda context: set_suspend(context, jobs, True))
 
 
-async def set_suspend(here: ClusterContext, jobs: tuple[str, ...], suspend: bool) -> None:
+async def set_suspend(context: ClusterContext, jobs: tuple[str, ...], suspend: bool) -> None:
     """Patches `spec.suspend`, which takes precedence over any other field that a kind reads it from (S2)."""
     from trainyard.cli.jobs import get_job
     from trainyard.cli.view import job_result
     from trainyard.core import Config, parse_job
 
-    infos = [await get_job(here, job) for job in jobs]
+    infos = [await get_job(context, job) for job in jobs]
     for info in infos:
         if end := job_result(info.job):
             raise CommandError(
@@ -38,5 +38,5 @@ async def set_suspend(here: ClusterContext, jobs: tuple[str, ...], suspend: bool
         if parse_job(info.kind, info.job, Config()).policy.suspend == suspend:
             print_output(f"{info.reference} is {'suspended already' if suspend else 'not suspended'}")
             continue
-        await here.api.patch(info.gvk, info.namespace, info.name, {"spec": {"suspend": suspend}})
+        await context.api.patch(info.gvk, info.namespace, info.name, {"spec": {"suspend": suspend}})
         print_output(f"{info.reference} {'suspended' if suspend else 'resumed'}")

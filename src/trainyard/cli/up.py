@@ -15,7 +15,7 @@ from trainyard.app.cluster_folders import BackgroundError
 from trainyard.app.kubeconfig import KubeconfigError
 from trainyard.cli import options
 from trainyard.cli.codes import INTERRUPTED, INVALID, UNAVAILABLE
-from trainyard.cli.layout import note
+from trainyard.cli.layout import note, note_problems
 from trainyard.cli.working_directory import current
 from trainyard.objects.manifest import ManifestError
 
@@ -42,8 +42,7 @@ def up(name: str, fresh: bool, merge_kubeconfig: bool, **params: Any) -> None:
             note(f"It stays as it is; for what you have given: {command}")
         _merge(cluster, target)
     except ManifestError as error:
-        for problem in error.problems:
-            note(str(problem))
+        note_problems(error.problems)
         sys.exit(INVALID)
     except BackgroundError as error:
         note(str(error))
@@ -118,10 +117,10 @@ def _kubeconfig_scope_text(cluster: Background) -> str:
     cluster."""
     kubeconfig = os.environ.get("KUBECONFIG")
     if cluster.name != "default":
-        return " and for trainyard's words about this cluster"
+        return " and for trainyard's commands about this cluster"
     if not kubeconfig or kubeconfig == str(cluster.kubeconfig):
         return ""
-    return " (trainyard's own words would go to the cluster of $KUBECONFIG)"
+    return " (trainyard's own commands would go to the cluster of $KUBECONFIG)"
 
 
 def _report(cluster: Background, started: bool) -> None:

@@ -33,20 +33,20 @@ def why(job: str, output: str | None, **params: Any) -> None:
     """
     run_with_cluster(
         params,
-        lambda here: _why(here, job, output or ""),
+        lambda context: _why(context, job, output or ""),
         lambda: _from_history(job, params["namespace"], output or ""),
     )
 
 
-async def _why(here: ClusterContext, job: str, form: str) -> None:
+async def _why(context: ClusterContext, job: str, form: str) -> None:
     from trainyard.cli import diagnosis
     from trainyard.cli.evidence import gather_facts
     from trainyard.cli.jobs import get_job
     from trainyard.kinds import notes
 
-    info = await get_job(here, job)
-    facts = await gather_facts(here, info)
-    if await is_local(here):
+    info = await get_job(context, job)
+    facts = await gather_facts(context, info)
+    if await is_local(context):
         facts = replace(facts, notes=tuple(notes(info.kind, info.job)))
     _print(facts, diagnosis.why(facts), form)
 
@@ -77,12 +77,12 @@ def _print(facts: Facts, findings: list[Finding], form: str) -> None:
         print_output("\n".join(diagnosis.finding_lines(facts, findings, width=terminal_width())))
 
 
-async def finding_lines(here: ClusterContext, info: JobInfo, job: Json, max_evidence_lines: int = 5) -> list[str]:
+async def finding_lines(context: ClusterContext, info: JobInfo, job: Json, max_evidence_lines: int = 5) -> list[str]:
     """The findings about a job as lines, at most `max_evidence_lines` lines of evidence each: for commands that have
     read the job."""
     from trainyard.cli import diagnosis
     from trainyard.cli.evidence import gather_facts
     from trainyard.cli.jobs import JobInfo
 
-    facts = await gather_facts(here, JobInfo(info.kind, job))
+    facts = await gather_facts(context, JobInfo(info.kind, job))
     return list(diagnosis.finding_lines(facts, diagnosis.why(facts), max_evidence_lines, terminal_width()))

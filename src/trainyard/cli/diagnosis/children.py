@@ -122,10 +122,6 @@ def _desired_pods(child: Json) -> int | None:
     spec = child.get("spec") or {}
     if child["metadata"].get("deletionTimestamp"):
         return None
-    if child["kind"] == "Job" and (
-        _condition_is_true(child, "Complete") or _condition_is_true(child, "Failed") or spec.get("suspend")
-    ):
-        return None
     if child["kind"] == "Job":
         return (
             None

@@ -73,7 +73,7 @@ JOB_FAILURE_REASONS = frozenset({"DeadlineExceeded", "BackoffLimitExceeded", "In
 
 
 def ended_job(facts: Facts) -> Iterator[Finding]:
-    """How the job ended. If a container's failure is the cause, only the findings of `replicas.failed`."""
+    """How the job ended. If a container's failure is the cause, only the findings of `failures.failed`."""
     condition_type = job_result(facts.job)
     job_condition = facts.true_condition(condition_type) or {}
     message = str(job_condition.get("message") or facts.status.get("reason") or "")
@@ -138,7 +138,7 @@ def problem_conditions(facts: Facts) -> Iterator[Finding]:
         if condition.get("status") != "True" or condition_type in NORMAL_CONDITIONS or condition_type in aliases:
             continue
         if condition_type == "Blocked" and condition.get("reason") == "NoPod" and any(children_without_pods(facts)):
-            continue  # `missing` has the finding about the child without pods, with its event
+            continue  # children_without_pods has the finding about the child without pods, with its event
         reason, message = str(condition.get("reason") or ""), str(condition.get("message") or "")
         level, summary = (
             PROBLEM_CONDITIONS.get(reason)

@@ -5,7 +5,6 @@ The rules that hold for every kind are in `cli/diagnosis`, which also runs those
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,10 +39,10 @@ class Cause(NamedTuple):
 
 
 class OutputPattern(NamedTuple):
-    """What a line of a program's output tells. `{name}` in `explanation` and `fix` stands for the first group of the
-    pattern that matched."""
+    """What a line of a program's output tells. `pattern`: a regular expression that is searched for in any case, and
+    compiled at its first use. `{name}` in `explanation` and `fix` stands for its first group that matched."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     explanation: str
     fix: str | Callable[[str, ContainerContext], str]  # or a function of that group and the container
 
@@ -58,11 +57,6 @@ class ContainerContext(NamedTuple):
     # (port that its output or spec names, program or pod that listens on it)
     port_holders: tuple[tuple[int, str], ...] = ()
     output_patterns: tuple[OutputPattern, ...] = ()  # those of the kind
-
-
-def output_pattern(pattern: str, explanation: str, fix: str | Callable[[str, ContainerContext], str]) -> OutputPattern:
-    """An OutputPattern that ignores case."""
-    return OutputPattern(re.compile(pattern, re.IGNORECASE), explanation, fix)
 
 
 class Endpoint(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ from trainyard.core import (
     default_condition_event,
     violations,
 )
-from trainyard.core.diagnosis import Diagnosis, output_pattern
+from trainyard.core.diagnosis import Diagnosis, OutputPattern
 from trainyard.core.model import Ref
 from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
@@ -255,7 +255,7 @@ def warnings(job: Job) -> tuple[Problem, ...]:
 
 
 OUTPUT_PATTERNS = (
-    output_pattern(
+    OutputPattern(
         # A shell or a container runtime that cannot execute mpiexec is not meant.
         r"^(?!.*\b(?:sh|bash|exec): ).*"
         r"(?:MPI.*Permission denied|Permission denied \(publickey|\bORTE\b|mpi(?:run|exec)\b.*(?:unable|failed))",

@@ -14,7 +14,7 @@ from trainyard.core.diagnosis import (
     Endpoint,
     Finding,
     ObservedReplicas,
-    output_pattern,
+    OutputPattern,
 )
 from trainyard.kinds.elasticjob_spec import replicas_of
 from trainyard.kinds.templates import whole_number
@@ -23,23 +23,23 @@ from trainyard.objects import Json, namespace_of
 RDZV_ENDPOINT = "rdzvEndpoint"
 
 OUTPUT_PATTERNS = (
-    output_pattern(
+    OutputPattern(
         r"EtcdConnectionFailed|Could not get the list of servers, maybe"
         r"|etcd.*(?:connection (?:failed|refused)|unreachable|no more machines)",
         "it cannot reach the etcd of its rendezvous",
         "start etcd, and check that the rendezvous endpoint of the spec names it with its port",
     ),
-    output_pattern(
+    OutputPattern(
         r"RendezvousTimeout|rendezvous.*timed? ?out",
         "its rendezvous did not fill in time",
         "see that at least the minimum of replicas runs, and that the rendezvous endpoint of the spec answers",
     ),
-    output_pattern(
+    OutputPattern(
         r"RendezvousClosed|rendezvous.*closed",
         "its rendezvous is closed, by a job of this name that has ended",
         "use another name, or suspend and resume the job: that opens a new one",
     ),
-    output_pattern(
+    OutputPattern(
         r"RendezvousConnectionError|rendezvous.*(?:connection|connect to)",
         "it cannot reach its rendezvous",
         "check that the rendezvous endpoint of the spec names a Service or address that answers",

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from trainyard.cli.diagnosis.exits import exit_cause
 from trainyard.cli.diagnosis.tracebacks import UncaughtException, is_launcher_exception, last_exception, without_frames
-from trainyard.core.diagnosis import Cause, ContainerContext, OutputPattern, output_pattern
+from trainyard.core.diagnosis import Cause, ContainerContext, OutputPattern
 
 CAUSE_LINES = 8  # number of last lines that are searched for the cause when there is no exception
 
@@ -87,76 +87,76 @@ def _port_in_use_fix(name: str, surroundings: ContainerContext) -> str:
 
 
 OUTPUT_PATTERNS = (
-    output_pattern(
+    OutputPattern(
         r"(?:Could not resolve host:? |no such host:? |host=|unable to resolve (?:host )?)['\"]?([\w.-]+)",
         "the host name {name} cannot be resolved",
         "check the name: a Service must exist in the same namespace, or be written NAME.NAMESPACE",
     ),
-    output_pattern(
+    OutputPattern(
         r"name or service not known|temporary failure in name resolution|gaierror|nodename nor servname"
         r"|could not resolve host|no such host|unable to resolve",
         "a host name cannot be resolved",
         "check the name: a Service must exist in the same namespace, or be written NAME.NAMESPACE",
     ),
-    output_pattern(
+    OutputPattern(
         r"connection refused|ECONNREFUSED|failed to connect to all addresses",
         "somebody it needs does not answer (connection refused)",
         "see that the other replica, or the service it connects to, runs and listens on that port",
     ),
-    output_pattern(
+    OutputPattern(
         r"(?:ModuleNotFoundError|ImportError|python[\d.]*): No module named '?([\w.]+)",
         "its Python has no module {name}",
         _missing_module_fix,
     ),
-    output_pattern(
+    OutputPattern(
         r"can't open file '?([^':]+)'?: \[Errno 2\]|FileNotFoundError: \[Errno 2\] [^:]*: '([^']+)'",
         "the file {name} is not there",
         "check command, args and workingDir, and that the image or a volume holds the file",
     ),
-    output_pattern(
+    OutputPattern(
         r'exec: "([^"]+)": (?:executable file not found|(?:stat [^:]*: )?no such file or directory)'
         r"|(?:\bsh|bash|env|dash)\b[^\n]*?[:\s]['‘]?([^\s:'‘’]+)['’]?: (?:command )?not found"
         r"|\benv: ['‘]?([^\s:'‘’]+)['’]?: No such file",
         "there is no program {name} on its PATH",
         _missing_program_fix,
     ),
-    output_pattern(
+    OutputPattern(
         r"([^\s:'‘]+)['’]?: (?:not found|No such file or directory)$",
         "the file {name} is not there",
         "check command, args and workingDir, and that the image or a volume holds the file",
     ),
-    output_pattern(
+    OutputPattern(
         r'exec: "([^"]+)": exec format error|cannot execute binary file|Exec format error',
         "{name} is no program for this machine (exec format error)",
         "a script needs a first line such as #!/bin/sh, a binary must be built for this processor",
     ),
-    output_pattern(
+    OutputPattern(
         r'exec: "([^"]+)": permission denied|(?:sh|bash): (?:line )?\d*:? ?([^\s:]+): Permission denied',
         "{name} may not be executed",
         "`chmod +x {name}`, or start it with its interpreter, such as command: [sh, {name}]",
     ),
-    output_pattern(
+    OutputPattern(
         r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",
         "its GPU has too little memory",
         "lower the batch size, or give it a larger GPU",
     ),
-    output_pattern(
+    OutputPattern(
         r"no CUDA-capable device|CUDA driver version is insufficient|Found no NVIDIA driver",
         "there is no GPU it can use",
         "ask for one (resources.limits: nvidia.com/gpu) where the cluster has them, or run it on CPUs",
     ),
-    output_pattern(r"MemoryError\b|std::bad_alloc|Cannot allocate memory", "it ran out of memory", _out_of_memory_fix),
-    output_pattern(
+    OutputPattern(r"MemoryError\b|std::bad_alloc|Cannot allocate memory", "it ran out of memory", _out_of_memory_fix),
+    OutputPattern(
         r"(?:No space left on device|Errno 28\b)[^:\n]*(?:: '([^']+)')?",
         "a disk is full",
         "free some space (`df -h`), or write to a larger volume",
     ),
-    output_pattern(
+    OutputPattern(
         r"(?:Permission denied|Errno 13\b)[^:\n]*(?:: '([^']+)')?",
         "it may not use {name} (permission denied)",
         _permission_fix,
     ),
-    output_pattern(r"Address already in use|Errno 98\b|EADDRINUSE", "its port is taken", _port_in_use_fix),
+    OutputPattern(r"Address already in use|Errno 98\b|EADDRINUSE", "its port is taken", _port_in_use_fix),
 )
 
 
@@ -164,7 +164,7 @@ def output_cause(lines: Iterable[str], surroundings: ContainerContext = Containe
     """The cause and fix of the last line that matches a pattern, those of the kind first; None when no line does."""
     for line in reversed(tuple(lines)):
         for pattern in (*surroundings.output_patterns, *OUTPUT_PATTERNS):
-            if match := pattern.pattern.search(line):
+            if match := re.search(pattern.pattern, line, re.IGNORECASE):
                 name = next((group for group in match.groups() if group), "")
                 return _pattern_cause(pattern, name, surroundings)
     return None

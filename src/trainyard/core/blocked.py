@@ -10,10 +10,11 @@ from typing import NamedTuple
 from trainyard.core import changes
 from trainyard.core.conditions import Condition
 from trainyard.core.job import NO_POD, Job, Outcome, OwnedObjects, Replica
-from trainyard.core.model import Create, Delete, Observed, Patch, Ref, Refusal
+from trainyard.core.model import Observed, PlannedCreate, Refusal
 from trainyard.core.policies.failure_policy import invalid_child
 from trainyard.core.writes import plan_writes
-from trainyard.objects import format_time
+from trainyard.objects import Ref, format_time
+from trainyard.objects.writes import Delete, Patch
 
 NO_POD_SECONDS = 30.0
 """Seconds that a missing pod, or a pod past its grace period, may take before condition Blocked reports it."""
@@ -62,7 +63,7 @@ def find_blocks(
     if len(refused_creates) < len(observed.refused):
         writes = plan_writes(job, replicas, owned, observed, outcome, alone, now)
         sent: list[Delete | Patch] = [*writes.deletes, *writes.patches]
-        due = {(write.ref, changes.verb(write)) for write in sent}
+        due = {(write.ref, write.verb) for write in sent}
         blocks |= {ref: refusal for ref, refusal in observed.refused.items() if (ref, refusal.verb) in due}
     podless = _podless(job, replicas, owned, now)
     edited = _without_template(job, replicas) if outcome.phase != "Suspended" else ""
@@ -118,7 +119,7 @@ def _podless(job: Job, replicas: list[Replica], owned: OwnedObjects, now: float)
     return _Wait(f"{replica.name} waits: {child.kind} {child.name} has no pod, and its events say why")
 
 
-def _overdue(job: Job, owned: OwnedObjects, creates: list[Create], now: float) -> _Wait:
+def _overdue(job: Job, owned: OwnedObjects, creates: list[PlannedCreate], now: float) -> _Wait:
     """The wait of a new attempt for an older pod that is in Terminating NO_POD_SECONDS past its grace period."""
     older = {child.uid for child in changes.blocking_pods(job, owned)} if creates else set()
     pods = [*owned.pods_without_owner, *(pod for pods in owned.pods_by_owner.values() for pod in pods)] if older else []

@@ -20,12 +20,13 @@ from trainyard.core import blocked, conditions, failures, phase, restarts, statu
 from trainyard.core.conditions import Condition
 from trainyard.core.job import Job, Outcome, OwnedObjects, Replica
 from trainyard.core.kind import ConditionUpdate, Kind
-from trainyard.core.model import Create, Delete, Event, Observed, Plan
+from trainyard.core.model import Event, Observed, Plan, PlannedCreate
 from trainyard.core.observe import observe
 from trainyard.core.policies import clean_pod_policy, deadline, managed_by, node_lost, restart, suspend, ttl
 from trainyard.core.read import parse_job
 from trainyard.objects import Json
 from trainyard.objects.structs import replace
+from trainyard.objects.writes import Delete
 
 
 def plan(kind: Kind, wire: Json, observed: Observed, now: float) -> Plan:
@@ -135,13 +136,13 @@ def _events(
     job: Job,
     updates: tuple[ConditionUpdate, ...],
     failed: tuple[Replica, ...],
-    sent: tuple[Create | Delete, ...],
+    sent: tuple[PlannedCreate | Delete, ...],
 ) -> tuple[Event, ...]:
     """The events of this reconcile: for conditions first, then for new failures, then for creates and deletes."""
     messages = job.kind.status
     condition_event = messages.condition_event or (lambda job, update: status.default_condition_event(update))
     events = [event for update in updates if (event := condition_event(job, update))]
-    subjects: tuple[Replica | Create | Delete, ...] = (*failed, *sent)
+    subjects: tuple[Replica | PlannedCreate | Delete, ...] = (*failed, *sent)
     return (*events, *(event for subject in subjects for event in messages.write_events(job, subject)))
 
 

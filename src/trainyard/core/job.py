@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from trainyard.core.kind import RestartScope
-from trainyard.core.model import Child, Config, Ref, Slot
-from trainyard.objects import Json, NamespacedName, Problem
+from trainyard.core.model import Child, Config, Slot
+from trainyard.objects import Json, NamespacedName, Problem, Ref
 from trainyard.objects.resources import SERVICE
 from trainyard.objects.structs import replace
 

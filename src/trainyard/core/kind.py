@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from trainyard.core.model import Create, Delete, Event, Patch, Ref, Slot
-from trainyard.objects import GVK, Json, Problem
+from trainyard.core.model import Event, PlannedCreate, Slot
+from trainyard.objects import GVK, Json, Problem, Ref
+from trainyard.objects.writes import Delete, Patch
 
 if TYPE_CHECKING:
     from trainyard.core.job import Job, Outcome, OwnedObjects, ParsedSpec, Replica
@@ -196,7 +197,7 @@ class StatusShape(msgspec.Struct, frozen=True):
         lambda job, update, replicas: update
     )
     condition_event: Callable[[Job, ConditionUpdate], Event | None] | None = None
-    write_events: Callable[[Job, Create | Delete | Replica], tuple[Event, ...]] = lambda job, write_or_replica: ()
+    write_events: Callable[[Job, PlannedCreate | Delete | Replica], tuple[Event, ...]] = lambda job, subject: ()
     # condition type -> its type in the old operators' documents, which is written in addition
     condition_aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
     # condition type -> the types that leave the list when it becomes True; a type that is a key moves to the end then

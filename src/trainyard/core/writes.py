@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from trainyard.core import changes
 from trainyard.core.job import Job, Outcome, OwnedObjects, Replica
-from trainyard.core.model import Create, Delete, Observed, Patch
+from trainyard.core.model import Observed, PlannedCreate
 from trainyard.core.policies import clean_pod_policy, node_lost
+from trainyard.objects.writes import Delete, Patch
 
 
 class Writes(NamedTuple):
@@ -15,7 +16,7 @@ class Writes(NamedTuple):
 
     deletes: tuple[Delete, ...]
     patches: tuple[Patch, ...]
-    creates: tuple[Create, ...]
+    creates: tuple[PlannedCreate, ...]
     wakeups: tuple[float, ...]
 
 
@@ -30,7 +31,7 @@ def plan_writes(
 ) -> Writes:
     """All writes, refused ones included. `alone`: replicas that restart without a new attempt of their role."""
     lost, lost_due = node_lost.force_deletes(job, owned, now)
-    creates: list[Create] = []
+    creates: list[PlannedCreate] = []
     if outcome.finished:
         clean = clean_pod_policy.effective_policy(job, outcome.reason)
         deletes, patches = clean_pod_policy.clean_pods(job, owned, clean, outcome.reason)

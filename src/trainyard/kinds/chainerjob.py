@@ -34,7 +34,6 @@ from trainyard.core import (
     default_condition_event,
     violations,
 )
-from trainyard.core.model import Ref
 from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds import columns, mpi
@@ -51,7 +50,7 @@ from trainyard.kinds.chainerjob_spec import (
 )
 from trainyard.kinds.policies import policy_of
 from trainyard.kinds.templates import containers_of, copy_template, labels_metadata_of, spec_of, whole_number
-from trainyard.objects import GVK, Json, Problem
+from trainyard.objects import GVK, Json, Problem, Ref
 from trainyard.objects.resources import CONFIG_MAP, JOB, POD, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
 from trainyard.objects.structs import replace
 from trainyard.schema import Schema, from_struct

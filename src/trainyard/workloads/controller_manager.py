@@ -26,7 +26,7 @@ from trainyard.objects import GVK, Json, key_of, uid_of
 from trainyard.objects.resources import CRD, NAMESPACE, POD
 from trainyard.workloads import decisions, events
 from trainyard.workloads.discovery import RESTMapper, awaited, discover
-from trainyard.workloads.executor import CreateFailed, WriteExecutor
+from trainyard.workloads.executor import CreateFailed, DecisionExecutor
 from trainyard.workloads.garbage_collector import GarbageCollector
 from trainyard.workloads.graph import Graph
 from trainyard.workloads.work_items import WORKLOAD_RESOURCES, WorkItem, affected_items, bound_or_deleted
@@ -60,7 +60,7 @@ class ControllerManager:
         self._garbage_collector = GarbageCollector(api, self._graph, self._mapper)
         self._reflectors: dict[GVK, Reflector[Json]] = {}
         self._controller: Controller[WorkItem] = Controller(api, self._reconcile, WORKERS, report, "workloads")
-        self._executor = WriteExecutor(api, self._graph.stores, now)
+        self._executor = DecisionExecutor(api, self._graph.stores, now)
         self._deferred_until_synced: set[WorkItem] = set()
         self._deferred_until_visible: dict[str, set[WorkItem]] = {}  # by uid: until the stores show our writes for it
 

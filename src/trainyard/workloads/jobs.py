@@ -32,9 +32,10 @@ from trainyard.objects import (
 )
 from trainyard.objects.labels import PREFIX
 from trainyard.objects.resources import JOB, POD
+from trainyard.objects.writes import Create
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import status_of
-from trainyard.workloads.writes import Create, Decision, UpdateStatus, Write, delete_of
+from trainyard.workloads.writes import Decision, UpdateStatus, Write, delete_of
 
 FAILURES_BEFORE = (
     PREFIX + "failures-before"

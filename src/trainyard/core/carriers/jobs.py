@@ -24,10 +24,11 @@ from trainyard.core.carriers.terminations import (
 )
 from trainyard.core.job import Job, OwnedObjects, Replica, Termination
 from trainyard.core.kind import WorkloadAdapter
-from trainyard.core.model import Child, Delete, Ref, Slot
-from trainyard.objects import Json
+from trainyard.core.model import Child, Slot
+from trainyard.objects import Json, Ref
 from trainyard.objects.resources import JOB
 from trainyard.objects.structs import replace
+from trainyard.objects.writes import Delete
 
 UNLIMITED_BACKOFF_LIMIT = 2147483647
 """The `backoffLimit` of a Job that is retried without limit: the largest int32."""
@@ -226,7 +227,7 @@ def stop_job(replica: Replica, reason: str) -> Delete | None:
     child = replica.child
     if child is None or child.deleting:
         return None
-    return Delete(JOB, child.name, child.uid, reason)
+    return Delete(JOB, child.namespace, child.name, child.uid, reason=reason)
 
 
 JOB_CARRIER = WorkloadAdapter(

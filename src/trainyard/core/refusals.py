@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from trainyard.core.model import Refusal
 from trainyard.objects import Json
+from trainyard.objects.backoff import exponential_delay
 
 POLICY_MESSAGES = (
     ("ValidatingAdmissionPolicy", "AdmissionPolicy"),
@@ -91,4 +92,4 @@ def write_due_at(refusal: Refusal | None, verb: str, now: float) -> float:
     clock and is ignored."""
     if refusal is None or refusal.verb != verb or refusal.at > now:
         return now
-    return refusal.at + min(BASE_DELAY * 2 ** float(max(0, min(refusal.attempts, 10) - 1)), MAX_DELAY)
+    return refusal.at + exponential_delay(refusal.attempts, BASE_DELAY, MAX_DELAY)

@@ -30,6 +30,7 @@ from trainyard.objects import (
     set_condition,
     uid_of,
 )
+from trainyard.objects.backoff import exponential_delay
 from trainyard.objects.labels import PREFIX
 from trainyard.objects.resources import JOB, POD
 from trainyard.objects.writes import Create
@@ -91,7 +92,7 @@ def _backoff_end(job: Json, pods: list[Json], failed: int) -> float:
     finished_at = [pod_facts.finished_at(pod) for pod in pods if _is_failed(job, pod)]
     if not finished_at or not failed:
         return 0.0
-    return max(finished_at) + min(INITIAL_BACKOFF * 2.0 ** min(failed - 1, 10), MAX_BACKOFF)
+    return max(finished_at) + exponential_delay(failed, INITIAL_BACKOFF, MAX_BACKOFF)
 
 
 def _new_pod(job: Json, failed: int) -> Json:

@@ -8,6 +8,7 @@ from trainyard.core.job import Job, JobStatus, Outcome, OwnedObjects, Replica, R
 from trainyard.core.kind import RestartScope
 from trainyard.core.model import Slot
 from trainyard.core.policies.failure_policy import termination_text
+from trainyard.objects.backoff import exponential_delay
 from trainyard.objects.structs import replace
 
 BASE_DELAY = 10.0
@@ -56,7 +57,7 @@ def plan_restarts(
 
 def backoff(failures: int) -> float:
     """Seconds between the end of an attempt and the next one: 10 s doubling to 6 min, no jitter (S14)."""
-    return min(BASE_DELAY * 2 ** float(max(0, min(failures, 10) - 1)), MAX_DELAY)
+    return exponential_delay(failures, BASE_DELAY, MAX_DELAY)
 
 
 def retry_at(job: Job, termination: Termination, failures: int, retries: int, now: float) -> float:

@@ -11,8 +11,6 @@ import uuid
 from dataclasses import dataclass, field
 from itertools import count
 
-from msgspec.structs import replace
-
 from trainyard import core
 from trainyard.core import Child, Config, Job, Kind, Observed, Plan, Refusal
 from trainyard.objects import (
@@ -26,6 +24,7 @@ from trainyard.objects import (
     resource_version_of,
     uid_of,
 )
+from trainyard.objects.structs import replace
 from trainyard.objects.writes import Patch
 
 NO_UID = "00000000-0000-4000-8000-000000000000"

@@ -18,7 +18,7 @@ from trainyard.objects import GVK, Json, Problem, Ref
 from trainyard.objects.writes import Delete, Patch
 
 if TYPE_CHECKING:
-    from trainyard.core.job import Job, Outcome, OwnedObjects, ParsedSpec, Replica
+    from trainyard.core.job import Job, JobResult, Outcome, OwnedObjects, ParsedSpec, Replica
     from trainyard.core.rules import Rule
 
 
@@ -203,7 +203,7 @@ class StatusShape(msgspec.Struct, frozen=True):
     # condition type -> the types that leave the list when it becomes True; a type that is a key moves to the end then
     replaced_conditions: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     extra_timestamps: tuple[str, ...] = ()  # further time fields of a condition in the old operators' documents
-    legacy_outcome: Callable[[Json], str] = lambda status: ""
+    legacy_outcome: Callable[[Json], JobResult] = lambda status: ""
 
 
 class Kind(msgspec.Struct, frozen=True):

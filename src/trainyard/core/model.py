@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from trainyard.objects import GVK, Json, Ref
-from trainyard.objects.writes import Delete, Patch
+from trainyard.objects.writes import Delete, Patch, Verb
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -73,7 +73,7 @@ class Refusal(msgspec.Struct, frozen=True):
     """A refused write: the name is taken, a quota is exceeded, the object is invalid, RBAC forbids it.
 
     The operator keeps it in memory; losing it costs one more request. `attempts` counts consecutive refusals, for the
-    back-off. `verb` is that of the refused write: create, patch or delete. `at`: seconds since 1970.
+    back-off. `verb` is that of the refused write. `at`: seconds since 1970.
     """
 
     code: int
@@ -81,7 +81,7 @@ class Refusal(msgspec.Struct, frozen=True):
     message: str
     at: float
     attempts: int = 1
-    verb: str = "create"
+    verb: Verb = "create"
     policy: str = ""  # the cluster policy that refused it: AdmissionPolicy, LimitRange, QuotaExceeded and so on
 
     @property
@@ -115,7 +115,7 @@ class Observed(msgspec.Struct, frozen=True):
 class PlannedCreate(msgspec.Struct, frozen=True):
     """A child to create. render_object builds the object when it is sent, so that a plan is cheap."""
 
-    verb: ClassVar[str] = "create"
+    verb: ClassVar[Verb] = "create"
     gvk: GVK
     name: str
     slot: Slot | None  # None: an auxiliary object (Service, ConfigMap, TensorBoard), by its name

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from trainyard.core import ExitAction, Job, Role, Rule, Slot
+from trainyard.core.job import JobResult
 from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds import columns
@@ -121,10 +122,10 @@ def on_exit(job: Job, slot: Slot, code: int, reason: str) -> ExitAction:
     return ExitAction.FAIL if reason == "OOMKilled" or 1 <= code <= 127 else ExitAction.RETRY
 
 
-def legacy_outcome(status: Json) -> str:
-    """Succeeded or Failed as an old operator wrote it, without conditions (docs/rules.md I.5); "" when not ended."""
+def legacy_outcome(status: Json) -> JobResult:
+    """The result as an old operator wrote it, without conditions (docs/rules.md I.5)."""
     state = status.get("state")
-    return str(state) if state in ("Succeeded", "Failed") else ""
+    return "Succeeded" if state == "Succeeded" else "Failed" if state == "Failed" else ""
 
 
 def policy_warnings(job: Job) -> tuple[Problem, ...]:

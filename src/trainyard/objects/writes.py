@@ -1,7 +1,4 @@
-"""The writes of a controller as values: what its decision returns, and what `controller_runtime.executor` sends.
-
-`verb` names the type of write: create, patch or delete.
-"""
+"""The writes of a controller as values: what its decision returns, and what `controller_runtime.executor` sends."""
 
 from __future__ import annotations
 
@@ -11,6 +8,8 @@ import msgspec
 
 from trainyard.objects.meta import GVK, Json, Ref, name_of, namespace_of
 
+Verb = Literal["create", "patch", "delete"]
+"""The type of a write, as RBAC names it."""
 Propagation = Literal["Background", "Foreground", "Orphan"]
 """The propagationPolicy of a delete. Foreground: the object exists, and its name is taken, until its dependents are
 gone."""
@@ -19,7 +18,7 @@ gone."""
 class Create(msgspec.Struct, frozen=True):
     """Create an object. `obj` is complete: metadata has the name and the namespace."""
 
-    verb: ClassVar[str] = "create"
+    verb: ClassVar[Verb] = "create"
     gvk: GVK
     obj: Json
 
@@ -43,7 +42,7 @@ class Patch(msgspec.Struct, frozen=True):
     was not deleted and created anew) and metadata.resourceVersion (it has not changed).
     """
 
-    verb: ClassVar[str] = "patch"
+    verb: ClassVar[Verb] = "patch"
     gvk: GVK
     namespace: str
     name: str
@@ -61,7 +60,7 @@ class Delete(msgspec.Struct, frozen=True):
     `grace_period_seconds` 0 is the force deletion of a pod. `reason` is for the log.
     """
 
-    verb: ClassVar[str] = "delete"
+    verb: ClassVar[Verb] = "delete"
     gvk: GVK
     namespace: str
     name: str

@@ -78,7 +78,7 @@ def _observed(job: Job, slot: Slot, child: Child, pods: tuple[Child, ...], pod: 
     if child.deleting or stale:
         return replaced
     if supervised:
-        return _observe_supervised(job, Replica(slot, child, "", None, (), restarts), child, pod)
+        return _observe_supervised(job, Replica(slot, child, "Unknown", None, (), restarts), child, pod)
     if child.phase == "Failed":
         return Replica(slot, child, "Failed", None, failed, restarts, child.message or child.reason)
     state, message = run_state(job, slot, pod)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainyard.core.changes import delete_child, is_removed, slot_children
-from trainyard.core.job import Job, OwnedObjects
+from trainyard.core.job import CleanPodPolicy, Job, OwnedObjects
 from trainyard.core.model import Slot
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Delete, Patch
@@ -12,13 +12,13 @@ STOP_CAUSES = frozenset({"BackoffLimitExceeded", "DeadlineExceeded", "InvalidChi
 """Causes of a failure after which running children are stopped under every cleanPodPolicy."""
 
 
-def effective_policy(job: Job, cause: str) -> str:
+def effective_policy(job: Job, cause: str) -> CleanPodPolicy:
     """The policy of a job that ended for `cause`: at least Running for a cause in STOP_CAUSES (S4)."""
     return "Running" if cause in STOP_CAUSES and job.policy.clean_pod_policy != "All" else job.policy.clean_pod_policy
 
 
 def clean_pods(
-    job: Job, owned: OwnedObjects, clean: str, reason: str, resumes: bool = False
+    job: Job, owned: OwnedObjects, clean: CleanPodPolicy, reason: str, resumes: bool = False
 ) -> tuple[list[Delete], list[Patch]]:
     """Deletes and patches that stop or remove children under the policy `clean`.
 

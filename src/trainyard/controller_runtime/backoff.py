@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from trainyard.objects.backoff import exponential_delay
+from trainyard.objects import exponential_delay
 
 MIN_WATCH_SECONDS = 5.0  # a watch that was open for this long was successful, even without events
 MAX_REOPEN_DELAY = 0.1  # the longest pause after a successful watch

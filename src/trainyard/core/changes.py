@@ -113,7 +113,7 @@ def stale_deletes(job: Job, owned: OwnedObjects) -> list[Delete]:
     return deletes
 
 
-def slot_restarts(job: Job, replicas: Iterable[Replica]) -> list[Delete]:
+def slot_restart_deletes(job: Job, replicas: Iterable[Replica]) -> list[Delete]:
     """Deletes for slots that restart alone. The status patch, which is sent first, counts their failures."""
     children = (replica.child for replica in replicas)
     return [delete_child(job, child, "another takes its place") for child in children if child and not child.deleting]

@@ -175,7 +175,7 @@ def decode_containers(pod: Child) -> list[ContainerRecord]:
 
 
 def encode_containers(*records: ContainerRecord) -> str:
-    """The text of `Child.containers`, which `containers` decodes."""
+    """The text of `Child.containers`, which decode_containers reads."""
     clean = _without_separators
     return "\n".join(
         f"{clean(c.name)}|{c.state}|{c.exit_code}|{clean(c.reason)}|{c.restart_count}|{'i' if c.init else ''}"

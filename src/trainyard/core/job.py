@@ -82,14 +82,13 @@ class JobStatus(msgspec.Struct, frozen=True):
     started: bool = False  # children may exist
     suspended: bool = False
     has_run: bool = False  # a replica has run since the job was started or resumed
-    failure_cause: str = (
-        ""  # the reason of a failure before StatusShape.condition_message changes it, e.g. BackoffLimitExceeded
-    )
+    # the reason of a failure before StatusShape.condition_message changes it, e.g. BackoffLimitExceeded
+    failure_cause: str = ""
     start_time: float | None = None
     completion_time: float | None = None
     resume_count: int = 0
-    counted_failures: tuple[str, ...] = ()
-    runtime_id: str = ""
+    counted_failures: tuple[str, ...] = ()  # keys of failed attempts, see failures.failure_key
+    runtime_id: str = ""  # part of the names of the children, if Api.has_runtime_id
     roles: Mapping[str, RoleStatus] = msgspec.field(default_factory=dict)
 
     def role(self, name: str) -> RoleStatus:
@@ -245,10 +244,10 @@ class OwnedObjects(msgspec.Struct, frozen=True):
         by_ref = {child.ref: child for child in children if child.owner_uid == uid}
         uids = {child.uid for child in by_ref.values()} | {uid}
         pods_by_owner: dict[str, list[Child]] = {}
-        orphans = []
+        without_owner = []
         for child in children:
             if child.kind == "Pod" and child.owner_uid in uids:
                 pods_by_owner.setdefault(child.owner_uid, []).append(child)
             elif child.kind == "Pod" and child.job_uid == uid:
-                orphans.append(child)
-        return cls(by_ref, {owner: tuple(pods) for owner, pods in pods_by_owner.items()}, tuple(orphans))
+                without_owner.append(child)
+        return cls(by_ref, {owner: tuple(pods) for owner, pods in pods_by_owner.items()}, tuple(without_owner))

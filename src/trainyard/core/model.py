@@ -94,13 +94,11 @@ class Config(msgspec.Struct, frozen=True):
     """The administrator's configuration and the files of the distribution, read by `app`."""
 
     accelerators: Mapping[str, Json] = msgspec.field(default_factory=dict)
-    program_files: Mapping[str, str] = msgspec.field(
-        default_factory=dict
-    )  # texts of the programs that run in pods, by file name
+    # texts of the programs that run in pods, by file name
+    program_files: Mapping[str, str] = msgspec.field(default_factory=dict)
     cluster_domain: str = "cluster.local"
-    node_lost_timeout: float | None = (
-        None  # seconds a pod may stay in Terminating past its grace period; None: no limit
-    )
+    # seconds that a pod may stay in Terminating past its grace period; None: no limit
+    node_lost_timeout: float | None = None
 
 
 class Observed(msgspec.Struct, frozen=True):
@@ -113,7 +111,7 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 class PlannedCreate(msgspec.Struct, frozen=True):
-    """A child to create. render_object builds the object when it is sent, so that a plan is cheap."""
+    """A child to create. render_child renders the object when it is sent, so that a plan is cheap."""
 
     verb: ClassVar[Verb] = "create"
     gvk: GVK

@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterator
 
 from trainyard.core.model import Refusal
-from trainyard.objects import Json
-from trainyard.objects.backoff import exponential_delay
+from trainyard.objects import Json, exponential_delay
 from trainyard.objects.writes import Verb
 
 POLICY_MESSAGES = (

@@ -163,7 +163,7 @@ def replica_counts(
 
 
 def _with_failed_pods(status: JobStatus, replicas: Sequence[Replica]) -> JobStatus:
-    """The status for Kind.status.render only: status.failed of a Job that retries by itself includes pods that were
+    """The status for StatusShape.render only: status.failed of a Job that retries by itself includes pods that were
     deleted before the operator observed their failure. It is not stored in `status.roles`: a pod whose watch event
     comes after that of its Job would be counted twice."""
     roles = dict(status.roles)

@@ -201,19 +201,19 @@ def dependencies(job: Job, slot: Slot) -> tuple[Ref, ...]:
     return (*blocking, *sets)
 
 
-def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
+def render_status(job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> Json:
     """Status fields of a batch JobStatus: active, succeeded and failed count the pods of the master (rules.md 1.4)."""
-    states = tally.get(MASTER, {})
+    states = counts.get(MASTER, {})
     is_active = (
         not outcome.finished and outcome.phase != "Suspended" and (states.get("Running") or states.get("Starting"))
     )
-    counts = {
+    pods = {
         "active": 1 if is_active else 0,
         "succeeded": states.get("Succeeded", 0),
         "failed": job.status.role(MASTER).failures,
     }
     state = "Failed" if outcome.phase == "Invalid" else outcome.phase
-    return {"state": state, **{name: count for name, count in counts.items() if count}}
+    return {"state": state, **{name: count for name, count in pods.items() if count}}
 
 
 def condition_message(job: Job, update: ConditionUpdate, replicas: Sequence[Replica]) -> ConditionUpdate:

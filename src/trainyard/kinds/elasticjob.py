@@ -199,7 +199,7 @@ def on_exit(job: Job, slot: Slot, code: int, reason: str) -> ExitAction:
     return ExitAction.RETRY if policy == EXIT_CODE and code in RETRYABLE else ExitAction.FAIL
 
 
-def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
+def render_status(job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> Json:
     """Status fields; `replicaStatuses` as in the old operator, without counts of zero (docs/rules.md 2.2)."""
     count_fields = {"active": "Running", "succeeded": "Succeeded", "failed": "Failed"}
     selector = ",".join(f"{key}={value}" for key, value in {**job_labels(job), "replica-type": "worker"}.items())
@@ -207,7 +207,7 @@ def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, i
         "state": "Failed" if outcome.phase == "Invalid" else outcome.phase,
         "replicaStatuses": {
             role: {field: states[state] for field, state in count_fields.items() if states.get(state)}
-            for role, states in tally.items()
+            for role, states in counts.items()
         },
         "labelSelector": selector,
     }

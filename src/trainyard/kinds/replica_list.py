@@ -104,7 +104,7 @@ def role_state(states: Mapping[str, int]) -> str:
     return "Starting" if states.get("Starting") else "Unknown"
 
 
-def replica_statuses(tally: Mapping[str, Mapping[str, int]], type_field: str) -> list[Json]:
+def replica_statuses(counts: Mapping[str, Mapping[str, int]], type_field: str) -> list[Json]:
     """status.replicaStatuses from {role: {replica state: count}}."""
     order = ("Unknown", "Starting", "Running", "Failed", "Succeeded")
     return [
@@ -113,7 +113,7 @@ def replica_statuses(tally: Mapping[str, Mapping[str, int]], type_field: str) ->
             "state": role_state(states),
             "ReplicasStates": {state: states[state] for state in order if states.get(state)},
         }
-        for role, states in tally.items()
+        for role, states in counts.items()
     ]
 
 

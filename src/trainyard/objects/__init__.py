@@ -23,7 +23,7 @@ from trainyard.objects.meta import (
     uid_of,
 )
 from trainyard.objects.problems import Problem
-from trainyard.objects.times import format_time, parse_time
+from trainyard.objects.times import exponential_delay, format_time, parse_time
 
 __all__ = [
     "GVK",
@@ -35,6 +35,7 @@ __all__ = [
     "controller_reference",
     "decode",
     "encode",
+    "exponential_delay",
     "find_condition",
     "format_time",
     "is_condition_true",

@@ -23,6 +23,7 @@ from trainyard.core import Event
 from trainyard.objects import (
     Json,
     controller_reference,
+    exponential_delay,
     format_time,
     is_condition_true,
     name_of,
@@ -30,7 +31,6 @@ from trainyard.objects import (
     set_condition,
     uid_of,
 )
-from trainyard.objects.backoff import exponential_delay
 from trainyard.objects.labels import PREFIX
 from trainyard.objects.resources import JOB, POD
 from trainyard.objects.writes import Create

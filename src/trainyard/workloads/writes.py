@@ -1,4 +1,4 @@
-"""The writes and events that a `decide` function returns, as data. `executor.py` sends them, in their order."""
+"""The writes and events that a `decide` function returns, as values. `decision_executor.py` sends them in order."""
 
 from __future__ import annotations
 

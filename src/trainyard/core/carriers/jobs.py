@@ -4,8 +4,8 @@ JOB_CARRIER (docs/rules.md S13, S14, S31):
 - The Job of a supervised slot (Lifecycle.supervised_slots) has `restartPolicy: Never` and `backoffLimit: 0`: one Job is
   one attempt, and the operator evaluates its ended pod. A failed attempt is counted by the uid of the Job, whether the
   pod or the Job's status shows the failure.
-- Any other slot keeps the user's restartPolicy and has the `backoffLimit` ENDLESS: the kubelet restarts its
-  container, or the Job's controller creates another pod.
+- Any other slot keeps the user's restartPolicy and has UNLIMITED_BACKOFF_LIMIT: the kubelet restarts its container, or
+  the Job's controller creates another pod.
 
 RETRYING_JOB_CARRIER leaves all retries to the Job's controller: the slot ends when the Job ends.
 """
@@ -193,7 +193,7 @@ def render_job(job: Job, slot: Slot, attempt: int) -> Json:
 
 
 def render_retrying_job(job: Job, slot: Slot, attempt: int) -> Json:
-    """The batch Job with the user's limits (Kind.job_limits), which the Job's controller enforces."""
+    """The batch Job with the user's limits (PodRecipe.job_spec_fields), which the Job's controller enforces."""
     template = _pod_template(job, slot)
     policy = template.get("spec", {}).get("restartPolicy") or "Never"
     return _batch_job(

@@ -31,7 +31,7 @@ from enum import StrEnum
 
 import msgspec
 
-from trainyard.objects.backoff import exponential_delay
+from trainyard.objects import exponential_delay
 from trainyard.objects.structs import replace
 
 INITIAL_BACK_OFF, MAX_BACK_OFF = 10.0, 300.0

@@ -22,8 +22,7 @@ from trainyard.client import ApiError
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.node.kubelet.api_client import NodeApiClient
 from trainyard.node.kubelet.pod_spec import Missing, TokenRequest
-from trainyard.objects import Json, name_of, namespace_of
-from trainyard.objects.backoff import exponential_delay
+from trainyard.objects import Json, exponential_delay, name_of, namespace_of
 
 log = logging.getLogger(__name__)
 

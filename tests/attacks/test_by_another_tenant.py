@@ -16,8 +16,7 @@ from trainyard import kinds
 from trainyard.client import Invalid
 from trainyard.core import Kind, Refusal, decode_child
 from trainyard.core.job import OwnedObjects
-from trainyard.core.model import Ref
-from trainyard.objects import GVK, Json, name_of
+from trainyard.objects import GVK, Json, Ref, name_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import CONFIG_MAP, JOB, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
 from trainyard.testing.builders import NOW

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from trainyard.core import Kind, Ref, Refusal
+from trainyard.core import Kind, Refusal
 from trainyard.kinds import CHAINERJOB, ELASTICJOB
-from trainyard.objects import Json, find_condition, format_time, is_condition_true
+from trainyard.objects import Json, Ref, find_condition, format_time, is_condition_true
 from trainyard.testing.builders import NOW, batch_job, look, started
 from trainyard.testing.life import Life, begun
 from trainyard.testing.samples import chainerjob, elasticjob, worker_set

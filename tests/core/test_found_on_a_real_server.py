@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from trainyard import kinds
-from trainyard.core import Kind, Observed, Ref, Refusal, plan
-from trainyard.objects import Json, find_condition
+from trainyard.core import Kind, Observed, Refusal, plan
+from trainyard.objects import Json, Ref, find_condition
 from trainyard.objects.labels import ATTEMPT
 from trainyard.testing.builders import NOW, replicas, tfjob
 from trainyard.testing.life import Life, begun

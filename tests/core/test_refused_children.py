@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.core import Observed, Plan, Ref, Refusal, decode_child, plan
+from trainyard.core import Observed, Plan, Refusal, decode_child, plan
 from trainyard.kinds import TFJOB
-from trainyard.objects import Json
+from trainyard.objects import Json, Ref
 from trainyard.testing.builders import NOW, batch_job, pod_of, service, started
 
 WORKER = Ref("Job", "worker-76no-0")

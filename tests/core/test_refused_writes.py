@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from trainyard.core import Config, Plan, Ref, Refusal
+from trainyard.core import Config, Plan, Refusal
 from trainyard.kinds import CHAINERJOB, ELASTICJOB
-from trainyard.objects import Json, find_condition, format_time
+from trainyard.objects import Json, Ref, find_condition, format_time
 from trainyard.testing.life import NOW, Life, begun
 from trainyard.testing.samples import chainerjob, elasticjob, worker_set
 

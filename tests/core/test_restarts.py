@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainyard import kinds
-from trainyard.core import Ref
-from trainyard.objects import Json
+from trainyard.objects import Json, Ref
 from trainyard.testing.builders import NOW, batch_job, look, pod_of, replicas, started
 from trainyard.testing.life import begun
 from trainyard.testing.samples import elasticjob, mx_set, mxjob

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.node.kubelet.interpolation import expand, field, quantity, resource
+from trainyard.node.kubelet.interpolation import expand, field, resource
 from trainyard.node.kubelet.pod_spec import EnvContext, Missing, command_line, containers, environment, references
 from trainyard.objects import Json
 
@@ -62,24 +62,6 @@ def test_references_in_texts(text: str, expected: str) -> None:
 )
 def test_fields_of_the_pod(path: str, expected: str | None) -> None:
     assert field(POD, path) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("1", 1),
-        ("500m", 0.5),
-        ("1Ki", 1024),
-        ("2Gi", 2 * 2**30),
-        ("1e3", 1000),
-        ("1.5G", 1.5e9),
-        ("x", None),
-        ("", None),
-    ],
-)
-def test_quantities(text: str, expected: float | None) -> None:
-    found = quantity(text)
-    assert (None if found is None else float(found)) == expected
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trainyard.core import ParsedSpec, Ref, Refusal
+from trainyard.core import ParsedSpec, Refusal
 from trainyard.core.refusals import write_due_at
 from trainyard.kinds import TFJOB
-from trainyard.objects import Json
+from trainyard.objects import Json, Ref
 from trainyard.objects.structs import replace
 from trainyard.operator.plan_executor import JobState
 from trainyard.testing.builders import tfjob

@@ -4,8 +4,9 @@ import pytest
 from workload_values import NOW, deleted_in, ended, is_ready, job, made_in, pod_of, restarted, status_in
 
 from trainyard.objects import Json, find_condition, format_time, labels_of, name_of
+from trainyard.objects.writes import Delete
 from trainyard.workloads.jobs import decide
-from trainyard.workloads.writes import Delete, UpdateStatus
+from trainyard.workloads.writes import UpdateStatus
 
 
 def reason(status: Json, kind: str) -> str:

@@ -7,9 +7,10 @@ import pytest
 from workload_values import NOW, deleted_in, is_ready, made_in, owned, scaled_in, status_in
 
 from trainyard.objects import Json, find_condition, is_condition_true, labels_of, name_of, uid_of
+from trainyard.objects.writes import Delete, Patch
 from trainyard.workloads import replicasets
 from trainyard.workloads.deployments import POD_TEMPLATE_HASH, REVISION, decide, pod_template_hash
-from trainyard.workloads.writes import Decision, Delete, Patch
+from trainyard.workloads.writes import Decision
 
 
 def deployment(replicas: int | None = None, status: Json | None = None, image: str = "x", **spec: object) -> Json:

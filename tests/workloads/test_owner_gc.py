@@ -6,8 +6,8 @@ import pytest
 
 from trainyard.objects import Json
 from trainyard.objects.resources import POD
+from trainyard.objects.writes import Delete, Patch
 from trainyard.workloads.gc import Dependent, OwnerState, decide, owner_state
-from trainyard.workloads.writes import Delete, Patch
 
 
 def thing(name: str, owners: list[Any] | None = None, **meta: Any) -> Json:

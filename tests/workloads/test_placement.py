@@ -4,8 +4,9 @@ from collections import Counter
 
 from trainyard.core import Event
 from trainyard.objects import Json
+from trainyard.objects.writes import Patch
 from trainyard.workloads.scheduler import claim_names, decide
-from trainyard.workloads.writes import Bind, Decision, Patch
+from trainyard.workloads.writes import Bind, Decision
 
 
 def node(name: str, ready: str = "True", **spec: object) -> Json:

@@ -10,8 +10,9 @@ from workload_values import NOW, deleted_in, is_ready, made_in, status_in
 
 from trainyard.objects import Json, format_time, labels_of, name_of
 from trainyard.objects.resources import PERSISTENT_VOLUME_CLAIM
+from trainyard.objects.writes import Create, Delete
 from trainyard.workloads.statefulsets import REVISION_LABEL, decide, ordinal
-from trainyard.workloads.writes import Create, CreateIfAbsent, Decision, Delete, UpdateStatus
+from trainyard.workloads.writes import CreateIfAbsent, Decision, UpdateStatus
 
 LATER = NOW + 100
 
@@ -311,7 +312,7 @@ def obey(world: tuple[Place, ...], decision: Decision, fresh: str) -> tuple[Plac
         match write:
             case Create(_, obj):
                 places[_at(obj)] = Place("pending", labels_of(obj)[REVISION_LABEL] == fresh)
-            case Delete(_, _, name, _, _):
+            case Delete(_, _, name):
                 at = int(name.rpartition("-")[2])
                 places[at] = Place("going", places[at].fresh)
     return tuple(places)

@@ -6,8 +6,9 @@ import copy
 from typing import Any
 
 from trainyard.objects import Json, controller_reference, format_time, uid_of
+from trainyard.objects.writes import Create, Delete, Patch
 from trainyard.workloads import jobs
-from trainyard.workloads.writes import Create, Decision, Delete, Patch, UpdateStatus
+from trainyard.workloads.writes import Decision, UpdateStatus
 
 NOW = 1_700_000_000.0
 

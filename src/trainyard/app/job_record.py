@@ -42,6 +42,7 @@ from trainyard.objects import (
     namespace_of,
     uid_of,
 )
+from trainyard.objects.container_statuses import container_statuses
 from trainyard.objects.labels import index_of, replica_name, role_of
 from trainyard.objects.yaml_text import as_yaml
 
@@ -250,13 +251,10 @@ def pod_entry(pod: Json, previous: Json | None = None) -> Json:
     taken from `previous`, the entry of the pod so far."""
     meta, status = _dict(pod.get("metadata")), _dict(pod.get("status"))
     earlier = {str(container.get("name")): container for container in (previous or {}).get("containers") or []}
-    statuses = [
-        (init, container_status)
-        for init, part in ((True, "initContainerStatuses"), (False, "containerStatuses"))
-        for container_status in status.get(part) or []
-        if isinstance(container_status, dict)
+    containers = [
+        _container_entry(container.status, container.init, earlier.get(container.name))
+        for container in container_statuses(status)
     ]
-    containers = [_container_entry(entry, init, earlier.get(str(entry.get("name")))) for init, entry in statuses]
     ends = [end for container in containers for run in container["runs"] if (end := str(run.get("ended") or ""))]
     return {
         "name": name_of(pod),

@@ -19,6 +19,7 @@ from hashlib import sha256
 from trainyard.cli.screen import OutputLineSplitter, Screen
 from trainyard.client import ApiClient, ApiError, NotFound, Unavailable
 from trainyard.objects import Json, name_of, namespace_of, uid_of
+from trainyard.objects.container_statuses import container_statuses
 
 RETRY_SECONDS = 0.2  # seconds before a broken stream is opened again
 LAST_LINES_SECONDS = 10.0  # seconds in which the last lines of ended containers are printed
@@ -44,24 +45,21 @@ class LogFollowers:
 
     def update_pod(self, pod: Json) -> None:
         status = pod.get("status") or {}
-        init_names = [container_status["name"] for container_status in status.get("initContainerStatuses") or []]
-        container_names = [container_status["name"] for container_status in status.get("containerStatuses") or []]
+        containers = container_statuses(status)
+        single = sum(not container.init for container in containers) == 1
         pod_ended = status.get("phase") in ("Succeeded", "Failed")
-        for container_status in [
-            *(status.get("initContainerStatuses") or []),
-            *(status.get("containerStatuses") or []),
-        ]:
-            key = (uid_of(pod), container_status["name"])
-            if self._only and container_status["name"] != self._only:
+        for container in containers:
+            key = (uid_of(pod), container.name)
+            if self._only and container.name != self._only:
                 continue
             if key not in self._followers:
-                if newest_run(container_status) < 0:
+                if newest_run(container.status) < 0:
                     continue
-                single = len(container_names) == 1 and container_status["name"] not in init_names
-                prefix = self._label(pod) if single else f"{self._label(pod)}/{container_status['name']}"
-                container_ref = (namespace_of(pod), name_of(pod), container_status["name"])
+                named = not single or container.init
+                prefix = f"{self._label(pod)}/{container.name}" if named else self._label(pod)
+                container_ref = (namespace_of(pod), name_of(pod), container.name)
                 self._followers[key] = ContainerFollower(self._api, self._screen, container_ref, prefix, self._tail)
-            self._followers[key].update_status(container_status, pod_ended)
+            self._followers[key].update_status(container.status, pod_ended)
 
     def delete_pod(self, pod: Json) -> None:
         """The pod is deleted: its containers have no further run."""

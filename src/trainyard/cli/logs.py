@@ -20,6 +20,7 @@ from trainyard.cli.cluster_command import ClusterContext, CommandError, JobNotFo
 from trainyard.cli.codes import INVALID, READER_GONE, SUCCEEDED, UNAVAILABLE
 from trainyard.cli.completion import job_names
 from trainyard.objects import Json, name_of, namespace_of, uid_of
+from trainyard.objects.container_statuses import container_statuses
 from trainyard.objects.structs import replace
 
 if TYPE_CHECKING:
@@ -170,16 +171,8 @@ def _container_names(pod: Json, selection: LogSelection) -> list[str]:
 
 
 def _restarts(pod: Json, container: str) -> int:
-    status = pod.get("status") or {}
-    statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-    return next(
-        (
-            int(container_status.get("restartCount") or 0)
-            for container_status in statuses
-            if container_status.get("name") == container
-        ),
-        0,
-    )
+    statuses = container_statuses(pod.get("status"))
+    return next((status.restarts for status in statuses if status.name == container), 0)
 
 
 async def _print_run(

@@ -11,12 +11,11 @@ import uuid
 from dataclasses import dataclass, field
 from itertools import count
 
-from msgspec.structs import replace
-
 from trainyard import core
-from trainyard.core import Child, Config, Job, Kind, Observed, Plan, Ref, Refusal
+from trainyard.core import Child, Config, Job, Kind, Observed, Plan, Refusal
 from trainyard.objects import (
     Json,
+    Ref,
     controller_of,
     format_time,
     key_of,
@@ -25,6 +24,8 @@ from trainyard.objects import (
     resource_version_of,
     uid_of,
 )
+from trainyard.objects.structs import replace
+from trainyard.objects.writes import Patch
 
 NO_UID = "00000000-0000-4000-8000-000000000000"
 """The uid of a job without a uid, so that the same file always gives the same plan. The uid of the second such job of
@@ -159,17 +160,18 @@ def plan_as_json(world: OfflineCluster, job: Json, kind: Kind) -> Json:
 
 def _patches(job: Json, kind: Kind, plan: Plan) -> list[Json]:
     merge = "application/merge-patch+json"
-    spec = [(kind.gvk, name_of(job), "", {"spec": plan.spec_patch})] if plan.spec_patch else []
+    key = key_of(job)
+    spec = [Patch(kind.gvk, key.namespace, key.name, {"spec": plan.spec_patch})] if plan.spec_patch else []
     return [
         {
-            "apiVersion": gvk.api_version,
-            "kind": gvk.kind,
-            "name": name,
-            "subresource": subresource,
+            "apiVersion": patch.gvk.api_version,
+            "kind": patch.gvk.kind,
+            "name": patch.name,
+            "subresource": patch.subresource,
             "type": merge,
-            "patch": patch,
+            "patch": patch.body,
         }
-        for gvk, name, subresource, patch in [*spec, *plan.patches]
+        for patch in [*spec, *plan.patches]
     ]
 
 

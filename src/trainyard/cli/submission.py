@@ -21,7 +21,18 @@ from trainyard.core.names import is_dns_label
 from trainyard.kinds.unknown_kinds import describe_kind
 from trainyard.objects import GVK, Json, Problem, name_of, namespace_of
 from trainyard.objects.manifest import Document, ManifestError
-from trainyard.objects.resources import NAMESPACE
+from trainyard.objects.resources import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    JOB,
+    NAMESPACE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+)
 
 if TYPE_CHECKING:
     from trainyard.client import ApiClient, ApiError
@@ -30,15 +41,15 @@ OPERATOR = "trainyard.dev/operator"
 # The other kinds that a file may contain, in the order in which their objects are created.
 OTHER_KINDS = (
     NAMESPACE,
-    GVK("", "v1", "ServiceAccount", "serviceaccounts"),
-    GVK("", "v1", "ConfigMap", "configmaps"),
-    GVK("", "v1", "Secret", "secrets"),
-    GVK("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
-    GVK("", "v1", "Service", "services"),
-    GVK("", "v1", "Pod", "pods"),
-    GVK("batch", "v1", "Job", "jobs"),
-    GVK("apps", "v1", "Deployment", "deployments"),
-    GVK("apps", "v1", "StatefulSet", "statefulsets"),
+    SERVICE_ACCOUNT,
+    CONFIG_MAP,
+    SECRET,
+    PERSISTENT_VOLUME_CLAIM,
+    SERVICE,
+    POD,
+    JOB,
+    DEPLOYMENT,
+    STATEFUL_SET,
 )
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from trainyard.client.errors import Unavailable, error_for
 from trainyard.objects import GVK, Json, decode, encode, name_of
+from trainyard.objects.resources import POD
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -169,7 +170,7 @@ def delete(gvk: GVK, namespace: str, name: str, uid: str, propagation: str, grac
 
 def logs(namespace: str, pod: str, query: Mapping[str, str]) -> Request:
     """The log of a container. Empty values in `query` are left out."""
-    path = object_path(GVK("", "v1", "Pod", "pods"), namespace, pod, "log")
+    path = object_path(POD, namespace, pod, "log")
     return Request("GET", path, _query(**query))
 
 

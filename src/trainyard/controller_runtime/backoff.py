@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 
+from trainyard.objects import exponential_delay
+
 MIN_WATCH_SECONDS = 5.0  # a watch that was open for this long was successful, even without events
 MAX_REOPEN_DELAY = 0.1  # the longest pause after a successful watch
 
 
 def backoff_delay(failures: int, initial: float, maximum: float) -> float:
-    """Seconds to wait after `failures` consecutive failures: `initial`, doubled with each further failure, at most
-    `maximum` (both in seconds). Up to half of it is subtracted at random (jitter)."""
-    return min(maximum, initial * 2.0 ** min(max(failures - 1, 0), 30)) * random.uniform(0.5, 1.0)
+    """The exponential delay in seconds, of which up to half is subtracted at random (jitter)."""
+    return exponential_delay(failures, initial, maximum) * random.uniform(0.5, 1.0)
 
 
 class Backoff:

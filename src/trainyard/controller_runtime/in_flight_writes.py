@@ -55,7 +55,10 @@ class InFlightWrites(Generic[R]):
         self._sweep_at = SWEEP_THRESHOLD
 
     def record(self, job_uid: str, write: AcknowledgedWrite[R], now: float) -> None:
-        """Add a write of the job with the uid `job`, sent at the monotonic time `now`."""
+        """Add a write of the job with the uid `job_uid`, sent at the monotonic time `now`. A write of a resource that
+        has no store is ignored: nothing would ever show it."""
+        if write.resource not in self._stores:
+            return
         self._in_flight.setdefault(job_uid, []).append(_InFlight(write, now))
         if len(self._in_flight) >= self._sweep_at:  # `has_pending` is never called again for a deleted job
             for uid in list(self._in_flight):

@@ -24,7 +24,7 @@ from trainyard.core.kind import (
     TemplateChange,
     WorkloadAdapter,
 )
-from trainyard.core.model import Child, Config, Create, Delete, Event, Observed, Patch, Plan, Ref, Refusal, Slot
+from trainyard.core.model import Child, Config, Event, Observed, Plan, PlannedCreate, Refusal, Slot
 from trainyard.core.read import parse_job, parse_job_with, parse_spec, runtime_id_of
 from trainyard.core.render import render_child, render_object
 from trainyard.core.rules import Rule, violations, with_aliases
@@ -40,8 +40,6 @@ __all__ = [
     "Child",
     "ConditionUpdate",
     "Config",
-    "Create",
-    "Delete",
     "Event",
     "ExitAction",
     "Job",
@@ -50,11 +48,10 @@ __all__ = [
     "Observed",
     "Outcome",
     "ParsedSpec",
-    "Patch",
     "Plan",
+    "PlannedCreate",
     "PodRecipe",
     "Policy",
-    "Ref",
     "Refusal",
     "Replica",
     "RestartScope",

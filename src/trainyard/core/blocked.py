@@ -10,10 +10,11 @@ from typing import NamedTuple
 from trainyard.core import changes
 from trainyard.core.conditions import Condition
 from trainyard.core.job import NO_POD, Job, Outcome, OwnedObjects, Replica
-from trainyard.core.model import Create, Delete, Observed, Patch, Ref, Refusal
+from trainyard.core.model import Observed, PlannedCreate, Refusal
+from trainyard.core.planned_writes import plan_writes
 from trainyard.core.policies.failure_policy import invalid_child
-from trainyard.core.writes import plan_writes
-from trainyard.objects import format_time
+from trainyard.objects import Ref, format_time
+from trainyard.objects.writes import Delete, Patch
 
 NO_POD_SECONDS = 30.0
 """Seconds that a missing pod, or a pod past its grace period, may take before condition Blocked reports it."""
@@ -40,10 +41,10 @@ def find_blocks(
     owned: OwnedObjects,
     observed: Observed,
     outcome: Outcome,
-    alone: tuple[Replica, ...],
+    slot_restarts: tuple[Replica, ...],
     now: float,
 ) -> Blocks:
-    """The blocks of a job, which has its next status.
+    """The blocks of a job that has its next status. `slot_restarts`: see plan_writes.
 
     While it is suspended no child is created, so refused creates are not reported. An invalid child does not fail a job
     that has run, if edits take effect on the child's role (Lifecycle.follows_edits).
@@ -58,32 +59,23 @@ def find_blocks(
             return Blocks(invalid_child(refusal, f"{ref.kind} {ref.name}", job.status.has_run), [], ())
     conflicts = {ref: refusal for ref, refusal in refused.items() if refusal.code == 409}
     blocks = {ref: refusal for ref, refusal in refused.items() if refusal.code != 409}
-    wakeups: list[float] = []
     if len(refused_creates) < len(observed.refused):
-        writes = plan_writes(job, replicas, owned, observed, outcome, alone, now)
-        sent: list[Delete | Patch] = [*writes.deletes, *writes.patches]
-        due = {(write.ref, changes.verb(write)) for write in sent}
-        blocks |= {ref: refusal for ref, refusal in observed.refused.items() if (ref, refusal.verb) in due}
-    podless = _podless(job, replicas, owned, now)
+        writes = plan_writes(job, replicas, owned, observed, outcome, slot_restarts, now)
+        planned_writes: list[Delete | Patch] = [*writes.deletes, *writes.patches]
+        planned = {(write.ref, write.verb) for write in planned_writes}
+        blocks |= {ref: refusal for ref, refusal in observed.refused.items() if (ref, refusal.verb) in planned}
     edited = _without_template(job, replicas) if outcome.phase != "Suspended" else ""
-    overdue = _overdue(job, owned, creates, now)
-    wakeups += [wait.due for wait in (podless, overdue) if wait.due is not None]
-    message = "; ".join(filter(None, (_refusals_text(blocks), edited, podless.message, overdue.message)))
-    reasons = {refusal.policy or refusal.reason or "Refused" for refusal in blocks.values()}
-    wait_reason = (
-        "TemplateEdited"
-        if edited
-        else "NoPod"
-        if podless.message
-        else "PodTerminating"
-        if overdue.message
-        else "Unblocked"
-    )
+    missing, terminating = _missing_pod(job, replicas, owned, now), _terminating_pod(job, owned, creates, now)
+    wakeups = tuple(wait.due for wait in (missing, terminating) if wait.due is not None)
+    waits = {"TemplateEdited": edited, "NoPod": missing.message, "PodTerminating": terminating.message}
+    message = "; ".join(filter(None, (_refusals_text(blocks), *waits.values())))
+    reasons = sorted({refusal.policy or refusal.reason or "Refused" for refusal in blocks.values()})
+    reasons += [reason for reason, text in waits.items() if text]
     conditions = [
         Condition("NameConflict", bool(conflicts), "NameTaken" if conflicts else "NameFree", _refusals_text(conflicts)),
-        Condition("Blocked", bool(message), min(reasons) if reasons else wait_reason, message),
+        Condition("Blocked", bool(message), next(iter(reasons), "Unblocked"), message),
     ]
-    return Blocks(None, conditions, tuple(wakeups))
+    return Blocks(None, conditions, wakeups)
 
 
 def _refusals_text(refused: dict[Ref, Refusal]) -> str:
@@ -101,24 +93,24 @@ def _without_template(job: Job, replicas: list[Replica]) -> str:
     return ""
 
 
-def _podless(job: Job, replicas: list[Replica], owned: OwnedObjects, now: float) -> _Wait:
+def _missing_pod(job: Job, replicas: list[Replica], owned: OwnedObjects, now: float) -> _Wait:
     """The wait for the first pod of a child whose controller has created none for NO_POD_SECONDS; its events say why.
 
     The time counts from the creation of the newest pod, so that a job whose thousand pods are created one after another
     is not reported, and never from before the job was resumed.
     """
-    podless = [(replica, replica.child) for replica in replicas if replica.message == NO_POD and replica.child]
-    if not podless or job.status.start_time is None:
+    waiting = [(replica, replica.child) for replica in replicas if replica.message == NO_POD and replica.child]
+    if not waiting or job.status.start_time is None:
         return _Wait()
     created = [pod.created for pods in owned.pods_by_owner.values() for pod in pods]
-    due = max(job.status.start_time, *(child.created for _, child in podless), *created) + NO_POD_SECONDS
+    due = max(job.status.start_time, *(child.created for _, child in waiting), *created) + NO_POD_SECONDS
     if now < due:
         return _Wait(due=due)
-    replica, child = podless[0]
+    replica, child = waiting[0]
     return _Wait(f"{replica.name} waits: {child.kind} {child.name} has no pod, and its events say why")
 
 
-def _overdue(job: Job, owned: OwnedObjects, creates: list[Create], now: float) -> _Wait:
+def _terminating_pod(job: Job, owned: OwnedObjects, creates: list[PlannedCreate], now: float) -> _Wait:
     """The wait of a new attempt for an older pod that is in Terminating NO_POD_SECONDS past its grace period."""
     older = {child.uid for child in changes.blocking_pods(job, owned)} if creates else set()
     pods = [*owned.pods_without_owner, *(pod for pods in owned.pods_by_owner.values() for pod in pods)] if older else []

@@ -6,39 +6,41 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from trainyard.core.job import Job, OwnedObjects, Replica
-from trainyard.core.model import Child, Create, Delete, Observed, Patch, Ref, Slot
+from trainyard.core.model import Child, Observed, PlannedCreate, Slot
 from trainyard.core.names import same_digest
 from trainyard.core.refusals import write_due_at
 from trainyard.core.render import update_patch
+from trainyard.objects import Ref
+from trainyard.objects.writes import Delete, Patch, Propagation
 
-W = TypeVar("W", Create, Patch, Delete)
+W = TypeVar("W", PlannedCreate, Patch, Delete)
 
 
-def missing_creates(job: Job, owned: OwnedObjects) -> list[Create]:
+def missing_creates(job: Job, owned: OwnedObjects) -> list[PlannedCreate]:
     """Creates for the slots and auxiliary objects that do not exist, in creation order.
 
     The objects of a slot come right after it: of a job with 1,000 replicas, each with a Service, the first pods run
     long before the last Service exists. With an invalid spec no auxiliary object with `create_after_replicas` is
     created: the replicas do not need it.
     """
-    early: list[Create] = []
-    late: list[Create] = []
-    by_slot: dict[Slot, list[Create]] = {}
+    early: list[PlannedCreate] = []
+    late: list[PlannedCreate] = []
+    by_slot: dict[Slot, list[PlannedCreate]] = {}
     for ref, auxiliary in job.auxiliary_objects.items():
         if ref in owned.by_ref or (auxiliary.create_after_replicas and job.parsed.problems):
             continue
-        create = Create(auxiliary.gvk, auxiliary.name, None, 0, _missing(auxiliary.depends_on, owned))
+        create = PlannedCreate(auxiliary.gvk, auxiliary.name, None, 0, _missing(auxiliary.depends_on, owned))
         if auxiliary.slot:
             by_slot.setdefault(auxiliary.slot, []).append(create)
         else:
             (late if auxiliary.create_after_replicas else early).append(create)
-    slots: list[Create] = []
+    slots: list[PlannedCreate] = []
     for slot in job.slots():
         role, name = job.role(slot.role), job.kind.pods.name(job, slot)
         gvk = job.carrier(slot.role).gvk
         if role and role.template is not None and Ref(gvk.kind, name) not in owned.by_ref:
             missing = _missing(job.kind.pods.dependencies(job, slot), owned)
-            slots.append(Create(gvk, name, slot, job.status.role(slot.role).attempt, missing))
+            slots.append(PlannedCreate(gvk, name, slot, job.status.role(slot.role).attempt, missing))
         slots += by_slot.get(slot, ())
     return _in_dependency_order(early + slots) + late
 
@@ -47,9 +49,9 @@ def _missing(dependencies: tuple[Ref, ...], owned: OwnedObjects) -> tuple[Ref, .
     return tuple(ref for ref in dependencies if ref not in owned.by_ref)
 
 
-def _in_dependency_order(creates: list[Create]) -> list[Create]:
+def _in_dependency_order(creates: list[PlannedCreate]) -> list[PlannedCreate]:
     """The creates, sorted so that each comes after those in its `depends_on`."""
-    ordered: list[Create] = []
+    ordered: list[PlannedCreate] = []
     rest = creates
     while rest:
         waiting = {create.ref for create in rest}
@@ -59,7 +61,9 @@ def _in_dependency_order(creates: list[Create]) -> list[Create]:
     return ordered
 
 
-def sendable_creates(job: Job, owned: OwnedObjects, creates: list[Create], observed: Observed) -> list[Create]:
+def sendable_creates(
+    job: Job, owned: OwnedObjects, creates: list[PlannedCreate], observed: Observed
+) -> list[PlannedCreate]:
     """The creates that may be sent now: none that depends on a refused object, none while an older pod of its slot may
     run.
 
@@ -105,11 +109,11 @@ def stale_deletes(job: Job, owned: OwnedObjects) -> list[Delete]:
         if not removed and job.carrier(slot.role).observe(job, slot, owned).state == "Succeeded":
             continue
         reason = "the spec does not have it any more" if removed else "a new attempt takes its place"
-        deletes.append(delete_child(job, child, reason)._replace(foreground=True))
+        deletes.append(delete_child(job, child, reason, "Foreground"))
     return deletes
 
 
-def slot_restarts(job: Job, replicas: Iterable[Replica]) -> list[Delete]:
+def slot_restart_deletes(job: Job, replicas: Iterable[Replica]) -> list[Delete]:
     """Deletes for slots that restart alone. The status patch, which is sent first, counts their failures."""
     children = (replica.child for replica in replicas)
     return [delete_child(job, child, "another takes its place") for child in children if child and not child.deleting]
@@ -140,7 +144,7 @@ def auxiliary_changes(job: Job, owned: OwnedObjects, observed: Observed) -> tupl
         ):
             continue
         elif not same_digest(child.digest, auxiliary.digest) and (valid or not follows_edits):
-            patches.append(update_patch(auxiliary, child.uid))
+            patches.append(update_patch(auxiliary, child))
     return deletes, patches
 
 
@@ -162,19 +166,15 @@ def suspended_deletes(job: Job, owned: OwnedObjects, reason: str) -> list[Delete
     return [delete_child(job, child, reason) for child in children if child and not child.deleting]
 
 
-def delete_child(job: Job, child: Child, reason: str) -> Delete:
-    return Delete(job.kind.resource(child.kind), child.name, child.uid, reason)
+def delete_child(job: Job, child: Child, reason: str, propagation: Propagation = "Background") -> Delete:
+    gvk = job.kind.resource(child.kind)
+    return Delete(gvk, child.namespace, child.name, child.uid, propagation, reason=reason)
 
 
 def due_writes(writes: list[W], observed: Observed, now: float) -> tuple[list[W], float | None]:
     """The writes that are due now, and when the next one that waits for its back-off is due."""
     if not observed.refused:
         return writes, None
-    times = [write_due_at(observed.refused.get(write.ref), verb(write), now) for write in writes]
+    times = [write_due_at(observed.refused.get(write.ref), write.verb, now) for write in writes]
     due = [write for write, at in zip(writes, times, strict=True) if at <= now]
     return due, min((at for at in times if at > now), default=None)
-
-
-def verb(write: Create | Patch | Delete) -> str:
-    """create, patch or delete, as in Refusal.verb."""
-    return type(write).__name__.lower()

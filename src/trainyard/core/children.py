@@ -4,6 +4,9 @@ Rules for this file:
 - Decoding is partial: only the fields named here are read, so unknown and large fields cost nothing.
 - Every field may be missing: one malformed object must not fail a whole list.
 - A record is never written back to the API server.
+
+Container statuses are decoded here, and not by `objects/container_statuses.py`: msgspec decodes a pod straight into the
+structs below, so that the operator makes no dicts of the thousands of pods that it lists.
 """
 
 from __future__ import annotations
@@ -172,7 +175,7 @@ def decode_containers(pod: Child) -> list[ContainerRecord]:
 
 
 def encode_containers(*records: ContainerRecord) -> str:
-    """The text of `Child.containers`, which `containers` decodes."""
+    """The text of `Child.containers`, which decode_containers reads."""
     clean = _without_separators
     return "\n".join(
         f"{clean(c.name)}|{c.state}|{c.exit_code}|{clean(c.reason)}|{c.restart_count}|{'i' if c.init else ''}"

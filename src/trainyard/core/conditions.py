@@ -8,7 +8,7 @@ from typing import NamedTuple
 from trainyard.core.children import decode_containers
 from trainyard.core.job import Job, JobStatus, Outcome, OwnedObjects, Replica
 from trainyard.core.kind import ConditionUpdate
-from trainyard.core.read import ignored_edits, ignores_edits
+from trainyard.core.read import describe_ignored_edits, ignores_edits
 from trainyard.objects import Json, find_condition, format_time, set_condition
 from trainyard.objects.resources import DEPLOYMENT
 
@@ -152,7 +152,7 @@ def _ignored_edit(job: Job, status: JobStatus) -> tuple[str, str]:
     """Reason and message of condition SpecChangeIgnored; the message is "" when no edit is ignored (S1, S11)."""
     if status.suspended and status.started and not job.policy.suspend:
         return "InvalidSpec", f"{job.parsed.problems[0]}: the job stays suspended until that is mended"
-    edits = ignored_edits(job.kind, job.parsed, job.status) if ignores_edits(job.parsed, job.status) else []
+    edits = describe_ignored_edits(job.kind, job.parsed, job.status) if ignores_edits(job.parsed, job.status) else []
     if not edits:
         return "SpecRestored", ""
     fix = "the job has started and goes on as it was; suspend it, edit it and resume it, or make a new job"

@@ -16,16 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainyard.core import blocked, conditions, failures, phase, restarts, status, writes
+from trainyard.core import blocked, conditions, failures, phase, restarts, status
 from trainyard.core.conditions import Condition
 from trainyard.core.job import Job, Outcome, OwnedObjects, Replica
 from trainyard.core.kind import ConditionUpdate, Kind
-from trainyard.core.model import Create, Delete, Event, Observed, Plan
+from trainyard.core.model import Event, Observed, Plan, PlannedCreate
 from trainyard.core.observe import observe
+from trainyard.core.planned_writes import PlannedWrites, due_writes, plan_writes
 from trainyard.core.policies import clean_pod_policy, deadline, managed_by, node_lost, restart, suspend, ttl
 from trainyard.core.read import parse_job
 from trainyard.objects import Json
 from trainyard.objects.structs import replace
+from trainyard.objects.writes import Delete
 
 
 def plan(kind: Kind, wire: Json, observed: Observed, now: float) -> Plan:
@@ -55,8 +57,9 @@ def _unfinished(job: Job, owned: OwnedObjects, observed: Observed, now: float) -
         return _plan(job, after, replicas, owned, observed, outcome, now, failed=counted.replicas)
     restarted = restart.plan_restarts(job, replicas, owned, counted.status, outcome, now)
     after = replace(job, status=restarted.status)
-    blocks = blocked.find_blocks(after, replicas, owned, observed, outcome, restarted.alone, now)
+    blocks = blocked.find_blocks(after, replicas, owned, observed, outcome, restarted.slots, now)
     reason = "ReplicaEnded" if restarted.message else "Restarted"
+    restarting = Condition("Restarting", bool(restarted.message), reason, restarted.message)
     return _plan(
         job,
         after,
@@ -66,8 +69,8 @@ def _unfinished(job: Job, owned: OwnedObjects, observed: Observed, now: float) -
         blocks.outcome or outcome,
         now,
         failed=counted.replicas,
-        alone=restarted.alone,
-        held=[Condition("Restarting", bool(restarted.message), reason, restarted.message), *blocks.conditions],
+        slot_restarts=restarted.slots,
+        other_conditions=(restarting, *blocks.conditions),
         wakeups=(*wakeups, *restarted.wakeups, *blocks.wakeups),
     )
 
@@ -82,18 +85,21 @@ def _plan(
     now: float,
     *,
     failed: tuple[Replica, ...] = (),
-    alone: tuple[Replica, ...] = (),
-    held: Iterable[Condition] = (),
+    slot_restarts: tuple[Replica, ...] = (),
+    other_conditions: Iterable[Condition] = (),
     wakeups: tuple[float, ...] = (),
 ) -> Plan:
-    """The plan of a job whose stored status is not finished. `job` has the stored status, `after` the next one."""
-    listed = [*held, *conditions.phase_conditions(job, after.status, replicas, owned, outcome)]
-    written = conditions.write_conditions(job, replicas, listed, now)
+    """The plan of a job whose stored status is not finished. `job` has the stored status, `after` the next one.
+
+    `failed`: the replicas of the newly counted failures. `other_conditions`: those that do not follow from the phase.
+    """
+    evaluated = [*other_conditions, *conditions.phase_conditions(job, after.status, replicas, owned, outcome)]
+    written = conditions.write_conditions(job, replicas, evaluated, now)
     next_status = replace(after.status, conditions=written.conditions)
     if outcome.finished:
         cause = outcome.reason if outcome.phase != "Succeeded" else ""
         next_status = replace(next_status, completion_time=now, counted_failures=(), failure_cause=cause)
-    sent = writes.due_writes(writes.plan_writes(after, replicas, owned, observed, outcome, alone, now), observed, now)
+    sent = due_writes(plan_writes(after, replicas, owned, observed, outcome, slot_restarts, now), observed, now)
     deleted = frozenset(delete.uid for delete in sent.deletes) if outcome.finished else frozenset()
     counts = status.replica_counts(job, replicas, outcome, deleted)
     rendered = status.render_status(
@@ -120,13 +126,13 @@ def _finished(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
     """The plan of a finished job: its status never changes; its children are cleaned up, and the TTL deletes it."""
     stored = job.status
     if expired := ttl.expired_job(job, now):
-        sent = writes.due_writes(writes.Writes((expired,), (), (), ()), observed, now)
+        sent = due_writes(PlannedWrites((expired,)), observed, now)
         events = job.kind.status.write_events(job, expired) if sent.deletes else ()
         return Plan(stored.stored, deletes=sent.deletes, events=events, requeue_at=_earliest(sent.wakeups))
     lost, lost_due = node_lost.force_deletes(job, owned, now)
     clean = clean_pod_policy.effective_policy(job, stored.failure_cause)
     deletes, patches = clean_pod_policy.clean_pods(job, owned, clean, stored.failure_cause or stored.outcome)
-    sent = writes.due_writes(writes.Writes((*lost, *deletes), tuple(patches), (), ()), observed, now)
+    sent = due_writes(PlannedWrites((*lost, *deletes), tuple(patches)), observed, now)
     due = _earliest((ttl.expires_at(job, stored.completion_time), lost_due, *sent.wakeups))
     return Plan(stored.stored, deletes=sent.deletes, patches=sent.patches, requeue_at=due)
 
@@ -135,13 +141,13 @@ def _events(
     job: Job,
     updates: tuple[ConditionUpdate, ...],
     failed: tuple[Replica, ...],
-    sent: tuple[Create | Delete, ...],
+    sent: tuple[PlannedCreate | Delete, ...],
 ) -> tuple[Event, ...]:
     """The events of this reconcile: for conditions first, then for new failures, then for creates and deletes."""
     messages = job.kind.status
     condition_event = messages.condition_event or (lambda job, update: status.default_condition_event(update))
     events = [event for update in updates if (event := condition_event(job, update))]
-    subjects: tuple[Replica | Create | Delete, ...] = (*failed, *sent)
+    subjects: tuple[Replica | PlannedCreate | Delete, ...] = (*failed, *sent)
     return (*events, *(event for subject in subjects for event in messages.write_events(job, subject)))
 
 

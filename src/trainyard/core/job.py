@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
 from trainyard.core.kind import RestartScope
-from trainyard.core.model import Child, Config, Ref, Slot
-from trainyard.objects import Json, NamespacedName, Problem
+from trainyard.core.model import Child, Config, Slot
+from trainyard.objects import Json, NamespacedName, Problem, Ref
 from trainyard.objects.resources import SERVICE
 from trainyard.objects.structs import replace
 
 if TYPE_CHECKING:
     from trainyard.core.kind import AuxiliaryObject, Kind, WorkloadAdapter
+
+Phase = Literal["Created", "Starting", "Running", "Suspended", "Succeeded", "Failed", "Invalid"]
+"""The phase of a job. Starting: it has run, and no replica runs at the moment. Invalid: its spec was invalid at its
+start."""
+JobResult = Literal["", "Succeeded", "Failed"]
+"""How a job has ended; "" while it has not."""
+ReplicaState = Literal["Unknown", "Starting", "Running", "Succeeded", "Failed"]
+"""The state of a replica. Unknown: no object runs it, or that object is being replaced."""
+CleanPodPolicy = Literal["", "None", "Running", "All"]
+"""`cleanPodPolicy`; "" when it is unset."""
 
 
 class Role(msgspec.Struct, frozen=True):
@@ -35,9 +45,9 @@ class Role(msgspec.Struct, frozen=True):
 class Policy(msgspec.Struct, frozen=True):
     """The optional policies of a job. None and "" mean unset: the behaviour that the old operators document."""
 
-    clean_pod_policy: str = ""  # cleanPodPolicy: None, Running, All
-    ttl_seconds_after_finished: int | None = None  # ttlSecondsAfterFinished
-    active_deadline_seconds: int | None = None  # activeDeadlineSeconds
+    clean_pod_policy: CleanPodPolicy = ""
+    ttl_seconds_after_finished: int | None = None
+    active_deadline_seconds: int | None = None
     backoff_limit: int | None = None
     suspend: bool = False
     managed_by: str = ""
@@ -68,18 +78,17 @@ class JobStatus(msgspec.Struct, frozen=True):
 
     stored: Json
     conditions: tuple[Json, ...] = ()
-    outcome: str = ""  # Succeeded or Failed once the job has ended; never reset
+    outcome: JobResult = ""  # never reset
     started: bool = False  # children may exist
     suspended: bool = False
     has_run: bool = False  # a replica has run since the job was started or resumed
-    failure_cause: str = (
-        ""  # the reason of a failure before StatusShape.condition_message changes it, e.g. BackoffLimitExceeded
-    )
+    # the reason of a failure before StatusShape.condition_message changes it, e.g. BackoffLimitExceeded
+    failure_cause: str = ""
     start_time: float | None = None
     completion_time: float | None = None
     resume_count: int = 0
-    counted_failures: tuple[str, ...] = ()
-    runtime_id: str = ""
+    counted_failures: tuple[str, ...] = ()  # keys of failed attempts, see failures.failure_key
+    runtime_id: str = ""  # part of the names of the children, if Api.has_runtime_id
     roles: Mapping[str, RoleStatus] = msgspec.field(default_factory=dict)
 
     def role(self, name: str) -> RoleStatus:
@@ -88,7 +97,7 @@ class JobStatus(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One parsed job: the API object (`wire`), its spec (`parsed`) and its status (`status`)."""
+    """One parsed job: the API object (`obj`), its spec (`parsed`) and its status (`status`)."""
 
     kind: Kind
     obj: Json
@@ -103,7 +112,7 @@ class Job:
     cache: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def cached(self, name: str, compute: Callable[[], Any]) -> Any:
-        """The result of `work()`, computed once and cached as `name`: a Job is immutable and may have 10000 slots."""
+        """The result of `compute()`, computed once for each `name`: a Job is immutable and may have 10000 slots."""
         if name not in self.cache:
             self.cache[name] = compute()
         return self.cache[name]
@@ -112,7 +121,7 @@ class Job:
     def auxiliary_objects(self) -> Mapping[Ref, AuxiliaryObject]:
         """The objects of the job beside its replicas, in the order of their creation."""
         objects: Mapping[Ref, AuxiliaryObject] = self.cached(
-            "extras", lambda: {auxiliary.ref: auxiliary for auxiliary in self.kind.auxiliary(self)}
+            "auxiliary_objects", lambda: {auxiliary.ref: auxiliary for auxiliary in self.kind.auxiliary(self)}
         )
         return objects
 
@@ -126,7 +135,7 @@ class Job:
         Services are left out: a Service of the same name that the job does not own blocks no replica (S8).
         """
         refs: tuple[Ref, ...] = self.cached(
-            "early",
+            "blocking_objects",
             lambda: tuple(
                 ref
                 for ref, auxiliary in self.auxiliary_objects.items()
@@ -155,12 +164,12 @@ class Job:
 
     def success_sets(self) -> tuple[frozenset[Slot], ...]:
         """Lifecycle.success_sets of this job."""
-        sets: tuple[frozenset[Slot], ...] = self.cached("success", lambda: self.kind.lifecycle.success_sets(self))
+        sets: tuple[frozenset[Slot], ...] = self.cached("success_sets", lambda: self.kind.lifecycle.success_sets(self))
         return sets
 
     def supervised_slots(self) -> frozenset[Slot]:
         """The slots whose exit codes the operator evaluates (Lifecycle.supervised_slots)."""
-        slots: frozenset[Slot] = self.cached("supervised", self._supervised_slots)
+        slots: frozenset[Slot] = self.cached("supervised_slots", self._supervised_slots)
         return slots
 
     def _supervised_slots(self) -> frozenset[Slot]:
@@ -194,7 +203,7 @@ class Replica(NamedTuple):
 
     slot: Slot
     child: Child | None  # the object with its name, even one of an older attempt or in Terminating
-    state: str  # Unknown, Starting, Running, Succeeded, Failed
+    state: ReplicaState
     termination: Termination | None = None
     failed_attempts: tuple[str, ...] = ()  # uids of failed attempts that are visible
     restart_count: int = 0  # of containers, in place by the kubelet
@@ -211,12 +220,9 @@ class Replica(NamedTuple):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The phase of a job: Created, Starting, Running, Suspended, Succeeded, Failed or Invalid; with its reason.
+    """The phase of a job, with its reason and a message for users."""
 
-    Starting is a job that has run and has no running replica at the moment.
-    """
-
-    phase: str
+    phase: Phase
     reason: str = ""
     message: str = ""
 
@@ -238,10 +244,10 @@ class OwnedObjects(msgspec.Struct, frozen=True):
         by_ref = {child.ref: child for child in children if child.owner_uid == uid}
         uids = {child.uid for child in by_ref.values()} | {uid}
         pods_by_owner: dict[str, list[Child]] = {}
-        orphans = []
+        without_owner = []
         for child in children:
             if child.kind == "Pod" and child.owner_uid in uids:
                 pods_by_owner.setdefault(child.owner_uid, []).append(child)
             elif child.kind == "Pod" and child.job_uid == uid:
-                orphans.append(child)
-        return cls(by_ref, {owner: tuple(pods) for owner, pods in pods_by_owner.items()}, tuple(orphans))
+                without_owner.append(child)
+        return cls(by_ref, {owner: tuple(pods) for owner, pods in pods_by_owner.items()}, tuple(without_owner))

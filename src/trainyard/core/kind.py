@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from trainyard.core.diagnosis import Diagnosis
-from trainyard.core.model import Create, Delete, Event, Patch, Ref, Slot
+from trainyard.core.model import Event, PlannedCreate, Slot
 from trainyard.core.scripts import ScriptFramework
-from trainyard.objects import GVK, Json, Problem
+from trainyard.objects import GVK, Json, Problem, Ref
+from trainyard.objects.writes import Delete, Patch
 
 if TYPE_CHECKING:
-    from trainyard.core.job import Job, Outcome, OwnedObjects, ParsedSpec, Replica
+    from trainyard.core.job import Job, JobResult, Outcome, OwnedObjects, ParsedSpec, Replica
     from trainyard.core.rules import Rule
 
 
@@ -198,13 +199,13 @@ class StatusShape(msgspec.Struct, frozen=True):
         lambda job, update, replicas: update
     )
     condition_event: Callable[[Job, ConditionUpdate], Event | None] | None = None
-    write_events: Callable[[Job, Create | Delete | Replica], tuple[Event, ...]] = lambda job, write_or_replica: ()
+    write_events: Callable[[Job, PlannedCreate | Delete | Replica], tuple[Event, ...]] = lambda job, subject: ()
     # condition type -> its type in the old operators' documents, which is written in addition
     condition_aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
     # condition type -> the types that leave the list when it becomes True; a type that is a key moves to the end then
     replaced_conditions: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     extra_timestamps: tuple[str, ...] = ()  # further time fields of a condition in the old operators' documents
-    legacy_outcome: Callable[[Json], str] = lambda status: ""
+    legacy_outcome: Callable[[Json], JobResult] = lambda status: ""
 
 
 class Kind(msgspec.Struct, frozen=True):

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from trainyard.objects import GVK, Json
+from trainyard.objects import GVK, Json, Ref
+from trainyard.objects.writes import Delete, Patch, Verb
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -22,13 +23,6 @@ class Slot:
 
     role: str
     index: int
-
-
-class Ref(NamedTuple):
-    """A child by kind and name; the namespace is the job's."""
-
-    kind: str
-    name: str
 
 
 class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -79,7 +73,7 @@ class Refusal(msgspec.Struct, frozen=True):
     """A refused write: the name is taken, a quota is exceeded, the object is invalid, RBAC forbids it.
 
     The operator keeps it in memory; losing it costs one more request. `attempts` counts consecutive refusals, for the
-    back-off. `verb` is that of the refused write: create, patch or delete. `at`: seconds since 1970.
+    back-off. `verb` is that of the refused write. `at`: seconds since 1970.
     """
 
     code: int
@@ -87,7 +81,7 @@ class Refusal(msgspec.Struct, frozen=True):
     message: str
     at: float
     attempts: int = 1
-    verb: str = "create"
+    verb: Verb = "create"
     policy: str = ""  # the cluster policy that refused it: AdmissionPolicy, LimitRange, QuotaExceeded and so on
 
     @property
@@ -100,13 +94,11 @@ class Config(msgspec.Struct, frozen=True):
     """The administrator's configuration and the files of the distribution, read by `app`."""
 
     accelerators: Mapping[str, Json] = msgspec.field(default_factory=dict)
-    program_files: Mapping[str, str] = msgspec.field(
-        default_factory=dict
-    )  # texts of the programs that run in pods, by file name
+    # texts of the programs that run in pods, by file name
+    program_files: Mapping[str, str] = msgspec.field(default_factory=dict)
     cluster_domain: str = "cluster.local"
-    node_lost_timeout: float | None = (
-        None  # seconds a pod may stay in Terminating past its grace period; None: no limit
-    )
+    # seconds that a pod may stay in Terminating past its grace period; None: no limit
+    node_lost_timeout: float | None = None
 
 
 class Observed(msgspec.Struct, frozen=True):
@@ -118,43 +110,10 @@ class Observed(msgspec.Struct, frozen=True):
     config: Config = msgspec.field(default_factory=Config)
 
 
-class Delete(NamedTuple):
-    """The delete of one child, with its uid as precondition.
+class PlannedCreate(msgspec.Struct, frozen=True):
+    """A child to create. render_child renders the object when it is sent, so that a plan is cheap."""
 
-    With `foreground` (propagation Foreground) the object exists, and its name is taken, until its pods are gone.
-    """
-
-    gvk: GVK
-    name: str
-    uid: str
-    reason: str
-    grace_period_seconds: int | None = None  # gracePeriodSeconds; 0: force deletion of a pod on a lost node
-    foreground: bool = False
-
-    @property
-    def ref(self) -> Ref:
-        return Ref(self.gvk.kind, self.name)
-
-
-class Patch(NamedTuple):
-    """A merge patch. Its body has metadata.uid, so that a new object of the same name is never changed.
-
-    `subresource` "": the object itself.
-    """
-
-    gvk: GVK
-    name: str
-    subresource: str
-    body: Json
-
-    @property
-    def ref(self) -> Ref:
-        return Ref(self.gvk.kind, self.name)
-
-
-class Create(NamedTuple):
-    """A child to create. render_object builds the object when it is sent, so that a plan is cheap."""
-
+    verb: ClassVar[Verb] = "create"
     gvk: GVK
     name: str
     slot: Slot | None  # None: an auxiliary object (Service, ConfigMap, TensorBoard), by its name
@@ -188,7 +147,7 @@ class Plan(msgspec.Struct, frozen=True):
     spec_patch: Json | None = None
     deletes: tuple[Delete, ...] = ()
     patches: tuple[Patch, ...] = ()
-    creates: tuple[Create, ...] = ()
+    creates: tuple[PlannedCreate, ...] = ()
     events: tuple[Event, ...] = ()
     requeue_at: float | None = None  # time of the next reconcile, even without a watch event
     urgent: bool = False  # more than counts changes in the status: its patch is not delayed

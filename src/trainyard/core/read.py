@@ -77,7 +77,7 @@ def ignores_edits(parsed: ParsedSpec, status: JobStatus) -> bool:
     return status.started and not (status.suspended or parsed.policy.suspend) and not status.outcome
 
 
-def ignored_edits(kind: Kind, parsed: ParsedSpec, status: JobStatus) -> list[str]:
+def describe_ignored_edits(kind: Kind, parsed: ParsedSpec, status: JobStatus) -> list[str]:
     """A text for each difference between the spec and the roles that the job was started with, except for the roles on
     which edits take effect (Lifecycle.follows_edits)."""
     if parsed.problems:

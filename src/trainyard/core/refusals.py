@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterator
 
 from trainyard.core.model import Refusal
-from trainyard.objects import Json
+from trainyard.objects import Json, exponential_delay
+from trainyard.objects.writes import Verb
 
 POLICY_MESSAGES = (
     ("ValidatingAdmissionPolicy", "AdmissionPolicy"),
@@ -86,9 +87,9 @@ def _value_at(value: object, steps: list[str | int]) -> object:
 BASE_DELAY, MAX_DELAY = 10.0, 300.0  # seconds from a refused write to its retry, doubling
 
 
-def write_due_at(refusal: Refusal | None, verb: str, now: float) -> float:
+def write_due_at(refusal: Refusal | None, verb: Verb, now: float) -> float:
     """When a write is due: now, or after the back-off of its refusal. A refusal in the future was recorded with a wrong
     clock and is ignored."""
     if refusal is None or refusal.verb != verb or refusal.at > now:
         return now
-    return refusal.at + min(BASE_DELAY * 2 ** float(max(0, min(refusal.attempts, 10) - 1)), MAX_DELAY)
+    return refusal.at + exponential_delay(refusal.attempts, BASE_DELAY, MAX_DELAY)

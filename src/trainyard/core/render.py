@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from trainyard.core.job import Job
 from trainyard.core.kind import AuxiliaryObject, Kind
-from trainyard.core.model import Config, Create, Patch, Slot
+from trainyard.core.model import Child, Config, PlannedCreate, Slot
 from trainyard.core.read import parse_job
 from trainyard.objects import Json, controller_reference
 from trainyard.objects.labels import ATTEMPT, DIGEST, HOSTS, INDEX, OWNER, ROLE, WORKING_DIRECTORY
 from trainyard.objects.resources import POD
+from trainyard.objects.writes import Patch
 
 _POLICY = "terminationMessagePolicy"
 
 
-def render_object(kind: Kind, wire: Json, create: Create, config: Config) -> Json:
+def render_object(kind: Kind, wire: Json, create: PlannedCreate, config: Config) -> Json:
     """The object to send. Raises ValueError when `create` is from the plan of another spec."""
     return render_child(parse_job(kind, wire, config), create)
 
 
-def render_child(job: Job, create: Create) -> Json:
+def render_child(job: Job, create: PlannedCreate) -> Json:
     """As render_object, for a parsed job."""
     if create.slot is None:
         auxiliary = job.auxiliary_objects.get(create.ref)
@@ -35,7 +36,7 @@ def render_child(job: Job, create: Create) -> Json:
     return _with_metadata(job, create, job.carrier(slot.role).render(job, slot, create.attempt), labels)
 
 
-def _with_metadata(job: Job, create: Create, body: Json, labels: dict[str, str]) -> Json:
+def _with_metadata(job: Job, create: PlannedCreate, body: Json, labels: dict[str, str]) -> Json:
     """Set name, namespace, owner reference and labels of a child. The operator's labels override the user's."""
     meta = body.get("metadata", {})
     own_labels = {**labels, OWNER: job.uid}
@@ -87,12 +88,13 @@ def _is_container(container: object, name: str) -> bool:
     return isinstance(container, dict) and container.get("name") == name
 
 
-def update_patch(auxiliary: AuxiliaryObject, uid: str) -> Patch:
+def update_patch(auxiliary: AuxiliaryObject, child: Child) -> Patch:
     """The patch that updates an object rendered from an older spec: all but its name and owner reference."""
     body = auxiliary.body()
     labels = {**body.get("metadata", {}).get("labels", {}), DIGEST: auxiliary.digest}
     fields = {key: value for key, value in body.items() if key not in ("apiVersion", "kind", "metadata")}
-    return Patch(auxiliary.gvk, auxiliary.name, "", {"metadata": {"uid": uid, "labels": labels}, **fields})
+    metadata = {"uid": child.uid, "labels": labels}
+    return Patch(auxiliary.gvk, child.namespace, auxiliary.name, {"metadata": metadata, **fields})
 
 
 def _set_hostname(job: Job, slot: Slot, template: Json) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainyard.core.job import Job, JobStatus, Outcome, Replica, RoleStatus
+from trainyard.core.job import Job, JobResult, JobStatus, Outcome, Replica, RoleStatus
 from trainyard.core.kind import ConditionUpdate, Kind
 from trainyard.core.model import Event
 from trainyard.objects import Json, find_condition, format_time, is_condition_true, parse_time
@@ -23,7 +23,7 @@ MAX_DELETED_UIDS = 20
 MAX_REPLICAS = 10000
 """The most replicas of a role. The schemas have the same maximum, so the operator never wrote a status with more."""
 
-OUTCOMES = ("Succeeded", "Failed")
+OUTCOMES: tuple[JobResult, ...] = ("Succeeded", "Failed")
 
 MAX_TIME = 2.0e11
 """A time in the year 8307, in seconds since 1970: later times count as never written."""
@@ -46,7 +46,7 @@ def parse_status(kind: Kind, wire: Json) -> JobStatus:
         else []
     )
     aliases = kind.status.condition_aliases
-    outcome = next(
+    outcome: JobResult = next(
         (
             name
             for name in OUTCOMES
@@ -163,7 +163,7 @@ def replica_counts(
 
 
 def _with_failed_pods(status: JobStatus, replicas: Sequence[Replica]) -> JobStatus:
-    """The status for Kind.status.render only: status.failed of a Job that retries by itself includes pods that were
+    """The status for StatusShape.render only: status.failed of a Job that retries by itself includes pods that were
     deleted before the operator observed their failure. It is not stored in `status.roles`: a pod whose watch event
     comes after that of its Job would be counted twice."""
     roles = dict(status.roles)

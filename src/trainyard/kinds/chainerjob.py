@@ -35,7 +35,6 @@ from trainyard.core import (
     violations,
 )
 from trainyard.core.diagnosis import Diagnosis, OutputPattern
-from trainyard.core.model import Ref
 from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds import columns, mpi
@@ -53,7 +52,7 @@ from trainyard.kinds.chainerjob_spec import (
 )
 from trainyard.kinds.policies import policy_of
 from trainyard.kinds.templates import containers_of, copy_template, labels_metadata_of, spec_of, whole_number
-from trainyard.objects import GVK, Json, Problem
+from trainyard.objects import GVK, Json, Problem, Ref
 from trainyard.objects.resources import CONFIG_MAP, JOB, POD, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
 from trainyard.objects.structs import replace
 from trainyard.schema import Schema, from_struct
@@ -204,19 +203,19 @@ def dependencies(job: Job, slot: Slot) -> tuple[Ref, ...]:
     return (*blocking, *sets)
 
 
-def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
+def render_status(job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> Json:
     """Status fields of a batch JobStatus: active, succeeded and failed count the pods of the master (rules.md 1.4)."""
-    states = tally.get(MASTER, {})
+    states = counts.get(MASTER, {})
     is_active = (
         not outcome.finished and outcome.phase != "Suspended" and (states.get("Running") or states.get("Starting"))
     )
-    counts = {
+    pods = {
         "active": 1 if is_active else 0,
         "succeeded": states.get("Succeeded", 0),
         "failed": job.status.role(MASTER).failures,
     }
     state = "Failed" if outcome.phase == "Invalid" else outcome.phase
-    return {"state": state, **{name: count for name, count in counts.items() if count}}
+    return {"state": state, **{name: count for name, count in pods.items() if count}}
 
 
 def condition_message(job: Job, update: ConditionUpdate, replicas: Sequence[Replica]) -> ConditionUpdate:

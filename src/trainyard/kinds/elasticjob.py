@@ -15,8 +15,6 @@ from trainyard.core import (
     Api,
     AuxiliaryObject,
     ConditionUpdate,
-    Create,
-    Delete,
     Event,
     ExitAction,
     Job,
@@ -24,6 +22,7 @@ from trainyard.core import (
     Lifecycle,
     Outcome,
     ParsedSpec,
+    PlannedCreate,
     PodRecipe,
     Replica,
     RestartScope,
@@ -35,7 +34,6 @@ from trainyard.core import (
     default_condition_event,
     violations,
 )
-from trainyard.core.model import Ref
 from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds import columns
@@ -56,8 +54,9 @@ from trainyard.kinds.elasticjob_spec import (
 )
 from trainyard.kinds.policies import Policies, policy_of
 from trainyard.kinds.templates import append_to_list, containers_of, copy_template, has_container, spec_of, whole_number
-from trainyard.objects import GVK, Json, Problem
+from trainyard.objects import GVK, Json, Problem, Ref
 from trainyard.objects.resources import POD, SERVICE
+from trainyard.objects.writes import Delete
 from trainyard.schema import Schema, from_struct
 
 GROUP = "elastic.pytorch.org"
@@ -202,7 +201,7 @@ def on_exit(job: Job, slot: Slot, code: int, reason: str) -> ExitAction:
     return ExitAction.RETRY if policy == EXIT_CODE and code in RETRYABLE else ExitAction.FAIL
 
 
-def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
+def render_status(job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> Json:
     """Status fields; `replicaStatuses` as in the old operator, without counts of zero (docs/rules.md 2.2)."""
     count_fields = {"active": "Running", "succeeded": "Succeeded", "failed": "Failed"}
     selector = ",".join(f"{key}={value}" for key, value in {**job_labels(job), "replica-type": "worker"}.items())
@@ -210,7 +209,7 @@ def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, i
         "state": "Failed" if outcome.phase == "Invalid" else outcome.phase,
         "replicaStatuses": {
             role: {field: states[state] for field, state in count_fields.items() if states.get(state)}
-            for role, states in tally.items()
+            for role, states in counts.items()
         },
         "labelSelector": selector,
     }
@@ -271,26 +270,26 @@ def condition_event(job: Job, update: ConditionUpdate) -> Event | None:
     return event
 
 
-def write_events(job: Job, write_or_replica: Create | Delete | Replica) -> tuple[Event, ...]:
+def write_events(job: Job, write_or_replica: PlannedCreate | Delete | Replica) -> tuple[Event, ...]:
     """An event for each Pod and Service created or deleted, and for each Pod that failed (docs/rules.md 2.9)."""
     if isinstance(write_or_replica, Replica):
         termination, pod = write_or_replica.termination, write_or_replica.child
         exit_code = termination.exit_code if termination else -1
         text = f"Pod: {job.key.namespace}.{pod.name if pod else '?'} exited with code {exit_code}"
         return (Event("Normal", "ExitedWithCode", text),) if exit_code >= 0 else ()
-    kind, verb = write_or_replica.gvk.kind, ("Created" if isinstance(write_or_replica, Create) else "Deleted")
+    kind, verb = write_or_replica.gvk.kind, ("Created" if isinstance(write_or_replica, PlannedCreate) else "Deleted")
     if write_or_replica.gvk == job.kind.gvk:
         return (Event("Normal", "SuccessfulDeleteJob", f"Deleted job: {write_or_replica.name}"),)
     reason = f"Successful{verb.removesuffix('d')}{kind}"
-    involved_object = write_or_replica.ref if isinstance(write_or_replica, Create) else None
+    involved_object = write_or_replica.ref if isinstance(write_or_replica, PlannedCreate) else None
     event = Event("Normal", reason, f"{verb} {kind.lower()}: {write_or_replica.name}", involved_object)
     return (*_restart_policy_event(job, write_or_replica), event)
 
 
-def _restart_policy_event(job: Job, fact: Create | Delete) -> tuple[Event, ...]:
+def _restart_policy_event(job: Job, fact: PlannedCreate | Delete) -> tuple[Event, ...]:
     """A warning event for a created Pod whose template has a restartPolicy, which the job's restartPolicy overrides."""
     template_policy = spec_of(worker_of(job.parsed.spec).get("template")).get("restartPolicy")
-    if not isinstance(fact, Create) or fact.gvk != POD or not template_policy:
+    if not isinstance(fact, PlannedCreate) or fact.gvk != POD or not template_policy:
         return ()
     text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
     return (Event("Warning", "SettedPodTemplateRestartPolicy", text, Ref("Pod", fact.name)),)

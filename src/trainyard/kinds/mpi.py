@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from trainyard.core import AuxiliaryObject, Job
-from trainyard.core.model import Ref
 from trainyard.core.names import digest
 from trainyard.kinds.templates import append_to_list, append_volume, containers_of
-from trainyard.objects import Json
+from trainyard.objects import Json, Ref
 from trainyard.objects.resources import CONFIG_MAP, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
 
 ROOT = "/kubeflow/chainer-operator"

@@ -158,7 +158,7 @@ def supervised_slots(job: Job) -> frozenset[Slot]:
     return frozenset(job.slots()) if is_dist(job) else success_slots(job)
 
 
-def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
+def render_status(job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> Json:
     """The status fields of docs/rules.md II.4: `reason` and `state` are left out when they are empty."""
     phase, state = replica_list.PHASES[outcome.phase]
     return {
@@ -166,7 +166,7 @@ def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, i
         **({"reason": outcome.message} if state == "Failed" else {}),
         "controlPaused": job.status.stored.get("controlPaused") is True,
         **({"state": state} if state else {}),
-        "replicaStatuses": replica_list.replica_statuses(tally, "Mx_replica_type"),
+        "replicaStatuses": replica_list.replica_statuses(counts, "Mx_replica_type"),
     }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from trainyard.core import ExitAction, Job, Role, Rule, Slot
+from trainyard.core.job import JobResult
 from trainyard.core.names import digest
 from trainyard.core.status import MAX_REPLICAS
 from trainyard.kinds import columns
@@ -103,7 +104,7 @@ def role_state(states: Mapping[str, int]) -> str:
     return "Starting" if states.get("Starting") else "Unknown"
 
 
-def replica_statuses(tally: Mapping[str, Mapping[str, int]], type_field: str) -> list[Json]:
+def replica_statuses(counts: Mapping[str, Mapping[str, int]], type_field: str) -> list[Json]:
     """status.replicaStatuses from {role: {replica state: count}}."""
     order = ("Unknown", "Starting", "Running", "Failed", "Succeeded")
     return [
@@ -112,7 +113,7 @@ def replica_statuses(tally: Mapping[str, Mapping[str, int]], type_field: str) ->
             "state": role_state(states),
             "ReplicasStates": {state: states[state] for state in order if states.get(state)},
         }
-        for role, states in tally.items()
+        for role, states in counts.items()
     ]
 
 
@@ -121,10 +122,10 @@ def on_exit(job: Job, slot: Slot, code: int, reason: str) -> ExitAction:
     return ExitAction.FAIL if reason == "OOMKilled" or 1 <= code <= 127 else ExitAction.RETRY
 
 
-def legacy_outcome(status: Json) -> str:
-    """Succeeded or Failed as an old operator wrote it, without conditions (docs/rules.md I.5); "" when not ended."""
+def legacy_outcome(status: Json) -> JobResult:
+    """The result as an old operator wrote it, without conditions (docs/rules.md I.5)."""
     state = status.get("state")
-    return str(state) if state in ("Succeeded", "Failed") else ""
+    return "Succeeded" if state == "Succeeded" else "Failed" if state == "Failed" else ""
 
 
 def policy_warnings(job: Job) -> tuple[Problem, ...]:

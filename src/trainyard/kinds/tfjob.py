@@ -169,14 +169,14 @@ def auxiliary_objects(job: Job) -> tuple[AuxiliaryObject, ...]:
     return (service, *default_ps.config_map(job, labels), *tensorboard(job, labels))
 
 
-def render_status(job: Job, outcome: Outcome, tally: Mapping[str, Mapping[str, int]]) -> Json:
+def render_status(job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> Json:
     phase, state = replica_list.PHASES[outcome.phase]
     return {
         "phase": phase,
         "state": state,
         "reason": outcome.message if state == "Failed" else "",
         "controlPaused": job.status.stored.get("controlPaused") is True,
-        "replicaStatuses": replica_list.replica_statuses(tally, "tf_replica_type"),
+        "replicaStatuses": replica_list.replica_statuses(counts, "tf_replica_type"),
     }
 
 

@@ -12,6 +12,7 @@ from trainyard.objects.meta import (
     GVK,
     Json,
     NamespacedName,
+    Ref,
     controller_of,
     controller_reference,
     key_of,
@@ -22,17 +23,19 @@ from trainyard.objects.meta import (
     uid_of,
 )
 from trainyard.objects.problems import Problem
-from trainyard.objects.times import format_time, parse_time
+from trainyard.objects.times import exponential_delay, format_time, parse_time
 
 __all__ = [
     "GVK",
     "Json",
     "NamespacedName",
     "Problem",
+    "Ref",
     "controller_of",
     "controller_reference",
     "decode",
     "encode",
+    "exponential_delay",
     "find_condition",
     "format_time",
     "is_condition_true",

@@ -33,6 +33,13 @@ class NamespacedName(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
+class Ref(NamedTuple):
+    """An object by kind and name; the namespace is known from the context."""
+
+    kind: str
+    name: str
+
+
 def _meta(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     meta = obj.get("metadata")
     return meta if isinstance(meta, dict) else {}

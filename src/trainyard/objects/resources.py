@@ -10,6 +10,7 @@ NAMESPACE = GVK("", "v1", "Namespace", "namespaces")
 NODE = GVK("", "v1", "Node", "nodes")
 PERSISTENT_VOLUME_CLAIM = GVK("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 POD = GVK("", "v1", "Pod", "pods")
+SECRET = GVK("", "v1", "Secret", "secrets")
 SERVICE = GVK("", "v1", "Service", "services")
 SERVICE_ACCOUNT = GVK("", "v1", "ServiceAccount", "serviceaccounts")
 

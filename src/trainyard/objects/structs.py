@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    # mypy checks the field names and types in calls of this function, also for structs.
+    from dataclasses import replace as replace
+else:
+    import dataclasses
 
-
-def replace(value: T, /, **changes: Any) -> T:
-    """A copy of a struct, or of a dataclass, with some fields changed."""
-    if isinstance(value, msgspec.Struct):
-        return msgspec.structs.replace(value, **changes)
-    return dataclasses.replace(value, **changes)  # type: ignore[type-var]  # T is a struct or a dataclass
+    def replace(value: Any, /, **changes: Any) -> Any:
+        """A copy of a struct, or of a dataclass, with some fields changed."""
+        if isinstance(value, msgspec.Struct):
+            return msgspec.structs.replace(value, **changes)
+        return dataclasses.replace(value, **changes)

@@ -1,4 +1,7 @@
-"""Times: seconds since 1970 in UTC, a float, in Python; RFC 3339 with whole seconds, as Kubernetes has it, in JSON."""
+"""Times: seconds since 1970 in UTC, a float, in Python; RFC 3339 with whole seconds, as Kubernetes has it, in JSON.
+
+And the exponential delay of every retry of this project, also of those that a pod or a Job has by its API.
+"""
 
 from __future__ import annotations
 
@@ -27,3 +30,12 @@ def format_time(seconds: float) -> str:
 @lru_cache(maxsize=64)  # nearly all formatted times are the present second
 def _format_second(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def exponential_delay(failures: int, initial: float, maximum: float) -> float:
+    """Seconds to wait after `failures` consecutive failures: `initial`, doubled with each further failure, at most
+    `maximum` (both in seconds)."""
+    return min(maximum, initial * 2.0 ** min(max(failures - 1, 0), _MAX_DOUBLINGS))
+
+
+_MAX_DOUBLINGS = 30  # more could overflow a float

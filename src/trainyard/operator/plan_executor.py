@@ -7,13 +7,13 @@ Guarantees:
 - The status patch carries the resourceVersion of the job that the plan was made from and precedes any other write; it
   is sent even if the status is unchanged. If the job has changed since, the server answers Conflict and nothing is
   written (the "fence").
-- A delete has a uid precondition: an object re-created under that name is not deleted. NotFound or Conflict is success.
-- AlreadyExists on a create: success if the existing object belongs to this job (by controller owner uid and owner
-  label), else a refusal.
+- A create whose name is taken by an object that is not a child of this job is a refusal.
 - A write that the server rejects (RBAC, quota, invalid object), or answers with 5xx MAX_SERVER_ERRORS times in a row,
   does not abort the other writes: it is recorded as a refusal, which the next plan reports and backs off for.
 - The process may be killed after any request. Each accepted write is recorded in `InFlightWrites`, and the job is not
   reconciled again before the stores show it; a write of unknown outcome is retried by a later reconcile.
+
+`controller_runtime.executor` sends each write, and tells what AlreadyExists, NotFound and Conflict mean for it.
 
 Assumptions: only the leader writes (Lease); names of children are deterministic, never generated.
 """
@@ -24,23 +24,24 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
 
 from trainyard import core
-from trainyard.client import AlreadyExists, ApiClient, ApiError, Conflict, NotFound, Unavailable
+from trainyard.client import ApiClient, ApiError, Conflict, NotFound, Unavailable
 from trainyard.controller_runtime.concurrency_limiter import ConcurrencyLimiter
 from trainyard.controller_runtime.event_recorder import EventRecorder
-from trainyard.controller_runtime.in_flight_writes import AcknowledgedWrite, InFlightWrites
+from trainyard.controller_runtime.executor import NameTaken, WriteExecutor
+from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.controller_runtime.merge_patch import merge_patch
-from trainyard.core import Config, Create, Delete, Job, Kind, ParsedSpec, Patch, Plan, Ref, Refusal
+from trainyard.core import Config, Job, Kind, ParsedSpec, Plan, PlannedCreate, Refusal
 from trainyard.core.refusals import refusing_policy
-from trainyard.objects import GVK, Json, controller_of, key_of, resource_version_of, uid_of
+from trainyard.objects import GVK, Json, Ref, controller_of, key_of, resource_version_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.structs import replace
+from trainyard.objects.writes import Create, Delete, Patch
 
 log = logging.getLogger(__name__)
 
@@ -126,9 +127,8 @@ class PlanExecutor:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.limiter = ConcurrencyLimiter()
-        self._api = api
+        self._executor = WriteExecutor(api, writes, OWNER)
         self.config = config
-        self._writes = writes
         self._recorder = recorder
         self._now = now
 
@@ -177,7 +177,7 @@ class PlanExecutor:
         stored defaults, which each reconcile computes again."""
         body = {"metadata": {"resourceVersion": resource_version_of(reconcile.job)}, "spec": spec}
         try:
-            answer = await self._api.patch(reconcile.gvk, reconcile.namespace, reconcile.name, body)
+            answer = await self._patch_job(reconcile, body)
         except NotFound:
             log.debug("job has gone kind=%s job=%s/%s", reconcile.gvk.kind, reconcile.namespace, reconcile.name)
             return True
@@ -187,7 +187,6 @@ class PlanExecutor:
             log_format = "defaults are not stored, the job goes on without kind=%s job=%s/%s why=%s"
             log.warning(log_format, reconcile.gvk.kind, reconcile.namespace, reconcile.name, error)
             return False
-        self._record_write(reconcile, reconcile.gvk, answer)
         return resource_version_of(answer) != resource_version_of(reconcile.job)
 
     async def _patch_status(self, reconcile: Reconcile) -> bool:
@@ -200,40 +199,36 @@ class PlanExecutor:
         elif changes := merge_patch(old_status, reconcile.plan.status):
             body["status"] = changes
         try:
-            answer = await self._api.patch(reconcile.gvk, reconcile.namespace, reconcile.name, body, "status")
+            await self._patch_job(reconcile, body, "status")
         except NotFound:
             log.debug("job has gone kind=%s job=%s/%s", reconcile.gvk.kind, reconcile.namespace, reconcile.name)
             return False
         reconcile.state.last_status_patch = time.monotonic()
-        self._record_write(reconcile, reconcile.gvk, answer)
         return True
 
+    async def _patch_job(self, reconcile: Reconcile, body: Json, subresource: str = "") -> Json:
+        patch = Patch(reconcile.gvk, reconcile.namespace, reconcile.name, body, subresource)
+        return await self._executor.patch(patch, reconcile.uid)
+
     async def _delete(self, reconcile: Reconcile, delete: Delete) -> None:
-        gvk = delete.gvk
         try:
-            with suppress(NotFound, Conflict):  # already gone, or re-created with another uid
-                propagation = "Foreground" if delete.foreground else "Background"
-                await self._api.delete(
-                    gvk, reconcile.namespace, delete.name, delete.uid, propagation, delete.grace_period_seconds
-                )
+            await self._executor.delete(delete, reconcile.uid)
         except ApiError as error:
             self._record_refusal(reconcile, delete, error)
             return
         reconcile.state.clear_refusal(delete.ref)
         reconcile.state.progressed = True
-        self._writes.record(reconcile.uid, AcknowledgedWrite(gvk, delete.uid, deleted=True), time.monotonic())
-        log.debug("deleted %s=%s/%s reason=%s", gvk.kind, reconcile.namespace, delete.name, delete.reason)
+        log.debug("deleted %s=%s/%s reason=%s", delete.gvk.kind, delete.namespace, delete.name, delete.reason)
 
     async def _patch(self, reconcile: Reconcile, patch: Patch) -> None:
         try:
-            answer = await self._api.patch(patch.gvk, reconcile.namespace, patch.name, patch.body, patch.subresource)
+            await self._executor.patch(patch, reconcile.uid)
         except NotFound:
             return  # a watch event will follow and start another reconcile
         except ApiError as error:
             self._record_refusal(reconcile, patch, error, sent=patch.body)
             return
         reconcile.state.clear_refusal(patch.ref)
-        self._record_write(reconcile, patch.gvk, answer)
 
     async def _create_all(self, reconcile: Reconcile) -> None:
         """Create the plan's objects in waves, skipping those that depend on an object that was not created."""
@@ -252,36 +247,25 @@ class PlanExecutor:
             )
             created |= {create.ref for create in creates if create.ref not in reconcile.state.refusals}
 
-    async def _create(self, reconcile: Reconcile, job: Job, create: Create) -> None:
-        obj = core.render_child(job, create)
+    async def _create(self, reconcile: Reconcile, job: Job, planned: PlannedCreate) -> None:
+        create = Create(planned.gvk, core.render_child(job, planned))
         try:
-            answer = await self._api.create(create.gvk, reconcile.namespace, obj)
-        except AlreadyExists as error:
-            existing = await self._read_existing(reconcile, create)
-            if why := _why_not_owned(reconcile, existing):
-                message = f'{create.gvk.kind} "{create.name}" exists already and {why}'
-                self._record_refusal(reconcile, create, error, message)
-                return
-            answer = existing
+            await self._executor.create(create, reconcile.uid)
+        except NameTaken as error:
+            message = (
+                f'{planned.gvk.kind} "{planned.name}" exists already and {_why_not_owned(reconcile, error.existing)}'
+            )
+            self._record_refusal(reconcile, planned, error, message)
         except ApiError as error:
-            self._record_refusal(reconcile, create, error, sent=obj)
-            return
-        reconcile.state.clear_refusal(create.ref)
-        reconcile.state.progressed = True
-        self._record_write(reconcile, create.gvk, answer)
-
-    async def _read_existing(self, reconcile: Reconcile, create: Create) -> Json:
-        """Read the existing object of that name with a list request, which needs no RBAC verb get. Raises Conflict when
-        it is gone."""
-        listed = await self._api.list(create.gvk, reconcile.namespace, field_selector=f"metadata.name={create.name}")
-        for obj in listed.get("items") or ():
-            return {"apiVersion": create.gvk.api_version, "kind": create.gvk.kind, **obj}
-        raise Conflict(409, "Conflict", f'{create.gvk.kind} "{create.name}" has gone since it was in the way')
+            self._record_refusal(reconcile, planned, error, sent=create.obj)
+        else:
+            reconcile.state.clear_refusal(planned.ref)
+            reconcile.state.progressed = True
 
     def _record_refusal(
         self,
         reconcile: Reconcile,
-        write: Create | Patch | Delete,
+        write: PlannedCreate | Patch | Delete,
         error: ApiError,
         message: str = "",
         sent: Json | None = None,
@@ -290,7 +274,7 @@ class PlanExecutor:
         the request. Re-raises a Conflict, and a transient error unless it is persistent (see `_is_persistent`)."""
         if _is_transient(error) and not _is_persistent(reconcile.state, write.ref, error):
             raise error
-        verb, message = type(write).__name__.lower(), message or error.message
+        verb, message = write.verb, message or error.message
         previous = reconcile.state.refusals.get(write.ref)
         tries = previous.attempts + 1 if previous and previous.verb == verb else 1
         policy = refusing_policy(error.code, error.message, error.details.get("causes"), sent)
@@ -299,11 +283,6 @@ class PlanExecutor:
         )
         log.warning(
             "%s refused %s=%s/%s tries=%d why=%s", verb, write.gvk.kind, reconcile.namespace, write.name, tries, message
-        )
-
-    def _record_write(self, reconcile: Reconcile, gvk: GVK, answer: Json) -> None:
-        self._writes.record(
-            reconcile.uid, AcknowledgedWrite(gvk, uid_of(answer), resource_version_of(answer)), time.monotonic()
         )
 
     async def _run_concurrently(self, reconcile: Reconcile, calls: Iterable[Callable[[], Awaitable[None]]]) -> None:
@@ -329,10 +308,10 @@ class PlanExecutor:
             raise errors[0]
 
 
-def _create_waves(creates: Iterable[Create]) -> Iterator[list[Create]]:
+def _create_waves(creates: Iterable[PlannedCreate]) -> Iterator[list[PlannedCreate]]:
     """Split the creates into waves, in order. A new wave begins before an object that depends on an object of the
     current wave, and between replicas (with a slot) and extras (Services, ConfigMaps)."""
-    wave: list[Create] = []
+    wave: list[PlannedCreate] = []
     refs: set[Ref] = set()
     for create in creates:
         if wave and ((wave[0].slot is None) != (create.slot is None) or refs.intersection(create.depends_on)):
@@ -364,15 +343,12 @@ class _Skipped(Exception):
 
 
 def _why_not_owned(reconcile: Reconcile, existing: Json) -> str:
-    """The reason why an existing object with a child's name is not a child of this job; "" when it is one."""
+    """The reason why an existing object with a child's name is not a child of this job."""
     owner = controller_of(existing)
-    if owner is None or owner.get("uid") != reconcile.uid:
-        owner_name = f"{owner.get('kind')} {owner.get('name')}" if owner else "nobody"
-        if existing["metadata"].get("deletionTimestamp"):
-            return f"belongs to {owner_name}, not to this job; it is being deleted: it is waited for"
-        name_field = "RuntimeId" if reconcile.kind.api.has_runtime_id else "name"
-        return f"belongs to {owner_name}, not to this job: delete or rename it, or give this job another {name_field}"
-    if (existing["metadata"].get("labels") or {}).get(OWNER) != reconcile.uid:
-        # The watches of children select by this label, so the store would never show the object.
+    if owner is not None and owner.get("uid") == reconcile.uid:  # the watches of children select by the label
         return f"has no label {OWNER} with this job's uid, so it is not looked at: delete it, or give it the label"
-    return ""
+    owner_name = f"{owner.get('kind')} {owner.get('name')}" if owner else "nobody"
+    if existing["metadata"].get("deletionTimestamp"):
+        return f"belongs to {owner_name}, not to this job; it is being deleted: it is waited for"
+    name_field = "RuntimeId" if reconcile.kind.api.has_runtime_id else "name"
+    return f"belongs to {owner_name}, not to this job: delete or rename it, or give this job another {name_field}"

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from trainyard import core
 from trainyard.core.children import ContainerRecord, decode_child, encode_containers
 from trainyard.core.job import Job, JobStatus, ParsedSpec
-from trainyard.core.model import Child, Config, Create, Observed, Ref, Refusal
+from trainyard.core.model import Child, Config, Observed, PlannedCreate, Refusal
 from trainyard.core.status import parse_status
-from trainyard.objects import Json, decode, encode
+from trainyard.objects import Json, Ref, decode, encode
 from trainyard.objects.structs import replace
 from trainyard.testing.casts import Cast
 from trainyard.testing.world import JOB_UID, NAME, START, Batch, Kid, Kids, Pod, Set, Thing, View, World, resource
@@ -168,7 +168,9 @@ class Book:
             status=status,
             idle=plan.idle,
             spec_patch=plan.spec_patch,
-            deletes=tuple(Drop(one.gvk.kind, one.name, one.uid, one.foreground) for one in plan.deletes),
+            deletes=tuple(
+                Drop(one.gvk.kind, one.name, one.uid, one.propagation == "Foreground") for one in plan.deletes
+            ),
             patches=tuple(Fix(one.gvk.kind, one.name, self.number(one.body)) for one in plan.patches),
             creates=tuple(self._make(made, one) for one in plan.creates),
             after=plan.requeue_at,
@@ -183,7 +185,7 @@ class Book:
         }
         return core.parse_job_with(self.cast.kind, wire, self.wanted(spec), self.config)
 
-    def _make(self, job: Job, create: Create) -> Make:
+    def _make(self, job: Job, create: PlannedCreate) -> Make:
         slot = self.cast.place(create.slot) if create.slot else -1
         body = self.number(core.render_child(job, create)) if self.cast.bodies else 0
         return Make(create.gvk.kind, create.name, slot, create.attempt, body)
@@ -191,7 +193,9 @@ class Book:
     def body(self, world: World, slot: int, attempt: int) -> Json:
         """What a slot would be filled with now."""
         job = self._job(world.spec, world.status, False)
-        create = Create(job.carrier(self.cast.slots[slot].role).gvk, self.names[slot], self.cast.slots[slot], attempt)
+        create = PlannedCreate(
+            job.carrier(self.cast.slots[slot].role).gvk, self.names[slot], self.cast.slots[slot], attempt
+        )
         return core.render_child(job, create)
 
     def extras(self, world: World) -> dict[Ref, Json]:
@@ -199,7 +203,7 @@ class Book:
         ours = (kid for kid in world.kids if not (isinstance(kid, Thing) and kid.foreign))
         job = self._job(world.spec, world.status, False)
         job = replace(job, owned=frozenset(Ref(resource(kid), self.name(kid)) for kid in ours))
-        creates = [Create(one.gvk, one.name, None) for one in self.cast.kind.auxiliary(job)]
+        creates = [PlannedCreate(one.gvk, one.name, None) for one in self.cast.kind.auxiliary(job)]
         return {one.ref: core.render_child(job, one) if self.cast.bodies else {} for one in creates}
 
     def held(self, world: World) -> frozenset[tuple[str, str]]:

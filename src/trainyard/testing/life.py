@@ -11,9 +11,9 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainyard.core import Config, Kind, Observed, Plan, Ref, Refusal, decode_child, parse_job, plan, render_child
-from trainyard.core.model import Patch
-from trainyard.objects import Json, controller_reference, format_time, name_of, uid_of
+from trainyard.core import Config, Kind, Observed, Plan, Refusal, decode_child, parse_job, plan, render_child
+from trainyard.objects import Json, Ref, controller_reference, format_time, name_of, uid_of
+from trainyard.objects.writes import Patch
 
 NOW = 1_700_000_000.0
 UID = "11111111-2222-4333-8444-555555555555"

@@ -2,8 +2,8 @@
 
 Flow: one reflector per resource fills the stores of the graph. Each change of an object adds the items of the
 objects it affects to the work queue (work_items.py). A reconcile calls the `decide` function of one controller
-(decisions.py, garbage_collector.py) and sends the returned writes in their order (executor.py). Only
-controller_manager.py, executor.py, garbage_collector.py and discovery.py send requests to the API server.
+(decisions.py, garbage_collector.py) and sends the returned writes in their order (decision_executor.py). Only
+controller_manager.py, decision_executor.py, garbage_collector.py and discovery.py send requests to the API server.
 
 Guarantees:
 - An object is reconciled only when the stores show all of our own earlier writes for it.
@@ -25,8 +25,8 @@ from trainyard.controller_runtime.reflector import ListReplaced, Reflector, Stor
 from trainyard.objects import GVK, Json, key_of, uid_of
 from trainyard.objects.resources import CRD, NAMESPACE, POD
 from trainyard.workloads import decisions, events
+from trainyard.workloads.decision_executor import CreateFailed, DecisionExecutor
 from trainyard.workloads.discovery import RESTMapper, awaited, discover
-from trainyard.workloads.executor import CreateFailed, WriteExecutor
 from trainyard.workloads.garbage_collector import GarbageCollector
 from trainyard.workloads.graph import Graph
 from trainyard.workloads.work_items import WORKLOAD_RESOURCES, WorkItem, affected_items, bound_or_deleted
@@ -60,7 +60,7 @@ class ControllerManager:
         self._garbage_collector = GarbageCollector(api, self._graph, self._mapper)
         self._reflectors: dict[GVK, Reflector[Json]] = {}
         self._controller: Controller[WorkItem] = Controller(api, self._reconcile, WORKERS, report, "workloads")
-        self._executor = WriteExecutor(api, self._graph.stores, now)
+        self._executor = DecisionExecutor(api, self._graph.stores, now)
         self._deferred_until_synced: set[WorkItem] = set()
         self._deferred_until_visible: dict[str, set[WorkItem]] = {}  # by uid: until the stores show our writes for it
 

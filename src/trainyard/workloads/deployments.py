@@ -25,9 +25,10 @@ from trainyard.objects import (
     uid_of,
 )
 from trainyard.objects.resources import DEPLOYMENT, POD, REPLICA_SET
+from trainyard.objects.writes import Create, Patch
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import spec_of, status_of
-from trainyard.workloads.writes import Create, Decision, Patch, UpdateStatus, Write, delete_of
+from trainyard.workloads.writes import Decision, UpdateStatus, Write, delete_of
 
 POD_TEMPLATE_HASH = "pod-template-hash"  # label
 REVISION = "deployment.kubernetes.io/revision"

@@ -22,9 +22,10 @@ from trainyard.objects import (
     uid_of,
 )
 from trainyard.objects.resources import ENDPOINT_SLICE, POD, SERVICE
+from trainyard.objects.writes import Create, Patch
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import spec_of, status_of
-from trainyard.workloads.writes import Create, Decision, Patch, Write, delete_of
+from trainyard.workloads.writes import Decision, Write, delete_of
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"  # label
 MANAGED_BY_LABEL, CONTROLLER_NAME = "endpointslice.kubernetes.io/managed-by", "endpointslice-controller.k8s.io"

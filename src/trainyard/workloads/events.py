@@ -11,8 +11,9 @@ from trainyard.core import Event
 from trainyard.objects import GVK, Json, labels_of, name_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import JOB, POD, STATEFUL_SET
+from trainyard.objects.writes import Create, Delete
 from trainyard.workloads.scheduler import SCHEDULER_NAME
-from trainyard.workloads.writes import Create, Delete, Write
+from trainyard.workloads.writes import Write
 
 COMPONENTS = {
     "Deployment": "deployment-controller",
@@ -32,7 +33,7 @@ def event_of_write(gvk: GVK, owner: Json, write: Write) -> tuple[Event, ...]:
     match write:
         case Create(resource, obj) if resource == POD:
             verb, name = "create", name_of(obj)
-        case Delete(resource, _, pod_name, _, _) if resource == POD and gvk != JOB:
+        case Delete(resource, _, pod_name) if resource == POD and gvk != JOB:
             verb, name = "delete", pod_name
         case _:
             return ()

@@ -22,8 +22,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from trainyard.objects import GVK, Json, name_of, namespace_of, resource_version_of, uid_of
+from trainyard.objects.writes import Patch, Propagation
 from trainyard.workloads.pods import is_deleting
-from trainyard.workloads.writes import Decision, Patch, Write, delete_of
+from trainyard.workloads.writes import Decision, Write, delete_of
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
@@ -84,7 +85,7 @@ def _follow_owners(gvk: GVK, obj: Json, owners: Mapping[str, OwnerState], has_de
         return []
     if keep:
         return [_metadata_patch(gvk, obj, {"ownerReferences": keep})]
-    propagation = "Background"
+    propagation: Propagation = "Background"
     if OwnerState.WAITING_FOR_DEPENDENTS in states and has_dependents:
         propagation = "Foreground"
     if ORPHAN in finalizers(obj):

@@ -23,6 +23,7 @@ from trainyard.core import Event
 from trainyard.objects import (
     Json,
     controller_reference,
+    exponential_delay,
     format_time,
     is_condition_true,
     name_of,
@@ -32,9 +33,10 @@ from trainyard.objects import (
 )
 from trainyard.objects.labels import PREFIX
 from trainyard.objects.resources import JOB, POD
+from trainyard.objects.writes import Create
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import status_of
-from trainyard.workloads.writes import Create, Decision, UpdateStatus, Write, delete_of
+from trainyard.workloads.writes import Decision, UpdateStatus, Write, delete_of
 
 FAILURES_BEFORE = (
     PREFIX + "failures-before"
@@ -90,7 +92,7 @@ def _backoff_end(job: Json, pods: list[Json], failed: int) -> float:
     finished_at = [pod_facts.finished_at(pod) for pod in pods if _is_failed(job, pod)]
     if not finished_at or not failed:
         return 0.0
-    return max(finished_at) + min(INITIAL_BACKOFF * 2.0 ** min(failed - 1, 10), MAX_BACKOFF)
+    return max(finished_at) + exponential_delay(failed, INITIAL_BACKOFF, MAX_BACKOFF)
 
 
 def _new_pod(job: Json, failed: int) -> Json:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from trainyard.objects import Json, name_of
 from trainyard.objects.resources import CONFIG_MAP, SERVICE_ACCOUNT
+from trainyard.objects.writes import Patch
 from trainyard.workloads.pods import is_deleting
-from trainyard.workloads.writes import CreateIfAbsent, Decision, Patch, Write
+from trainyard.workloads.writes import CreateIfAbsent, Decision, Write
 
 DEFAULT_SERVICE_ACCOUNT, ROOT_CA_CONFIG_MAP, CA_KEY = "default", "kube-root-ca.crt", "ca.crt"
 DEFAULT_OBJECTS = {SERVICE_ACCOUNT: DEFAULT_SERVICE_ACCOUNT, CONFIG_MAP: ROOT_CA_CONFIG_MAP}

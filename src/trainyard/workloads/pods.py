@@ -10,6 +10,7 @@ import copy
 from hashlib import sha256
 
 from trainyard.objects import Json, encode, is_condition_true, name_of, namespace_of, parse_time
+from trainyard.objects.container_statuses import container_statuses
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, no characters that look alike
 _NAME_LIMIT = 63
@@ -56,22 +57,17 @@ def ready(pod: Json) -> bool:
 
 def restart_count(pod: Json) -> int:
     """The sum of `restartCount` of all containers, init containers included."""
-    status = status_of(pod)
-    container_statuses = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    return sum(int(container_status.get("restartCount") or 0) for container_status in container_statuses)
+    return sum(container.restarts for container in container_statuses(status_of(pod)))
 
 
 def finished_at(pod: Json) -> float:
     """When the pod ended, in seconds since the epoch: the last `finishedAt` of its containers; without one, the time of
     the DELETE request; without that, the creationTimestamp."""
-    terminated = [
-        (container_status.get("state") or {}).get("terminated") or {}
-        for container_status in status_of(pod).get("containerStatuses") or []
-    ]
-    finish_times = [parse_time(state.get("finishedAt")) for state in terminated]
-    known_times = [time for time in finish_times if time is not None]
-    if known_times:
-        return max(known_times)
+    containers = [container for container in container_statuses(status_of(pod)) if not container.init]
+    terminated = [container.state("terminated") or {} for container in containers]
+    finish_times = [time for state in terminated if (time := parse_time(state.get("finishedAt"))) is not None]
+    if finish_times:
+        return max(finish_times)
     meta = pod.get("metadata", {})
     deletion = parse_time(meta.get("deletionTimestamp"))
     if deletion is not None:

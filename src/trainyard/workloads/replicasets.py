@@ -12,9 +12,10 @@ from itertools import count, islice
 
 from trainyard.objects import Json, controller_reference, name_of, parse_time, uid_of
 from trainyard.objects.resources import POD, REPLICA_SET
+from trainyard.objects.writes import Create
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import status_of
-from trainyard.workloads.writes import Create, Decision, UpdateStatus, delete_of
+from trainyard.workloads.writes import Decision, UpdateStatus, delete_of
 
 
 def decide(replica_set: Json, pods: list[Json], now: float) -> Decision:

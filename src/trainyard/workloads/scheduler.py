@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping
 from trainyard.core import Event
 from trainyard.objects import Json, find_condition, is_condition_true, name_of, namespace_of, set_condition, uid_of
 from trainyard.objects.resources import POD
+from trainyard.objects.writes import Patch
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import spec_of, status_of
-from trainyard.workloads.writes import Bind, Decision, Patch
+from trainyard.workloads.writes import Bind, Decision
 
 SCHEDULER_NAME = "default-scheduler"
 

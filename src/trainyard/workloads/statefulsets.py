@@ -37,9 +37,10 @@ from trainyard.objects import (
     uid_of,
 )
 from trainyard.objects.resources import PERSISTENT_VOLUME_CLAIM, POD, STATEFUL_SET
+from trainyard.objects.writes import Create
 from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import spec_of, status_of
-from trainyard.workloads.writes import Create, CreateIfAbsent, Decision, UpdateStatus, Write, delete_of
+from trainyard.workloads.writes import CreateIfAbsent, Decision, UpdateStatus, Write, delete_of
 
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"

@@ -1,4 +1,4 @@
-"""The writes and events that a `decide` function returns, as data. `executor.py` sends them, in their order."""
+"""The writes and events that a `decide` function returns, as values. `decision_executor.py` sends them in order."""
 
 from __future__ import annotations
 
@@ -6,17 +6,7 @@ import msgspec
 
 from trainyard.core import Event
 from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of
-
-
-class Create(msgspec.Struct, frozen=True):
-    """Create the object. If one of its name exists, it must have the same controller owner."""
-
-    gvk: GVK
-    obj: Json
-
-    @property
-    def namespace(self) -> str:
-        return namespace_of(self.obj)
+from trainyard.objects.writes import Create, Delete, Patch, Propagation
 
 
 class CreateIfAbsent(msgspec.Struct, frozen=True):
@@ -32,26 +22,6 @@ class UpdateStatus(msgspec.Struct, frozen=True):
 
     gvk: GVK
     obj: Json
-
-
-class Patch(msgspec.Struct, frozen=True):
-    """A JSON merge patch. `metadata.resourceVersion` in `body` makes the API server reject a patch of a stale copy."""
-
-    gvk: GVK
-    namespace: str
-    name: str
-    body: Json
-    subresource: str = ""
-
-
-class Delete(msgspec.Struct, frozen=True):
-    """Delete the object of this name if it has this uid."""
-
-    gvk: GVK
-    namespace: str
-    name: str
-    uid: str
-    propagation: str = "Background"
 
 
 class Bind(msgspec.Struct, frozen=True):
@@ -74,6 +44,6 @@ class Decision(msgspec.Struct, frozen=True):
     events: tuple[Event, ...] = ()  # recorded, best effort, when all writes have succeeded
 
 
-def delete_of(gvk: GVK, obj: Json, propagation: str = "Background") -> Delete:
-    """The Delete of an object, with its uid as precondition. `propagation` is the propagationPolicy."""
+def delete_of(gvk: GVK, obj: Json, propagation: Propagation = "Background") -> Delete:
+    """The Delete of an object, with its uid as precondition."""
     return Delete(gvk, namespace_of(obj), name_of(obj), uid_of(obj), propagation)

@@ -2,48 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from trainyard.cli.diagnosis.inputs import Facts, container_context, container_field, container_spec, log_key
 from trainyard.cli.diagnosis.output import cause_of, port_in_use, ports_in
 from trainyard.cli.diagnosis.waiting_reasons import volume_cause
 from trainyard.core.diagnosis import Cause
 from trainyard.objects import Json
+from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 
 NO_OUTPUT = "it printed nothing"
 
 
-class Container(NamedTuple):
-    """One container of a pod: its name and its container status."""
-
-    name: str
-    status: Json
-    init: bool
-
-    def state(self, name: str) -> Json | None:
-        state = (self.status.get("state") or {}).get(name)
-        return state if isinstance(state, dict) else None
-
-    @property
-    def last_terminated(self) -> Json | None:
-        """The terminated state of the last run: `state.terminated`, else `lastState.terminated`; None without one."""
-        terminated = self.state("terminated") or (self.status.get("lastState") or {}).get("terminated")
-        return terminated if isinstance(terminated, dict) else None
-
-    @property
-    def restarts(self) -> int:
-        return int(self.status.get("restartCount") or 0)
+Container = ContainerStatus
 
 
 def containers(pod: Json) -> list[Container]:
-    status = pod.get("status") or {}
-    statuses = [(container_status, True) for container_status in status.get("initContainerStatuses") or ()]
-    statuses += [(container_status, False) for container_status in status.get("containerStatuses") or ()]
-    return [
-        Container(str(container_status.get("name")), container_status, init)
-        for container_status, init in statuses
-        if isinstance(container_status, dict)
-    ]
+    return container_statuses(pod.get("status"))
 
 
 def termination(

@@ -3,7 +3,7 @@
 jobs.py          a batch/v1 Job for each slot: JOB_CARRIER, where one Job is one attempt, and RETRYING_JOB_CARRIER,
                  where the Job's controller retries
 pods.py          a Pod for each slot
-stateful_sets.py          a StatefulSet for a whole role
+stateful_sets.py a StatefulSet for a whole role
 terminations.py  the state of one pod and how it ended; used by all three
 """
 

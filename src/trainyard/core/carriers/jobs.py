@@ -4,8 +4,8 @@ JOB_CARRIER (docs/rules.md S13, S14, S31):
 - The Job of a supervised slot (Lifecycle.supervised_slots) has `restartPolicy: Never` and `backoffLimit: 0`: one Job is
   one attempt, and the operator evaluates its ended pod. A failed attempt is counted by the uid of the Job, whether the
   pod or the Job's status shows the failure.
-- Any other slot keeps the user's restartPolicy and has the `backoffLimit` ENDLESS: the kubelet restarts its
-  container, or the Job's controller creates another pod.
+- Any other slot keeps the user's restartPolicy and has UNLIMITED_BACKOFF_LIMIT: the kubelet restarts its container, or
+  the Job's controller creates another pod.
 
 RETRYING_JOB_CARRIER leaves all retries to the Job's controller: the slot ends when the Job ends.
 """
@@ -24,10 +24,11 @@ from trainyard.core.carriers.terminations import (
 )
 from trainyard.core.job import Job, OwnedObjects, Replica, Termination
 from trainyard.core.kind import WorkloadAdapter
-from trainyard.core.model import Child, Delete, Ref, Slot
-from trainyard.objects import Json
+from trainyard.core.model import Child, Slot
+from trainyard.objects import Json, Ref
 from trainyard.objects.resources import JOB
 from trainyard.objects.structs import replace
+from trainyard.objects.writes import Delete
 
 UNLIMITED_BACKOFF_LIMIT = 2147483647
 """The `backoffLimit` of a Job that is retried without limit: the largest int32."""
@@ -77,7 +78,7 @@ def _observed(job: Job, slot: Slot, child: Child, pods: tuple[Child, ...], pod: 
     if child.deleting or stale:
         return replaced
     if supervised:
-        return _observe_supervised(job, Replica(slot, child, "", None, (), restarts), child, pod)
+        return _observe_supervised(job, Replica(slot, child, "Unknown", None, (), restarts), child, pod)
     if child.phase == "Failed":
         return Replica(slot, child, "Failed", None, failed, restarts, child.message or child.reason)
     state, message = run_state(job, slot, pod)
@@ -192,7 +193,7 @@ def render_job(job: Job, slot: Slot, attempt: int) -> Json:
 
 
 def render_retrying_job(job: Job, slot: Slot, attempt: int) -> Json:
-    """The batch Job with the user's limits (Kind.job_limits), which the Job's controller enforces."""
+    """The batch Job with the user's limits (PodRecipe.job_spec_fields), which the Job's controller enforces."""
     template = _pod_template(job, slot)
     policy = template.get("spec", {}).get("restartPolicy") or "Never"
     return _batch_job(
@@ -226,7 +227,7 @@ def stop_job(replica: Replica, reason: str) -> Delete | None:
     child = replica.child
     if child is None or child.deleting:
         return None
-    return Delete(JOB, child.name, child.uid, reason)
+    return Delete(JOB, child.namespace, child.name, child.uid, reason=reason)
 
 
 JOB_CARRIER = WorkloadAdapter(

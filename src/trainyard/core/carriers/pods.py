@@ -17,9 +17,10 @@ from trainyard.core.carriers.terminations import (
 )
 from trainyard.core.job import Job, OwnedObjects, Replica, Termination
 from trainyard.core.kind import WorkloadAdapter
-from trainyard.core.model import Child, Delete, Ref, Slot
-from trainyard.objects import Json
+from trainyard.core.model import Child, Slot
+from trainyard.objects import Json, Ref
 from trainyard.objects.resources import POD
+from trainyard.objects.writes import Delete
 
 
 def observe_pod(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
@@ -78,7 +79,9 @@ def render_pod(job: Job, slot: Slot, attempt: int) -> Json:
 
 def stop_pod(replica: Replica, reason: str) -> Delete | None:
     pod = replica.child
-    return None if pod is None or pod.deleting else Delete(POD, pod.name, pod.uid, reason)
+    if pod is None or pod.deleting:
+        return None
+    return Delete(POD, pod.namespace, pod.name, pod.uid, reason=reason)
 
 
 POD_CARRIER = WorkloadAdapter(

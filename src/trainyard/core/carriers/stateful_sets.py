@@ -5,10 +5,11 @@ from __future__ import annotations
 from trainyard.core.carriers.terminations import last_restart_reason, restart_count, run_state
 from trainyard.core.job import NO_POD, Job, OwnedObjects, Replica
 from trainyard.core.kind import WorkloadAdapter
-from trainyard.core.model import Patch, Ref, Slot
-from trainyard.objects import Json
+from trainyard.core.model import Slot
+from trainyard.objects import Json, Ref
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import STATEFUL_SET
+from trainyard.objects.writes import Patch
 
 
 def observe_stateful_set(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
@@ -66,7 +67,8 @@ def _scale_patch(replica: Replica, replicas: int) -> Patch | None:
     child = replica.child
     if child is None or child.replicas == replicas:
         return None
-    return Patch(STATEFUL_SET, child.name, "", {"metadata": {"uid": child.uid}, "spec": {"replicas": replicas}})
+    body = {"metadata": {"uid": child.uid}, "spec": {"replicas": replicas}}
+    return Patch(STATEFUL_SET, child.namespace, child.name, body)
 
 
 STATEFUL_SET_CARRIER = WorkloadAdapter(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from trainyard.core.children import ContainerRecord, decode_containers
 from trainyard.core.job import NO_POD, Job, Termination
 from trainyard.core.kind import ExitAction
@@ -65,7 +67,7 @@ def succeeded(job: Job, slot: Slot, pod: Child, supervised: bool) -> bool:
     return done and (not pod.always_restarts if supervised else pod.phase != "Failed")
 
 
-def run_state(job: Job, slot: Slot, pod: Child | None) -> tuple[str, str]:
+def run_state(job: Job, slot: Slot, pod: Child | None) -> tuple[Literal["Starting", "Running"], str]:
     """Starting with the reason why the pod does not run, or Running with ""."""
     if pod is None:
         return "Starting", NO_POD

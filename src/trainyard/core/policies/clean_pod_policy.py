@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from trainyard.core.changes import delete_child, is_removed, slot_children
-from trainyard.core.job import Job, OwnedObjects
-from trainyard.core.model import Delete, Patch, Slot
+from trainyard.core.job import CleanPodPolicy, Job, OwnedObjects
+from trainyard.core.model import Slot
+from trainyard.objects.structs import replace
+from trainyard.objects.writes import Delete, Patch
 
 STOP_CAUSES = frozenset({"BackoffLimitExceeded", "DeadlineExceeded", "InvalidChild"})
 """Causes of a failure after which running children are stopped under every cleanPodPolicy."""
 
 
-def effective_policy(job: Job, cause: str) -> str:
+def effective_policy(job: Job, cause: str) -> CleanPodPolicy:
     """The policy of a job that ended for `cause`: at least Running for a cause in STOP_CAUSES (S4)."""
     return "Running" if cause in STOP_CAUSES and job.policy.clean_pod_policy != "All" else job.policy.clean_pod_policy
 
 
 def clean_pods(
-    job: Job, owned: OwnedObjects, clean: str, reason: str, resumes: bool = False
+    job: Job, owned: OwnedObjects, clean: CleanPodPolicy, reason: str, resumes: bool = False
 ) -> tuple[list[Delete], list[Patch]]:
     """Deletes and patches that stop or remove children under the policy `clean`.
 
@@ -38,7 +40,7 @@ def clean_pods(
         if isinstance(write, Patch):
             patches.append(write)
         elif write:
-            deletes.append(write._replace(foreground=resumes))
+            deletes.append(replace(write, propagation="Foreground") if resumes else write)
             stopped.add(Slot(child.role, child.index))
     for ref, auxiliary in job.auxiliary_objects.items():
         object_of_slot = owned.by_ref.get(ref) if auxiliary.deleted_with_slot and auxiliary.slot in stopped else None

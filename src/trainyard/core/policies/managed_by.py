@@ -10,5 +10,5 @@ KNOWN_CONTROLLERS = frozenset({"kueue.x-k8s.io/multikueue"})
 
 
 def is_managed_here(job: Job) -> bool:
-    """True for `managedBy` unset or OURS; with any other value the operator sends no request for the job."""
+    """True for `managedBy` unset or TRAINYARD_OPERATOR; for any other value the operator sends no request."""
     return job.policy.managed_by in ("", TRAINYARD_OPERATOR)

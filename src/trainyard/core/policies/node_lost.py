@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainyard.core.job import Job, OwnedObjects
-from trainyard.core.model import Delete
 from trainyard.objects.resources import POD
+from trainyard.objects.writes import Delete
 
 
 def force_deletes(job: Job, owned: OwnedObjects, now: float) -> tuple[list[Delete], float | None]:
@@ -20,4 +20,5 @@ def force_deletes(job: Job, owned: OwnedObjects, now: float) -> tuple[list[Delet
     reason = f"it is still there {timeout:g} s after it should have ended: its node is lost (--node-lost-timeout)"
     lost = [pod for pod in terminating.values() if pod.delete_deadline + timeout <= now]
     due = [pod.delete_deadline + timeout for pod in terminating.values() if pod.delete_deadline + timeout > now]
-    return [Delete(POD, pod.name, pod.uid, reason, 0) for pod in lost], min(due, default=None)
+    deletes = [Delete(POD, pod.namespace, pod.name, pod.uid, "Background", 0, reason) for pod in lost]
+    return deletes, min(due, default=None)

@@ -8,6 +8,7 @@ from trainyard.core.job import Job, JobStatus, Outcome, OwnedObjects, Replica, R
 from trainyard.core.kind import RestartScope
 from trainyard.core.model import Slot
 from trainyard.core.policies.failure_policy import termination_text
+from trainyard.objects import exponential_delay
 from trainyard.objects.structs import replace
 
 BASE_DELAY = 10.0
@@ -15,11 +16,11 @@ MAX_DELAY = 360.0
 
 
 class Restarts(NamedTuple):
-    """`status` has a new attempt for each role that restarts now. `alone`: replicas that restart without a new attempt.
-    `message` is that of condition Restarting, "" when it does not hold."""
+    """`status` has a new attempt for each role that restarts now. `slots`: the replicas that restart without a new
+    attempt of their role (RestartScope.SLOT). `message`: of condition Restarting, "" when it does not hold."""
 
     status: JobStatus
-    alone: tuple[Replica, ...]
+    slots: tuple[Replica, ...]
     message: str
     wakeups: tuple[float, ...]
 
@@ -30,7 +31,7 @@ def plan_restarts(
     """Restart the replicas whose retry is due; none of a suspended job. `status`: the job's, with failures counted."""
     roles = dict(status.roles)
     messages: list[str] = []
-    alone: list[Replica] = []
+    slots: list[Replica] = []
     wakeups: list[float] = []
     suspended = outcome.phase == "Suspended"
     failed = any(replica.termination and not replica.termination.disrupted for replica in replicas)
@@ -45,18 +46,18 @@ def plan_restarts(
         if (due := _due(job, termination, role, status, now)) > now:
             wakeups.append(due)
         elif job.kind.lifecycle.restart_scope is RestartScope.SLOT:
-            alone.append(replica)
+            slots.append(replica)
         else:
             roles |= _next_attempts(status, roles if job.restarts_gang() else (replica.slot.role,), roles)
     if (lost := _lost_member(job, replicas, owned, status)) and not suspended and not failed:
         messages.append(f"{lost} has lost its Job: all are made again")
         roles |= _next_attempts(status, roles, roles)
-    return Restarts(replace(status, roles=roles), tuple(alone), "; ".join(messages), tuple(wakeups))
+    return Restarts(replace(status, roles=roles), tuple(slots), "; ".join(messages), tuple(wakeups))
 
 
 def backoff(failures: int) -> float:
     """Seconds between the end of an attempt and the next one: 10 s doubling to 6 min, no jitter (S14)."""
-    return min(BASE_DELAY * 2 ** float(max(0, min(failures, 10) - 1)), MAX_DELAY)
+    return exponential_delay(failures, BASE_DELAY, MAX_DELAY)
 
 
 def retry_at(job: Job, termination: Termination, failures: int, retries: int, now: float) -> float:

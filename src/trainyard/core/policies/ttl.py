@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainyard.core.job import Job
-from trainyard.core.model import Delete
+from trainyard.objects.writes import Delete
 
 
 def expires_at(job: Job, completion: float | None) -> float | None:
@@ -21,4 +21,4 @@ def expired_job(job: Job, now: float) -> Delete | None:
     if expires is None or now < expires:
         return None
     text = f"finished {job.policy.ttl_seconds_after_finished} s ago (ttlSecondsAfterFinished)"
-    return Delete(job.kind.gvk, job.key.name, job.uid, text)
+    return Delete(job.kind.gvk, job.key.namespace, job.key.name, job.uid, reason=text)

@@ -38,11 +38,11 @@ from trainyard.objects import (
     resource_version_of,
     uid_of,
 )
-from trainyard.objects.resources import EVENT, NODE, POD, SERVICE, SERVICE_ACCOUNT
+from trainyard.objects.resources import CONFIG_MAP, EVENT, NODE, POD, SECRET, SERVICE, SERVICE_ACCOUNT
 
 log = logging.getLogger(__name__)
 
-_GVKS = {"configmap": GVK("", "v1", "ConfigMap", "configmaps"), "secret": GVK("", "v1", "Secret", "secrets")}
+_GVKS = {"configmap": CONFIG_MAP, "secret": SECRET}
 _MIN_DELAY, _MAX_DELAY = 0.1, 15.0
 _MAX_MESSAGE = 1024  # of an event
 

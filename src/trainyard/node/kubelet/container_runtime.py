@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from trainyard.controller_runtime import Backoff
 from trainyard.node.images import WORKING_DIRECTORY, ImageProblem, PreparedImage, create_files, interpreters
 from trainyard.node.kubelet import mount_paths, termination_message
 from trainyard.node.kubelet.interpolation import expand
@@ -137,7 +138,7 @@ class ContainerRuntime:
     async def _prepare_image(self, container: Json, blocked: Blocked) -> PreparedImage:
         """The prepared image. Reports PullingImage when it takes long; retries a failure with exponential back-off."""
         image = str(container.get("image") or "")
-        retry_delay = _FIRST_RETRY
+        backoff = Backoff(_FIRST_RETRY, _LONGEST_RETRY)
         while True:
             command, args = bool(container.get("command")), bool(container.get("args"))
             working_directory = str(container.get("workingDir") or self.unsaved.working_directory)
@@ -154,8 +155,7 @@ class ContainerRuntime:
             except asyncio.CancelledError:
                 preparation.cancel()
                 raise
-            await asyncio.sleep(retry_delay)
-            retry_delay = min(2 * retry_delay, _LONGEST_RETRY)
+            await asyncio.sleep(backoff.next_delay())
 
     async def _create_pod_sandbox(self, env_context: EnvContext) -> None:
         """Create the pod's folders, volumes and namespaces, once per pod."""

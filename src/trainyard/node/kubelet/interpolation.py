@@ -1,26 +1,17 @@
-"""Interpolation of texts in a pod's spec: `$(VAR)`, field references, quantities. Pure."""
+"""Interpolation of texts in a pod's spec: `$(VAR)`, field references, resource references. Pure."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
 
-from trainyard.objects import Json
+from trainyard.objects import Json, quantities
 
 MAX_TEXT_BYTES, MAX_TEXTS_BYTES = 128 << 10, 2 << 20
 """The kernel's limits in bytes: of one argument or variable, and of all of one program (MAX_ARG_STRLEN, ARG_MAX)."""
-_MAX_DIGITS = 30  # of a quantity: a larger number is rejected, its digits would take long to compute
 _REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]$")
-_FACTORS = {
-    "": Decimal(1),
-    "m": Decimal("0.001"),
-    **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
-    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
-}
-_QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z]{0,2})$")
 
 
 class TooLong(Exception):
@@ -84,19 +75,6 @@ def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def quantity(text: object) -> Decimal | None:
-    """A Kubernetes quantity (500m, 2, 1Gi, 1e3) as a number; None when it is invalid."""
-    match = _QUANTITY.match(str(text).strip())
-    if not match:
-        return None
-    factor = _FACTORS.get(match[2])
-    try:
-        number = Decimal(match[1])
-        return number * factor if factor is not None and abs(number.adjusted()) <= _MAX_DIGITS else None
-    except InvalidOperation:
-        return None
-
-
 def resource(container: Json, reference: Json, capacity: Mapping[str, str]) -> str:
     """The value of a resourceFieldRef: that of the container, else the capacity of the node; in units of the divisor,
     rounded up."""
@@ -104,6 +82,6 @@ def resource(container: Json, reference: Json, capacity: Mapping[str, str]) -> s
     value = ((container.get("resources") or {}).get(kind) or {}).get(name)
     if value is None and kind == "requests":
         value = ((container.get("resources") or {}).get("limits") or {}).get(name)
-    amount = quantity(value if value is not None else capacity.get(name, "0"))
-    divisor = quantity(reference.get("divisor") or "1") or Decimal(1)
-    return str(math.ceil((amount or Decimal(0)) / (divisor or Decimal(1))))
+    amount = quantities.number(str(value if value is not None else capacity.get(name, "0")))
+    divisor = quantities.number(str(reference.get("divisor") or "1")) or 1
+    return str(math.ceil(amount / divisor))

@@ -31,6 +31,7 @@ from enum import StrEnum
 
 import msgspec
 
+from trainyard.objects import exponential_delay
 from trainyard.objects.structs import replace
 
 INITIAL_BACK_OFF, MAX_BACK_OFF = 10.0, 300.0
@@ -206,7 +207,7 @@ Action = Start | Cancel | Signal | Wake | Over
 
 def back_off(failures: int) -> float:
     """The back-off in seconds before the next start, after so many ended runs in a row."""
-    return 0.0 if failures <= 1 else float(min(INITIAL_BACK_OFF * 2 ** (failures - 2), MAX_BACK_OFF))
+    return 0.0 if failures <= 1 else exponential_delay(failures - 1, INITIAL_BACK_OFF, MAX_BACK_OFF)
 
 
 def step(pod: Pod, event: Event) -> tuple[Pod, list[Action]]:

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from trainyard.node.kubelet import interpolation
-from trainyard.node.kubelet.interpolation import expand, quantity, resource
-from trainyard.objects import Json, namespace_of
+from trainyard.node.kubelet.interpolation import expand, resource
+from trainyard.objects import Json, namespace_of, quantities
 
 Ref = tuple[str, str]  # ("configmap" | "secret", name)
 Refs = Mapping[Ref, Json | None]
@@ -163,7 +163,7 @@ def environment(container: Json, env_context: EnvContext, base: Mapping[str, str
 def memory_limit(container: Json) -> int:
     """`resources.limits.memory` in bytes, 0 for none."""
     limits = (container.get("resources") or {}).get("limits") or {}
-    return math.ceil(quantity(limits.get("memory")) or 0)
+    return math.ceil(quantities.number(str(limits.get("memory") or "0")))
 
 
 def field_variables(container: Json) -> set[str]:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from trainyard.node.kubelet.lifecycle import DEFAULT_GRACE, TERMINAL_STATES, Container, ContainerState, Pod, Run
 from trainyard.node.kubelet.pod_spec import containers as containers_of
 from trainyard.objects import Json, name_of, namespace_of, parse_time, uid_of
+from trainyard.objects.container_statuses import container_statuses
 from trainyard.objects.structs import replace
 
 LOST = ("ContainerStatusUnknown", "the process was lost when its node stopped or was killed")
@@ -43,10 +44,9 @@ def returned(state: Pod, status: Json, newest_runs: Mapping[str, int] | None = N
     `Ended`. Without any started container the state is returned unchanged. `newest_runs`: container name -> number of
     its newest run that has a log on this machine."""
     statuses = {
-        str(entry.get("name")): entry
-        for field_name in ("initContainerStatuses", "containerStatuses")
-        for entry in status.get(field_name) or []
-        if isinstance(entry, dict) and entry.get("containerID")
+        container.name: container.status
+        for container in container_statuses(status)
+        if container.status.get("containerID")
     }
     newest_runs = newest_runs or {}
     if not statuses and not newest_runs:

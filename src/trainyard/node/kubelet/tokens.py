@@ -22,7 +22,7 @@ from trainyard.client import ApiError
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.node.kubelet.api_client import NodeApiClient
 from trainyard.node.kubelet.pod_spec import Missing, TokenRequest
-from trainyard.objects import Json, name_of, namespace_of
+from trainyard.objects import Json, exponential_delay, name_of, namespace_of
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Tokens:
         return tokens
 
     def _retry_delay(self) -> float:
-        return min(_FIRST_RETRY * 2.0 ** min(max(self._failures - 1, 0), 10), _LONGEST_RETRY)
+        return exponential_delay(self._failures, _FIRST_RETRY, _LONGEST_RETRY)
 
     async def _fresh_token(self, token_request: TokenRequest) -> Token:
         token = self._tokens.get(token_request)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainyard.objects import Json, is_condition_true, parse_time
+from trainyard.objects.container_statuses import container_statuses
 from trainyard.server.builtin.schema_builders import string_or_empty
 from trainyard.server.builtin.templates import containers_of
 from trainyard.server.registry.resources import Column
@@ -50,7 +51,7 @@ def _state_reason(state: Any) -> str:
 
 def _init_reason(pod: Json) -> str:
     """The status text of the first unfinished init container, "" if all have finished or are started sidecars."""
-    states = containers_of(_status(pod), "initContainerStatuses")
+    states = [container.status for container in container_statuses(_status(pod)) if container.init]
     total, sidecars = len(containers_of(pod.get("spec"), "initContainers")), _sidecars(pod)
     for index, state in enumerate(states):
         container_state: Any = state.get("state") or {}
@@ -69,33 +70,27 @@ def _is_initialized(pod: Json) -> bool:
 
 
 def ready(pod: Json, now: float) -> str:
-    status, sidecars = _status(pod), _sidecars(pod)
+    sidecars, initialized = _sidecars(pod), _is_initialized(pod)
     count = sum(
-        container_status.get("ready") is True and container_status.get("name") in sidecars
-        for container_status in containers_of(status, "initContainerStatuses")
+        container.name in sidecars if container.init else initialized and container.state("running") is not None
+        for container in container_statuses(_status(pod))
+        if container.status.get("ready") is True
     )
-    if _is_initialized(pod):
-        states = containers_of(status, "containerStatuses")
-        count += sum(
-            container_status.get("ready") is True and "running" in (container_status.get("state") or {})
-            for container_status in states
-        )
     return f"{count}/{len(containers_of(pod.get('spec'))) + len(sidecars)}"
 
 
 def restarts(pod: Json, now: float) -> str:
-    status, sidecars = _status(pod), _sidecars(pod)
-    container_statuses = containers_of(status, "initContainerStatuses")
+    containers, sidecars = container_statuses(_status(pod)), _sidecars(pod)
     if _is_initialized(pod):
-        container_statuses = [
-            container_status for container_status in container_statuses if container_status.get("name") in sidecars
-        ] + containers_of(status, "containerStatuses")
-    count = sum(container_status.get("restartCount") or 0 for container_status in container_statuses)
-    terminated_states = [
-        (container_status.get("lastState") or {}).get("terminated") or {} for container_status in container_statuses
-    ]
+        containers = [container for container in containers if not container.init or container.name in sidecars]
+    else:
+        containers = [container for container in containers if container.init]
+    count = sum(container.restarts for container in containers)
+    last_states = [container.status.get("lastState") or {} for container in containers]
     finish_times = [
-        finished_at for state in terminated_states if (finished_at := parse_time(state.get("finishedAt"))) is not None
+        finished_at
+        for state in last_states
+        if (finished_at := parse_time((state.get("terminated") or {}).get("finishedAt"))) is not None
     ]
     return f"{count} ({short_duration(now - max(finish_times))} ago)" if count and finish_times else str(count)
 
@@ -114,10 +109,10 @@ def status_text(pod: Json, now: float) -> str:
     shown = _init_reason(pod) or shown
     if _is_initialized(pod):
         running = False
-        for state in reversed(containers_of(status, "containerStatuses")):
-            if reason := _state_reason(state.get("state")):
+        for container in reversed([container for container in container_statuses(status) if not container.init]):
+            if reason := _state_reason(container.status.get("state")):
                 shown = reason
-            elif state.get("ready") is True and "running" in (state.get("state") or {}):
+            elif container.status.get("ready") is True and container.state("running") is not None:
                 running = True
         if shown == "Completed" and running:
             shown = "Running" if is_condition_true(conditions, "Ready") else "NotReady"

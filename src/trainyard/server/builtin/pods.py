@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainyard.objects import Json, Problem
+from trainyard.objects.container_statuses import container_statuses
 from trainyard.objects.quantities import number
 from trainyard.schema.checks import json_text
 from trainyard.server.auth.service_accounts import admit_pod
@@ -91,9 +92,8 @@ def prepare_status(new: Json, old: Json, sent: Json) -> None:
         condition.setdefault("lastTransitionTime", None)
         condition.setdefault("type", "")
         condition.setdefault("status", "")
-    for group in ("containerStatuses", "initContainerStatuses"):
-        for container_status in status.get(group) or ():
-            _default_container_status(container_status)
+    for container in container_statuses(status):
+        _default_container_status(container.status)
 
 
 def _without_empty_strings(value: Any) -> Any:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, quote, urlencode
 import msgspec
 
 from trainyard.objects import Json, NamespacedName, decode, encode, format_time
+from trainyard.objects.container_statuses import container_statuses
 from trainyard.objects.structs import replace
 from trainyard.schema.checks import json_text
 from trainyard.server import errors
@@ -144,18 +145,8 @@ def _stream(seat: SubresourceContext, pod: Json, request: Request, operation: st
 
 def _running_containers(pod: Json) -> set[str]:
     """The names of the running containers, from the pod's status."""
-    status = pod.get("status") or {}
-    groups = ("initContainerStatuses", "containerStatuses")
-    statuses = [
-        container_status
-        for group in groups
-        for container_status in status.get(group) or ()
-        if isinstance(container_status, dict)
-    ]
     return {
-        str(container_status.get("name"))
-        for container_status in statuses
-        if "running" in (container_status.get("state") or {})
+        container.name for container in container_statuses(pod.get("status")) if container.state("running") is not None
     }
 
 

@@ -6,17 +6,18 @@ from typing import NamedTuple
 
 from trainyard.core import changes
 from trainyard.core.job import Job, Outcome, OwnedObjects, Replica
-from trainyard.core.model import Create, Delete, Observed, Patch
+from trainyard.core.model import Observed, PlannedCreate
 from trainyard.core.policies import clean_pod_policy, node_lost
+from trainyard.objects.writes import Delete, Patch
 
 
-class Writes(NamedTuple):
+class PlannedWrites(NamedTuple):
     """In the order in which they are sent: deletes, patches, creates. `wakeups`: when further ones will be due."""
 
-    deletes: tuple[Delete, ...]
-    patches: tuple[Patch, ...]
-    creates: tuple[Create, ...]
-    wakeups: tuple[float, ...]
+    deletes: tuple[Delete, ...] = ()
+    patches: tuple[Patch, ...] = ()
+    creates: tuple[PlannedCreate, ...] = ()
+    wakeups: tuple[float, ...] = ()
 
 
 def plan_writes(
@@ -25,12 +26,12 @@ def plan_writes(
     owned: OwnedObjects,
     observed: Observed,
     outcome: Outcome,
-    alone: tuple[Replica, ...],
+    slot_restarts: tuple[Replica, ...],
     now: float,
-) -> Writes:
-    """All writes, refused ones included. `alone`: replicas that restart without a new attempt of their role."""
+) -> PlannedWrites:
+    """All writes, refused ones included. `slot_restarts`: replicas that restart without a new attempt of their role."""
     lost, lost_due = node_lost.force_deletes(job, owned, now)
-    creates: list[Create] = []
+    creates: list[PlannedCreate] = []
     if outcome.finished:
         clean = clean_pod_policy.effective_policy(job, outcome.reason)
         deletes, patches = clean_pod_policy.clean_pods(job, owned, clean, outcome.reason)
@@ -40,17 +41,17 @@ def plan_writes(
     else:
         creates = changes.sendable_creates(job, owned, changes.missing_creates(job, owned), observed)
         deletes, patches = changes.auxiliary_changes(job, owned, observed)
-        deletes = [*changes.stale_deletes(job, owned), *changes.slot_restarts(job, alone), *deletes]
+        deletes = [*changes.stale_deletes(job, owned), *changes.slot_restart_deletes(job, slot_restarts), *deletes]
         resumes = (job.carrier(replica.slot.role).resume(job, replica) for replica in replicas)
         patches += [patch for patch in resumes if patch]
     wakeups = () if lost_due is None else (lost_due,)
-    return Writes((*lost, *deletes), tuple(patches), tuple(creates), wakeups)
+    return PlannedWrites((*lost, *deletes), tuple(patches), tuple(creates), wakeups)
 
 
-def due_writes(writes: Writes, observed: Observed, now: float) -> Writes:
+def due_writes(writes: PlannedWrites, observed: Observed, now: float) -> PlannedWrites:
     """The writes without those that were refused and wait for their back-off."""
     deletes, deletes_due = changes.due_writes(list(writes.deletes), observed, now)
     patches, patches_due = changes.due_writes(list(writes.patches), observed, now)
     creates, creates_due = changes.due_writes(list(writes.creates), observed, now)
     later = tuple(due for due in (deletes_due, patches_due, creates_due) if due is not None)
-    return Writes(tuple(deletes), tuple(patches), tuple(creates), writes.wakeups + later)
+    return PlannedWrites(tuple(deletes), tuple(patches), tuple(creates), writes.wakeups + later)

@@ -1,0 +1,45 @@
+"""The container statuses of a pod: `status.initContainerStatuses` and `status.containerStatuses`, read tolerantly."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from trainyard.objects.meta import Json
+
+
+class ContainerStatus(NamedTuple):
+    """The ContainerStatus of one container. `status` is the entry as the API has it; `init`: an init container, also
+    one that runs on as a sidecar."""
+
+    name: str
+    status: Json
+    init: bool
+
+    def state(self, name: Literal["waiting", "running", "terminated"]) -> Json | None:
+        """The details of the container's state if it is that one, else None."""
+        return _object_at(self.status.get("state"), name)
+
+    @property
+    def last_terminated(self) -> Json | None:
+        """The terminated state of the last run: `state.terminated`, else `lastState.terminated`; None without one."""
+        return self.state("terminated") or _object_at(self.status.get("lastState"), "terminated")
+
+    @property
+    def restarts(self) -> int:
+        return int(self.status.get("restartCount") or 0)
+
+
+def container_statuses(status: object) -> list[ContainerStatus]:
+    """The containers in the `status` of a pod, init containers first. Entries that are no objects are left out."""
+    fields = status if isinstance(status, dict) else {}
+    return [
+        ContainerStatus(str(entry.get("name")), entry, init)
+        for field, init in (("initContainerStatuses", True), ("containerStatuses", False))
+        for entry in fields.get(field) or ()
+        if isinstance(entry, dict)
+    ]
+
+
+def _object_at(value: object, name: str) -> Json | None:
+    part = value.get(name) if isinstance(value, dict) else None
+    return part if isinstance(part, dict) else None

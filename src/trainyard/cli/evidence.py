@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trainyard.cli.cluster_command import ClusterContext
 from trainyard.cli.diagnosis import Endpoint, Facts
-from trainyard.cli.diagnosis.containers import Container, containers, declared_ports
+from trainyard.cli.diagnosis.containers import declared_ports
 from trainyard.cli.diagnosis.inputs import log_key
 from trainyard.cli.diagnosis.output import port_in_use, ports_in, printable_lines
 from trainyard.cli.jobs import JobInfo, get_related_objects
@@ -23,6 +23,7 @@ from trainyard.cli.replica_view import replica
 from trainyard.cli.view import job_result
 from trainyard.client import ApiClient, ApiError, NotFound
 from trainyard.objects import Json, find_condition, name_of, namespace_of, uid_of
+from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.labels import matches_labels
 from trainyard.objects.resources import NODE, POD, SERVICE
 from trainyard.objects.structs import replace
@@ -102,7 +103,7 @@ def _listeners(local: list[Json], logs: Logs) -> dict[int, str]:
     """The listeners on the ports for which pods on this machine logged that the port is in use: port -> program."""
     ports: set[int] = set()
     for pod in local:
-        for container in containers(pod):
+        for container in container_statuses(pod.get("status")):
             lines = logs.get(log_key(pod, container.name), ())
             if port_in_use(lines):
                 ports.update((*ports_in(lines), *declared_ports(pod, container.name)))
@@ -114,9 +115,9 @@ def _listeners(local: list[Json], logs: Logs) -> dict[int, str]:
 
 async def _read_logs(api: ApiClient, pods: Iterable[Json]) -> Logs:
     """The last lines of at most MAX_LOGS containers: failed ones first, then running ones."""
-    candidates: list[tuple[int, Json, Container, bool]] = []
+    candidates: list[tuple[int, Json, ContainerStatus, bool]] = []
     for pod in pods:
-        for container in containers(pod):
+        for container in container_statuses(pod.get("status")):
             waiting = container.state("waiting") or {}
             terminated = container.state("terminated") or (container.last_terminated if waiting else None)
             if terminated is not None and terminated.get("exitCode"):

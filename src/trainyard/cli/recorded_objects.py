@@ -17,7 +17,6 @@ from trainyard.app.history import (
     with_tilde,
 )
 from trainyard.cli.diagnosis import END, Facts, Finding, why
-from trainyard.cli.diagnosis.containers import containers
 from trainyard.cli.diagnosis.failures import failures
 from trainyard.cli.diagnosis.inputs import log_key
 from trainyard.cli.diagnosis.output import printable_lines
@@ -26,6 +25,7 @@ from trainyard.cli.view import format_age
 from trainyard.core import Config, Kind, parse_job
 from trainyard.kinds import kind_of, notes
 from trainyard.objects import Json, parse_time
+from trainyard.objects.container_statuses import container_statuses
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 from trainyard.objects.log_files import read_piece, tail_offset
 from trainyard.objects.manifest import ManifestError
@@ -105,7 +105,7 @@ def kept_logs(record: Record | None, pods: Iterable[Json]) -> dict[tuple[str, st
     that no longer exists the value is (NOT_KEPT,), not an empty tuple."""
     logs = {}
     for pod in pods:
-        for container in containers(pod):
+        for container in container_statuses(pod.get("status")):
             terminated = container.last_terminated
             if terminated is None or not terminated.get("exitCode"):
                 continue

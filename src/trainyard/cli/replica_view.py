@@ -18,6 +18,7 @@ import msgspec
 from trainyard.core import Child, decode_child
 from trainyard.core.children import ContainerRecord, decode_containers
 from trainyard.objects import Json, find_condition, labels_of, name_of, namespace_of, parse_time, uid_of
+from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.labels import OWNER, replica_name, role_of
 
 T = TypeVar("T")
@@ -68,12 +69,7 @@ def replica(pod: Json) -> Replica:
     state = _state(record, containers)
     has_ended = record.phase in ("Succeeded", "Failed")
     status = as_dict(pod.get("status"))
-    container_statuses = [
-        container
-        for part in ("initContainerStatuses", "containerStatuses")
-        for container in status.get(part) or []
-        if isinstance(container, dict)
-    ]
+    statuses = container_statuses(status)
     return Replica(
         job=record.job_uid,
         name=replica_name(pod),
@@ -86,8 +82,8 @@ def replica(pod: Json) -> Replica:
         created=record.created,
         started=record.start_time or None,
         ended=(record.finished_at or None) if has_ended else None,
-        blocked=_missing_claim(status) or _blocked(container_statuses),
-        back_off_end=max(map(_back_off_end, container_statuses), default=0.0),
+        blocked=_missing_claim(status) or _blocked(statuses),
+        back_off_end=max(map(_back_off_end, statuses), default=0.0),
     )
 
 
@@ -144,19 +140,19 @@ def _exit_text(containers: list[ContainerRecord]) -> str:
 _BACK_OFF = re.compile(r"back-off (?:(\d+)m)?(\d+)s ")
 
 
-def _back_off_end(container: Json) -> float:
+def _back_off_end(container: ContainerStatus) -> float:
     """The end of a container's CrashLoopBackOff: the end of its last run plus the duration in the waiting message."""
-    waiting = as_dict(as_dict(container.get("state")).get("waiting"))
-    last_end = parse_time(as_dict(as_dict(container.get("lastState")).get("terminated")).get("finishedAt"))
+    waiting = container.state("waiting") or {}
+    last_end = parse_time((container.last_terminated or {}).get("finishedAt"))
     match = _BACK_OFF.match(str(waiting.get("message") or "")) if waiting.get("reason") == "CrashLoopBackOff" else None
     return 0.0 if match is None or last_end is None else last_end + 60 * int(match[1] or 0) + int(match[2])
 
 
-def _blocked(containers: list[Json]) -> str:
+def _blocked(containers: list[ContainerStatus]) -> str:
     for container in containers:
-        waiting = as_dict(as_dict(container.get("state")).get("waiting"))
+        waiting = container.state("waiting") or {}
         if waiting.get("reason") in BLOCKING_REASONS:
-            return f"{waiting['reason']}: {waiting.get('message') or container.get('image') or 'no message'}"
+            return f"{waiting['reason']}: {waiting.get('message') or container.status.get('image') or 'no message'}"
         if str(waiting.get("message") or "").startswith(MOUNT):
             return str(waiting["message"])
     return ""

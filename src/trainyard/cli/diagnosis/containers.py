@@ -7,20 +7,13 @@ from trainyard.cli.diagnosis.output import cause_of, port_in_use, ports_in
 from trainyard.cli.diagnosis.waiting_reasons import volume_cause
 from trainyard.core.diagnosis import Cause
 from trainyard.objects import Json
-from trainyard.objects.container_statuses import ContainerStatus, container_statuses
+from trainyard.objects.container_statuses import ContainerStatus
 
 NO_OUTPUT = "it printed nothing"
 
 
-Container = ContainerStatus
-
-
-def containers(pod: Json) -> list[Container]:
-    return container_statuses(pod.get("status"))
-
-
 def termination(
-    facts: Facts, pod: Json, container: Container, terminated: Json
+    facts: Facts, pod: Json, container: ContainerStatus, terminated: Json
 ) -> tuple[str, str, tuple[str, ...], str]:
     """How a container terminated: (text, place, last lines, fix), the fields of a `Finding` after its level."""
     code, reason = int(terminated["exitCode"]), str(terminated.get("reason") or "Error")
@@ -35,7 +28,7 @@ def termination(
 
 
 def termination_cause(
-    facts: Facts, pod: Json, container: Container, code: int, reason: str, lines: tuple[str, ...]
+    facts: Facts, pod: Json, container: ContainerStatus, code: int, reason: str, lines: tuple[str, ...]
 ) -> Cause:
     """Why a container terminated: from its exit code, its last lines, its spec and the ports in use on the machine."""
     if cause := next((volume for line in lines[-2:] if (volume := volume_cause(line))), None):
@@ -56,7 +49,7 @@ def declared_ports(pod: Json, container: str) -> list[int]:
     return [number for number in ports if isinstance(number, int)]
 
 
-def default_fix(lines: tuple[str, ...], container: Container) -> str:
+def default_fix(lines: tuple[str, ...], container: ContainerStatus) -> str:
     """The fix when the cause is unknown."""
     if lines:
         return "mend what its last lines say"

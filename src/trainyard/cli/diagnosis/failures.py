@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainyard.cli.diagnosis.containers import Container, containers, termination
+from trainyard.cli.diagnosis.containers import termination
 from trainyard.cli.diagnosis.inputs import Facts, join_names
 from trainyard.cli.diagnosis.replicas import waiting
 from trainyard.cli.view import job_result
 from trainyard.core.diagnosis import END, Finding
 from trainyard.objects import Json, parse_time
+from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.labels import index_of, replica_name, role_of
 from trainyard.objects.structs import replace
 
@@ -27,11 +28,11 @@ def failures(facts: Facts, include_stopped: bool = True) -> Iterator[Finding]:
     """How containers failed: those of supervised slots (`Job.supervised_slots`) first, then by time.
 
     include_stopped: the first one counts even when its exit code is that of a stopped container (STOP_EXIT_CODES)."""
-    terminations: list[tuple[float, Json, Container, Json]] = []
+    terminations: list[tuple[float, Json, ContainerStatus, Json]] = []
     for pod in (*facts.pods, *facts.deleted_pods):
         if _past_deadline(facts) and not _stays_failed(pod):
             continue  # the deadline deletes this pod: the findings must not depend on the progress of the deletion
-        for container in containers(pod):
+        for container in container_statuses(pod.get("status")):
             terminated = container.state("terminated") or (
                 container.last_terminated if container.state("waiting") else None
             )
@@ -57,7 +58,7 @@ def _is_supervised(pod: Json, supervised: set[tuple[str, str]]) -> bool:
     return (role_of(pod), index_of(pod)) in supervised
 
 
-def _failure_finding(facts: Facts, pod: Json, container: Container, terminated: Json) -> Finding:
+def _failure_finding(facts: Facts, pod: Json, container: ContainerStatus, terminated: Json) -> Finding:
     summary, where, lines, fix = termination(facts, pod, container, terminated)
     return Finding(END, summary, where, lines, fix)
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from trainyard.cli.diagnosis.children import next_requeue
 from trainyard.cli.diagnosis.containers import (
     NO_OUTPUT,
-    Container,
-    containers,
     default_fix,
     last_lines,
     termination,
@@ -28,6 +26,7 @@ from trainyard.cli.diagnosis.waiting_reasons import missing_object, unschedulabl
 from trainyard.cli.view import format_age
 from trainyard.core.diagnosis import BLOCK, NOTE, WAIT, Cause, Finding
 from trainyard.objects import Json, find_condition, format_time, name_of, namespace_of, uid_of
+from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.structs import replace
 
 SCHEDULING_SECONDS = 10.0  # seconds in which a pod is scheduled, or deleted after its grace period
@@ -59,7 +58,7 @@ def _pod_findings(facts: Facts, pod: Json) -> Iterator[Finding]:
     if finding := _unscheduled_finding(facts, pod):
         yield finding
         return
-    for container in containers(pod):
+    for container in container_statuses(pod.get("status")):
         if finding := _container_finding(facts, pod, container):
             yield finding
 
@@ -72,7 +71,7 @@ def _failed_pod_finding(facts: Facts, pod: Json) -> Finding:
         if due is not None
         else "is made again later"
     )
-    for container in containers(pod):
+    for container in container_statuses(pod.get("status")):
         terminated = container.state("terminated")
         if terminated is not None and terminated.get("exitCode"):
             summary, where, lines, fix = termination(facts, pod, container, terminated)
@@ -129,7 +128,7 @@ def _is_schedulable(node: Json) -> bool:
     return ready is not None and ready.get("status") == "True" and not (node.get("spec") or {}).get("unschedulable")
 
 
-def _container_finding(facts: Facts, pod: Json, container: Container) -> Finding | None:
+def _container_finding(facts: Facts, pod: Json, container: ContainerStatus) -> Finding | None:
     waiting_state = container.state("waiting")
     if waiting_state is not None:
         reason = str(waiting_state.get("reason") or "")
@@ -156,7 +155,7 @@ def _message_evidence(cause: Cause, message: str) -> tuple[str, ...]:
     return (message,) if message and "no catalogue says" not in cause.explanation else ()
 
 
-def _mount_finding(facts: Facts, pod: Json, container: Container, message: str) -> Finding | None:
+def _mount_finding(facts: Facts, pod: Json, container: ContainerStatus, message: str) -> Finding | None:
     """A volume cannot be mounted: a Trainyard node writes that into the container's state, a kubelet into an event."""
     mount_message = message if "MountVolume" in message else _newest_event(facts, uid_of(pod), "FailedMount")
     if not mount_message:
@@ -173,7 +172,7 @@ def _image_evidence(pod: Json, container_name: str) -> str:
     return f"image: {image}" if image else ""
 
 
-def _preparing_finding(facts: Facts, pod: Json, container: Container, reason: str) -> Finding | None:
+def _preparing_finding(facts: Facts, pod: Json, container: ContainerStatus, reason: str) -> Finding | None:
     seconds = facts.age((pod.get("status") or {}).get("startTime") or pod["metadata"].get("creationTimestamp"))
     if reason == "PodInitializing" or seconds is None or seconds < PREPARATION_SECONDS:
         return None
@@ -190,7 +189,7 @@ def _preparing_finding(facts: Facts, pod: Json, container: Container, reason: st
     )
 
 
-def _crash_loop_finding(facts: Facts, pod: Json, container: Container) -> Finding:
+def _crash_loop_finding(facts: Facts, pod: Json, container: ContainerStatus) -> Finding:
     terminated = container.last_terminated or {}
     code, reason = int(terminated.get("exitCode") or 0), str(terminated.get("reason") or "")
     summary = f"its program ends and is started again, {_times(container.restarts)} so far; exit code {code}"
@@ -204,7 +203,7 @@ def _crash_loop_finding(facts: Facts, pod: Json, container: Container) -> Findin
     return Finding(BLOCK, summary, where, lines or (NO_OUTPUT,), fix)
 
 
-def _restarted_finding(facts: Facts, pod: Json, container: Container) -> Finding | None:
+def _restarted_finding(facts: Facts, pod: Json, container: ContainerStatus) -> Finding | None:
     terminated = container.last_terminated
     if terminated is None or not container.restarts or not terminated.get("exitCode"):
         return None
@@ -229,7 +228,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _error_output_finding(facts: Facts, pod: Json, container: Container) -> Finding | None:
+def _error_output_finding(facts: Facts, pod: Json, container: ContainerStatus) -> Finding | None:
     """A running container whose last lines match an output pattern."""
     lines = facts.logs.get(log_key(pod, container.name), ())
     cause = output_cause(without_frames(lines)[-5:], container_context(facts, pod, container.name, container.status))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -59,7 +60,7 @@ async def printed(
     screen = Screen(Descriptors(writer, writer, writer), False, False, lambda: None)
     logs = LogFollowers(script, screen, lambda pod: "x-0", tail, only)
     told(logs)
-    await asyncio.wait_for(logs.finish(ended_pods_only=False, timeout=5), 5)
+    await asyncio.wait_for(logs.finish(ended_pods_only=False), 5)
     await screen.close()
     os.close(writer)
     with os.fdopen(reader) as text:
@@ -272,3 +273,46 @@ async def test_one_container_may_be_asked_for() -> None:
     one = pod(ENDED, phase="Succeeded")
     one["status"]["containerStatuses"].append({"name": "side", "state": ENDED, "restartCount": 0})
     assert await printed(script, lambda logs: logs.update_pod(one), only="side") == ["x-0/side | hi"]
+
+
+async def test_a_log_that_returns_nothing_any_more_is_given_up_and_named() -> None:
+    class Hung(Script):
+        async def logs(self, *where: str, **words: Any) -> AsyncGenerator[bytes]:  # type: ignore[override]
+            yield b"first\n"
+            await asyncio.Event().wait()
+
+    def update(logs: LogFollowers) -> None:
+        logs.finish = partial(logs.finish, stalled_after=0.05)  # type: ignore[method-assign]
+        logs.update_pod(pod(ENDED, phase="Failed"))
+
+    assert await printed(Hung(), update) == [
+        "x-0 | first",
+        "x-0: the rest of the output cannot be read: no answer for 0.05 s",
+    ]
+
+
+async def test_a_log_that_keeps_coming_is_printed_to_its_end_however_long_it_takes() -> None:
+    class Slow(Script):
+        async def logs(self, *where: str, **words: Any) -> AsyncGenerator[bytes]:  # type: ignore[override]
+            for number in range(5):
+                await asyncio.sleep(0)
+                yield f"{number}\n".encode()
+                await turn.wait()
+                turn.clear()
+
+    turn = asyncio.Event()
+    original = asyncio.wait
+
+    async def wait(tasks: Any, timeout: float) -> Any:
+        """Every wait of `finish` runs into its timeout, and each time the log has grown by one chunk."""
+        result = await original(tasks, timeout=0.01)
+        turn.set()
+        await original(tasks, timeout=0.01)
+        return result
+
+    def update(logs: LogFollowers) -> None:
+        logs.update_pod(pod(ENDED, phase="Failed"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trainyard.cli.follow.asyncio.wait", wait)
+        assert await printed(Slow(), update) == [f"x-0 | {number}" for number in range(5)]

@@ -22,7 +22,7 @@ from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.container_statuses import container_statuses
 
 RETRY_SECONDS = 0.2  # seconds before a broken stream is opened again
-LAST_LINES_SECONDS = 10.0  # seconds in which the last lines of ended containers are printed
+STALLED_SECONDS = 10.0  # a log of an ended container that returns nothing for so long is given up
 
 
 class LogFollowers:
@@ -67,12 +67,19 @@ class LogFollowers:
             if uid == uid_of(pod):
                 follower.set_ended()
 
-    async def finish(self, ended_pods_only: bool, timeout: float = LAST_LINES_SECONDS) -> None:
-        """Wait at most `timeout` seconds until the logs are printed to their last line: all, or those of ended pods
-        only."""
-        tasks = [follower.task for follower in self._followers.values() if follower.ended or not ended_pods_only]
-        if tasks:
-            await asyncio.wait(tasks, timeout=timeout)
+    async def finish(self, ended_pods_only: bool, stalled_after: float = STALLED_SECONDS) -> None:
+        """Wait until the logs are printed to their last line: all, or those of ended pods only. A note names the logs
+        that are given up because none of them has returned anything for `stalled_after` seconds."""
+        pending = [follower for follower in self._followers.values() if follower.ended or not ended_pods_only]
+        while pending:
+            read = [follower.bytes_read for follower in pending]
+            await asyncio.wait([follower.task for follower in pending], timeout=stalled_after)
+            stalled = not self._screen.is_full and read == [follower.bytes_read for follower in pending]
+            pending = [follower for follower in pending if not follower.task.done()]
+            if pending and stalled:
+                names = ", ".join(follower.prefix for follower in pending)
+                self._screen.note(f"{names}: the rest of the output cannot be read: no answer for {stalled_after:g} s")
+                return
 
     async def stop(self) -> None:
         tasks = [follower.task for follower in self._followers.values()]
@@ -103,7 +110,8 @@ class ContainerFollower:
         self._screen = screen
         self._tail = tail  # lines of the first printed run; None: all lines
         self._container_ref = container_ref  # namespace, pod, container
-        self._prefix = prefix
+        self.prefix = prefix
+        self.bytes_read = 0  # of all runs
         self._newest_run = -1  # the newest run that has begun, counted from 0
         self._may_restart = True  # a further run may start
         self._changed = asyncio.Event()
@@ -127,7 +135,7 @@ class ContainerFollower:
             run = max(0, self._newest_run)
         while await self._wait_for_run(run):
             if self._newest_run > run + 1:
-                self._screen.note(f"{self._prefix}: the output of {self._newest_run - 1 - run} earlier runs is gone")
+                self._screen.note(f"{self.prefix}: the output of {self._newest_run - 1 - run} earlier runs is gone")
                 run = self._newest_run - 1
             live = self._newest_run == run
             printed = await self._print_run(previous=not live)
@@ -166,13 +174,14 @@ class ContainerFollower:
                     if start is None and self._newest_run != run:
                         break  # this log is that of the next run; `previous` has the rest of this run
                     if start is None:
-                        self._screen.note(f"{self._prefix}: some of its output is gone")
+                        self._screen.note(f"{self.prefix}: some of its output is gone")
                     offset = -printed.size if start is None else start
                 skip_size, read_size = (offset + printed.size, 0) if self._tail is None else (0, 0)
                 async with aclosing(self._stream(previous)) as chunks:
                     async for chunk in chunks:
                         new_bytes = chunk[max(0, skip_size - read_size) :]
                         read_size += len(chunk)
+                        self.bytes_read += len(chunk)
                         printed.add(new_bytes)
                         self._print_lines(cut.feed(new_bytes))
                         await self._screen.wait_for_space()
@@ -188,7 +197,7 @@ class ContainerFollower:
                 await asyncio.sleep(RETRY_SECONDS)
             except ApiError as error:
                 if error.code != 400:  # 400: the container has not started and has no log
-                    self._screen.note(f"{self._prefix}: its output cannot be shown: {error}")
+                    self._screen.note(f"{self.prefix}: its output cannot be shown: {error}")
                 break
         self._print_lines(cut.finish())
         return printed
@@ -219,7 +228,7 @@ class ContainerFollower:
 
     def _print_lines(self, lines: list[bytes]) -> None:
         for line in lines:
-            self._screen.log(self._prefix, line)
+            self._screen.log(self.prefix, line)
 
     async def _print_rest(self, printed: PrintedLog) -> bool:
         """Prints the rest of the previous run's log after `printed`. False when `printed` is the log of another run."""

@@ -19,7 +19,7 @@ from trainyard.cli.watches import UNAVAILABLE_TIMEOUT, Watches, watch_target
 from trainyard.client import ApiClient
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.store import Store
-from trainyard.objects import GVK, Json, uid_of
+from trainyard.objects import GVK, Json, resource_version_of, uid_of
 from trainyard.objects.labels import OWNER, index_of
 from trainyard.objects.resources import POD
 
@@ -64,6 +64,8 @@ class JobWatch:
         self.view = view
         self.watches = Watches(api, patience, tasks)
         self.pods: Store[Json]
+        self._api = api
+        self._pod_stores: dict[str, Store[Json]] = {}  # by namespace
         self.deleted_pods: dict[str, Json] = {}  # the last observed state of deleted pods, by uid
         self.view_changed = asyncio.Event()
         self.logs = LogFollowers(api, screen, self._label, selection.tail, selection.container)
@@ -81,6 +83,7 @@ class JobWatch:
             self._job_stores.append(self.watches.watch(watch_target(gvk, namespace), self._handle_job))
         for namespace in dict.fromkeys(namespace for _, namespace in resources if not self._selection.silent):
             self.pods = self.watches.watch(watch_target(POD, namespace, OWNER), self._handle_pod)
+            self._pod_stores[namespace] = self.pods
 
     def _handle_job(self, before: Json | None, after: Json | None) -> None:
         job = after or before
@@ -115,6 +118,24 @@ class JobWatch:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause()):
                     await self.watches.wait_for_change()
+
+    async def wait_until_pods_current(self) -> None:
+        """Waits until the watches of pods show what a list of the pods shows now.
+
+        The jobs and the pods are watched apart: a job may be seen to end before any of its pods is seen to start, and
+        then no log of them has been opened."""
+        owners = f"{OWNER} in ({', '.join(self.view.jobs)})"
+        for namespace, store in self._pod_stores.items():
+            listed = (await self._api.list(POD, namespace, owners)).get("items") or ()
+            pods = [pod for pod in listed if self._selection.selects(pod)]
+            await self.wait_until(lambda pods=pods, store=store: all(self._shows(store, pod) for pod in pods))  # type: ignore[misc]
+
+    def _shows(self, store: Store[Json], pod: Json) -> bool:
+        """Whether the watch has shown this state of the pod, a later one, or its deletion."""
+        if uid_of(pod) in self.deleted_pods:
+            return True
+        shown = store.by_uid(uid_of(pod))
+        return shown is not None and int(resource_version_of(shown)) >= int(resource_version_of(pod))
 
     async def stop(self) -> None:
         await self.logs.stop()

@@ -213,6 +213,7 @@ async def _follow(context: ClusterContext, infos: list[JobInfo], selection: LogS
     try:
         watch.start([(info.gvk, info.namespace) for info in infos])
         await watch.wait_until(watch.all_ended)
+        await watch.wait_until_pods_current()
         await watch.logs.finish(ended_pods_only=True)
         return list(view.jobs.values())
     finally:

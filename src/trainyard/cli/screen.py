@@ -142,10 +142,15 @@ class Screen:
             self._progress_line = b""
             self._lock.notify()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether MAX_QUEUED_BYTES or more are queued, because the reader of the output is slow."""
+        return self._queued_bytes >= MAX_QUEUED_BYTES
+
     async def wait_for_space(self) -> None:
         """Waits while MAX_QUEUED_BYTES or more are queued. Call it before reading the next chunk of a log."""
         with self._lock:
-            if self._queued_bytes < MAX_QUEUED_BYTES:
+            if not self.is_full:
                 return
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._space_waiters.append(waiter)

@@ -242,6 +242,8 @@ class Session:
             lambda: self.watch.all_ended() or bool(self.blocked_reason()),
             lambda: REFERENCE_TIMEOUT if self.view.waiting else None,
         )
+        if self.watch.all_ended():
+            await self.watch.wait_until_pods_current()
 
     # --- stop
 

@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 KILLED = 137
 _OPEN_FILES_LIMIT = resource.getrlimit(resource.RLIMIT_NOFILE)
 """The limit of open files at the start of this program: its API server may raise its own limit, pods get this one."""
-_READY_SECONDS = 10.0  # seconds until the supervisor must have sent `ready`
+_READY_SECONDS = 60.0  # a supervisor that hangs is given up; one that ends is noticed at once. 10 s were too few on a
+# machine with eight busy processes for each core
 
 
 class SandboxError(Exception):

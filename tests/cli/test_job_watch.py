@@ -1,87 +1,50 @@
-"""JobWatch: the jobs and the pods are watched apart, and a job may be seen to end before its pod is seen to start."""
+"""The engine of `run`, `submit --wait` and `logs -f`: until when it watches, and the exit code."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 from typing import Any
 
-from trainyard.cli.job_watch import JobWatch, LogSelection
+from why_values import tfjob
+
+from trainyard.app.local import LocalCluster, LocalClusterOptions
+from trainyard.cli.codes import FAILED, SUCCEEDED
+from trainyard.cli.job_watch import JobWatch, LogSelection, exit_code
 from trainyard.cli.screen import Descriptors, Screen
 from trainyard.cli.view import JobView
-from trainyard.client import ApiClient, Request
 from trainyard.kinds import TFJOB
-from trainyard.objects import Json, encode
-from trainyard.objects.labels import OWNER
-
-JOB: Json = {
-    "metadata": {"name": "a", "namespace": "default", "uid": "job", "resourceVersion": "9"},
-    "spec": {},
-    "status": {"conditions": [{"type": "Succeeded", "status": "True", "reason": "JobSucceeded"}]},
-}
-POD: Json = {
-    "metadata": {
-        "name": "a-0",
-        "namespace": "default",
-        "uid": "pod",
-        "resourceVersion": "8",
-        "labels": {OWNER: "job"},
-    },
-    "spec": {"containers": [{"name": "main"}]},
-    "status": {
-        "phase": "Succeeded",
-        "containerStatuses": [{"name": "main", "restartCount": 0, "state": {"terminated": {"exitCode": 0}}}],
-    },
-}
+from trainyard.objects import Json, uid_of
 
 
-class LatePods(ApiClient):
-    """Lists the job as ended, and the pod only from the second list on; the watch of pods sends nothing until
-    `late` is set."""
-
-    def __init__(self) -> None:
-        super().__init__("http://127.0.0.1:9")
-        self.pod_lists = 0
-        self.listed, self.late = asyncio.Event(), asyncio.Event()
-
-    async def send(self, request: Request) -> bytes:
-        items = [JOB]
-        if "/pods" in request.path:
-            self.pod_lists += 1
-            items = [POD] if self.pod_lists > 1 else []
-            if items:
-                self.listed.set()
-        return encode({"metadata": {"resourceVersion": "7"}, "items": items})
-
-    async def stream(
-        self, request: Request, seconds: float | None, opened: Callable[[], None] = lambda: None
-    ) -> AsyncGenerator[bytes, None]:
-        opened()
-        if "/pods" in request.path:
-            await self.late.wait()
-            yield encode({"type": "ADDED", "object": POD}) + b"\n"
-        await asyncio.Event().wait()
-
-    async def logs(self, *where: str, **options: Any) -> AsyncGenerator[bytes]:  # type: ignore[override]
-        yield b"its only line\n"
+async def created(cluster: LocalCluster, name: str) -> Json:
+    job = {**tfjob(), "metadata": {"name": name, "namespace": "default"}}
+    return {"apiVersion": TFJOB.gvk.api_version, "kind": "TfJob", **await cluster.api.create(TFJOB.gvk, "default", job)}
 
 
-async def test_the_log_of_a_pod_that_is_seen_after_the_end_of_its_job_is_printed() -> None:
-    api = LatePods()
-    reader, writer = os.pipe()
-    screen = Screen(Descriptors(writer, writer, writer), False, False, lambda: None)
-    watch = JobWatch(api, screen, JobView({"job": JOB}), LogSelection(follow=True))
-    watch.start([(TFJOB.gvk, "default")])
-    await watch.wait_until(watch.all_ended)
-    current = asyncio.create_task(watch.wait_until_pods_current())
-    await api.listed.wait()
-    assert not current.done()
-    api.late.set()
-    await asyncio.wait_for(current, 5)
-    await watch.logs.finish(ended_pods_only=True)
-    await watch.stop()
-    await screen.close()
-    os.close(writer)
-    with os.fdopen(reader) as text:
-        assert "its only line" in text.read()
+def watching(cluster: LocalCluster, screen: Screen, *jobs: Json) -> JobWatch:
+    watch = JobWatch(cluster.api, screen, JobView({uid_of(job): job for job in jobs}), LogSelection(silent=True))
+    watch.start((TFJOB.gvk, "default") for _ in jobs)
+    return watch
+
+
+async def test_it_watches_until_each_job_has_ended_or_is_deleted(tmp_path: Path) -> None:
+    options = LocalClusterOptions(network="shared", operator=False, parent=tmp_path, say=lambda text: None)
+    with (tmp_path / "output").open("wb") as output:
+        screen = Screen(Descriptors(*[output.fileno()] * 3), False, False, lambda: None)
+        async with asyncio.timeout(30), LocalCluster(options) as cluster:
+            jobs = [await created(cluster, name) for name in ("a", "b", "c")]
+            watch = watching(cluster, screen, *jobs[:2])
+            await watch.wait_until(lambda: watch.watches.synced)
+            assert not watch.all_ended()
+            await cluster.api.delete(TFJOB.gvk, "default", "c")
+            late = watching(cluster, screen, jobs[2])  # it is deleted before the first list
+            await late.wait_until(late.all_ended)
+            ended: Any = {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
+            await cluster.api.patch(TFJOB.gvk, "default", "a", ended, "status")
+            await cluster.api.delete(TFJOB.gvk, "default", "b")
+            await watch.wait_until(watch.all_ended)
+            view = watch.view.jobs
+            assert exit_code(view.values()) == FAILED and exit_code([view[uid_of(jobs[0])]]) == SUCCEEDED
+            await asyncio.gather(watch.stop(), late.stop())
+        await screen.close()

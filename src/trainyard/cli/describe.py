@@ -139,17 +139,12 @@ def _shorten(command: list[Any], longest: int = 60) -> str:
 
 
 def _replicas(info: JobInfo, related: RelatedObjects, now: float) -> list[list[str]]:
-    from trainyard.cli.view import JobView, format_clock
+    from trainyard.cli.view import REPLICA_HEADS, JobView, replica_cells
 
-    view = JobView({uid_of(info.job): info.job})
-    for pod in related.pods:
-        view.update_pod(pod, now)
+    view = JobView.of([info.job], related.pods, now)
     names = {uid_of(pod): name_of(pod) for pod in related.pods}
-    rows = [["REPLICA", "STATE", "RESTARTS", "EXIT", "TIME", "POD"]]
-    for slot in view.slots(uid_of(info.job)):
-        duration = "" if slot.started is None else format_clock((slot.ended or now) - slot.started)
-        rows.append([slot.name, slot.state, str(slot.restarts), slot.exit, duration, names.get(slot.uid, "")])
-    return rows
+    rows = [[*replica_cells(slot, now), names.get(slot.uid, "")] for slot in view.slots(uid_of(info.job))]
+    return [[*REPLICA_HEADS, "POD"], *rows]
 
 
 def _conditions(job: Json, now: float) -> list[list[str]]:

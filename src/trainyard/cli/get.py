@@ -164,9 +164,7 @@ def job_rows(infos: list[JobInfo], pods: list[Json], everywhere: bool, wide: boo
     from trainyard.objects import name_of, namespace_of, uid_of
 
     now = time.time()
-    view = JobView({uid_of(info.job): info.job for info in infos})
-    for pod in pods:
-        view.update_pod(pod, now)
+    view = JobView.of([info.job for info in infos], pods, now)
     head = ["KIND", "NAME", "STATE", "RUNNING", "RESTARTS", "AGE"]
     rows = [[*(["NAMESPACE"] if everywhere else []), *head, *(["REPLICAS", "WHY"] if wide else [])]]
     for info in infos:

@@ -98,16 +98,9 @@ def read(
     for document in documents:
         kind = jobs.get(id(document))
         if kind is not None:
-            submission.jobs.append((kind, document.obj))
-            warnings = kinds.warnings(kind, document.obj)
-            submission.warnings += [f"{document.location(problem.path)}: {problem}" for problem in warnings]
-            if not local:
-                texts = local_image.warnings(document.obj)
-                submission.warnings += [f"{document.object_location}: {text}" for text in texts]
-            notes = kinds.notes(kind, document.obj) if local else ()
-            submission.notes += [f"{document.location(problem.path)}: {problem}" for problem in notes]
-            job_problems = manifests.admit(document, kind)[1]
-            problems += job_problems or (_managed_by_problems(document) if private else [])
+            problems += _add_job(document, kind, submission, local) or (
+                _managed_by_problems(document) if private else []
+            )
         else:
             problems += _add_other(document, submission)
         problems += _set_namespace(document, namespace, default_namespace)
@@ -166,6 +159,19 @@ def _refusal_problems(kind: str, obj: Json, error: ApiError) -> list[Problem]:
         Problem(f"{object_text}: {cause.get('field') or ''}".rstrip(": "), str(cause.get("message")))
         for cause in causes
     ]
+
+
+def _add_job(document: Document, kind: Kind, submission: Submission, local: bool) -> list[Problem]:
+    """Adds a job with its warnings and notes. Returns its problems."""
+    submission.jobs.append((kind, document.obj))
+    warnings = kinds.warnings(kind, document.obj)
+    submission.warnings += [f"{document.location(problem.path)}: {problem}" for problem in warnings]
+    if not local:
+        texts = local_image.warnings(document.obj)
+        submission.warnings += [f"{document.object_location}: {text}" for text in texts]
+    notes = kinds.notes(kind, document.obj) if local else ()
+    submission.notes += [f"{document.location(problem.path)}: {problem}" for problem in notes]
+    return manifests.admit(document, kind)[1]
 
 
 def _managed_by_problems(document: Document) -> list[Problem]:

@@ -8,6 +8,7 @@ pod that was created after a failed one. A gang is restarted as a whole, so each
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +78,14 @@ class JobView:
     replicas: dict[str, Replica] = field(default_factory=dict)  # by the pod's uid
     waiting: dict[str, float] = field(default_factory=dict)  # time since which a pod or owner (by uid) lacks an object
     refused: dict[str, str] = field(default_factory=dict)  # why no pod of an owner (by uid) can be created
+
+    @classmethod
+    def of(cls, jobs: Iterable[Json], pods: Iterable[Json], now: float) -> JobView:
+        """The view of objects that are not watched."""
+        view = cls({uid_of(job): job for job in jobs})
+        for pod in pods:
+            view.update_pod(pod, now)
+        return view
 
     def update_job(self, job: Json, now: float = 0.0) -> None:
         self.jobs[uid_of(job)] = job
@@ -245,6 +254,15 @@ def progress(view: JobView, elapsed: float | None, now: float = 0.0) -> str:
     return "  ".join(parts)
 
 
+REPLICA_HEADS = ("REPLICA", "STATE", "RESTARTS", "EXIT", "TIME")
+
+
+def replica_cells(slot: Replica, now: float) -> list[str]:
+    """A replica's cells of a table, under REPLICA_HEADS."""
+    duration = "" if slot.started is None else format_clock((slot.ended or now) - slot.started)
+    return [slot.name, slot.state, str(slot.restarts), slot.exit, duration]
+
+
 def table(
     view: JobView,
     now: float,
@@ -254,11 +272,9 @@ def table(
     with_message: bool = True,
 ) -> list[str]:
     """The final table: a line per replica, then a line per job. `cut_short`: why the jobs were ended early, or ""."""
-    rows = [["JOB", "REPLICA", "STATE", "RESTARTS", "EXIT", "TIME"]]
+    rows = [["JOB", *REPLICA_HEADS]]
     for uid, job in view.jobs.items():
-        for slot in view.slots(uid):
-            duration = "" if slot.started is None else format_clock((slot.ended or now) - slot.started)
-            rows.append([name_of(job), slot.name, slot.state, str(slot.restarts), slot.exit, duration])
+        rows += [[name_of(job), *replica_cells(slot, now)] for slot in view.slots(uid)]
     lines = table_lines(rows, width, colour)
     verdicts = [outcome_line(job, now, cut_short, colour, with_message) for job in view.jobs.values()]
     return [*(lines if len(rows) > 1 else []), *(line for text in verdicts for line in prose(text, width).split("\n"))]

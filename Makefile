@@ -82,57 +82,57 @@ test-fast: $(VENV)/dev ## what takes less than 90 seconds
 coverage: $(VENV)/dev ## the line coverage of test-fast, by package; programs that tests start as processes are not counted
 	@code=0; $(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not frameworks and not slow and not network and not cluster" \
 	  --cov=trainyard --cov-report= || code=$$?; \
-	$(BIN)/python -m coverage json -q -o build/coverage.json; $(BIN)/python tools/coverage_table.py build/coverage.json; exit $$code
+	$(BIN)/python -m coverage json -q -o build/coverage.json; $(BIN)/python -m tools.coverage_table build/coverage.json; exit $$code
 
 control-plane: $(VENV)/runtime ## build or find etcd, the API server and the rest: needs Go, six to ten minutes, once
-	@$(BIN)/python -m trainyard.testing.control_plane_build
+	@$(BIN)/python -m tests.support.control_plane_build
 
 test-cluster: $(VENV)/dev control-plane frameworks ## every test that needs a real control plane
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "cluster and not frameworks"
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "cluster and frameworks"
 
 leftovers: $(VENV)/dev ## kill the runner, the watcher or the supervisor 50 times in each network, and look for what is left
-	@PYTHONPATH=src:tests/node $(BIN)/python tests/node/leftovers.py 50
+	@$(BIN)/python -m tests.node.leftovers 50
 
 prove: $(VENV)/dev ## a thousand random histories under faults, and every planted fault of the operator caught
-	@PYTHONPATH=tests/faults $(BIN)/python tests/faults/prove.py 1000
+	@$(BIN)/python -m tests.faults.prove 1000
 
 prove-soak: $(VENV)/dev ## run 5,000 short jobs in one cluster, in each network, and count what is not given back (an hour)
-	@$(BIN)/python tests/attacks/soak.py 5000
+	@$(BIN)/python -m tests.attacks.soak 5000
 
 worlds: $(VENV)/dev ## visit every small world of a job, and print how many there are
-	@$(BIN)/python -m trainyard.testing.scenes
+	@$(BIN)/python -m tests.model.cases
 
 worlds-big: $(VENV)/dev ## the same with larger bounds: about twelve minutes
-	@$(BIN)/python -m trainyard.testing.scenes --big
+	@$(BIN)/python -m tests.model.cases --big
 
 bench: $(VENV)/runtime ## times and ratios of `trainyard run`
-	@$(BIN)/python bench/run.py --training
+	@$(BIN)/python -m bench.run --training
 
 bench-servers: $(VENV)/runtime control-plane ## the embedded API server beside kube-apiserver and etcd, in one run
-	@$(BIN)/python bench/servers.py
+	@$(BIN)/python -m bench.servers
 
 bench-failover: $(VENV)/runtime control-plane ## how long a job waits when the operator that leads is killed with -9
-	@$(BIN)/python bench/failover.py
+	@$(BIN)/python -m bench.failover
 
 bench-neighbours: $(VENV)/runtime ## how long a small job waits beside a job of 2,000 that starts
-	@$(BIN)/python bench/neighbours.py
+	@$(BIN)/python -m bench.neighbours
 
 fuzz-server: $(VENV)/dev control-plane ## thousands of random requests to both API servers, the answers compared
-	@$(BIN)/python -m trainyard.testing.differential --sequences 5000
+	@$(BIN)/python -m tests.differential --sequences 5000
 
 server-types: $(VENV)/dev control-plane ## write server/types.txt anew from the OpenAPI of the pinned Kubernetes version
-	@$(BIN)/python -m trainyard.testing.server_types
+	@$(BIN)/python -m tools.generate_server_types
 
 pod-types: $(VENV)/dev control-plane ## write kinds/pod_types.py anew from the OpenAPI of the pinned Kubernetes version
-	@$(BIN)/python -m trainyard.testing.pod_types
+	@$(BIN)/python -m tools.generate_pod_types
 
 manifests: $(VENV)/dev ## write the generated parts of deploy/, config/, charts/trainyard and docs/rbac.md anew
-	@$(BIN)/python -m trainyard.testing.packages
+	@$(BIN)/python -m tools.generate_manifests
 
 # Without -q: mkdocs would not count the warnings that strict mode fails for.
 docs: $(DOCS)/ready ## the site of docs/, into site/; a dead link fails
-	@$(BIN)/python tools/architecture.py
+	@$(BIN)/python -m tools.architecture
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build
 	@echo "site/index.html"
 
@@ -146,7 +146,7 @@ audit: $(VENV)/runtime ## known vulnerabilities of what requirements/runtime.loc
 	echo "make: the audit is incomplete: the vulnerability service is not reachable, or does not know a package (see above)" >&2; exit 1
 
 sbom: $(VENV)/runtime ## a bill of materials (CycloneDX) of what requirements/runtime.lock pins, into dist/
-	@$(BIN)/python tools/sbom.py dist/trainyard.cdx.json
+	@$(BIN)/python -m tools.sbom dist/trainyard.cdx.json
 
 lint: $(VENV)/dev ## style, types, and who may import whom
 	@$(BIN)/ruff check .

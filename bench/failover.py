@@ -1,7 +1,7 @@
 """How long a job waits when the operator that leads is killed with -9, on a real control plane, with every default.
 
     make bench-failover           # needs the control plane: make control-plane
-    python bench/failover.py --kills 20
+    python -m bench.failover --kills 20
 
 Two processes of `trainyard operator --leader-elect`, with the rights that the README installs. For each kill: seconds
 until the lease names the other one, and until that one has written the status of a job that was made at the kill. The
@@ -23,14 +23,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.builders import replicas, tfjob
+from tests.support.control_plane import ControlPlane
 from trainyard import kinds
 from trainyard.app.installation import Install, access
 from trainyard.client import ApiClient
 from trainyard.controller_runtime.lease import LeaseTimings
 from trainyard.objects import GVK, Json, encode, name_of
 from trainyard.objects.resources import LEASE
-from trainyard.testing.builders import replicas, tfjob
-from trainyard.testing.control_plane import ControlPlane
 
 
 class Operators:

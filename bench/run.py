@@ -1,7 +1,7 @@
 """How long `trainyard run` takes, against the same processes started by hand in the same run.
 
     make bench                      # small programs
-    python bench/run.py --training  # also the TensorFlow example: first line, first step, end
+    python -m bench.run --training  # also the TensorFlow example: first line, first step, end
 
 The goals, on a quiet machine: `trainyard run` of a plain script takes at most 0.4 s longer than the script alone, and a
 command about a job of a running cluster less than 0.25 s. Prints medians and spreads in seconds, and ratios. Machines

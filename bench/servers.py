@@ -1,7 +1,7 @@
 """The embedded API server beside kube-apiserver and etcd: the same requests of the same client, in one run.
 
     make bench-servers            # needs the control plane: make control-plane
-    python bench/servers.py --small
+    python -m bench.servers --small
 
 Ours is what `trainyard up` serves: TLS, tokens, a log on disk. The real one has etcd without fsync and no controllers.
 For each verb: requests in a second, and CPU of the server for each. The ceiling is a server in the same run that reads
@@ -35,10 +35,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from tests.support.control_plane import ControlPlane
 from trainyard.server import Server
 from trainyard.server.auth.certificates import CertificateAuthority
 from trainyard.server.storage.disk import DiskLog
-from trainyard.testing.control_plane import ControlPlane
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -250,7 +250,7 @@ def ours() -> Iterator[Subject]:
 
         def start() -> float:
             began = time.perf_counter()
-            command = [sys.executable, __file__, "--serve", folder]
+            command = [sys.executable, "-m", "bench.servers", "--serve", folder]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             ends.callback(process.wait)
             ends.callback(process.kill)
@@ -315,7 +315,9 @@ def real() -> Iterator[Subject]:
 def ceiling() -> Iterator[Subject]:
     """Reads a request and answers with fixed bytes, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        process = subprocess.Popen([sys.executable, __file__, "--ceiling", folder], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bench.servers", "--ceiling", folder], stdout=subprocess.PIPE, text=True
+        )
         assert process.stdout
         told = json.loads(process.stdout.readline())
         yield Subject("ceiling", told["port"], "", told["ca"], [process.pid], lambda: 0.0)

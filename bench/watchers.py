@@ -1,7 +1,7 @@
 """What idle watches cost: memory of each, and what the others notice of them.
 
-    python bench/watchers.py                # 5,000 watches, plain
-    python bench/watchers.py --count 1000 --tls
+    python -m bench.watchers                # 5,000 watches, plain
+    python -m bench.watchers --count 1000 --tls
 
 The server is a process of its own; the watchers are plain sockets here that never read until they are told to. Prints
 what a request takes alone, beside the watches, and while all of them are woken, and ratios. Machines are shared: read

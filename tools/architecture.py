@@ -1,6 +1,6 @@
 """Writes docs/layers.md: the layers of `src/trainyard` as a picture, from the import contracts in pyproject.toml.
 
-python tools/architecture.py
+python -m tools.architecture
 """
 
 from __future__ import annotations

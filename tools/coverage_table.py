@@ -1,6 +1,6 @@
 """Prints the line coverage of each package of `src/trainyard`, from the JSON report of coverage.py.
 
-python tools/coverage_table.py build/coverage.json
+python -m tools.coverage_table build/coverage.json
 """
 
 from __future__ import annotations

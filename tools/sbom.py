@@ -1,6 +1,6 @@
 """Writes a software bill of materials (CycloneDX 1.6, JSON) of what requirements/runtime.lock pins.
 
-python tools/sbom.py dist/trainyard.cdx.json
+python -m tools.sbom dist/trainyard.cdx.json
 
 Names, versions and hashes are those of the lock file. Licences and dependencies are those of the installed packages, so
 run it with an interpreter that has them (make sbom). A package that is not installed there, because its environment

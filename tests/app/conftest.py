@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from operating_values import Site, running_site
+
+from tests.app.operating_values import Site, running_site
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from operating_values import Site
-
+from tests.app.operating_values import Site
 from trainyard.app.config import shipped_files
 from trainyard.app.operating import OperatorOptions, OperatorProcess, find_cluster, parse_kinds
 from trainyard.controller_runtime.lease import LeaseTimings

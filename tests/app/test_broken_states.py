@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_values import at_home
 
+from tests.app.daemon_values import at_home
 from trainyard.app.state import CA, CHAIN, KEY, ClusterState
 from trainyard.app.state_check import FACTS, encode_facts
 from trainyard.objects import NamespacedName

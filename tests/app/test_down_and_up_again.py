@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 import yaml
-from daemon_values import PATIENCE, Home, at_home, ends, kill
 
+from tests.app.daemon_values import PATIENCE, Home, at_home, ends, kill
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.client import ApiClient, ApiError
 from trainyard.objects import GVK, Json, find_condition

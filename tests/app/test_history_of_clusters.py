@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from daemon_values import Home, at_home, ends
+
+from tests.app.daemon_values import Home, at_home, ends
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from test_history_values import JOB_UID, job, pod
 
+from tests.app.test_history_values import JOB_UID, job, pod
 from trainyard.app.history import RESULT, job_folders
 from trainyard.app.job_record import Snapshot
 from trainyard.app.recorder import HistoryOptions, HistoryRecorder

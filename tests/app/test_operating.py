@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from operating_setup import eventually, metric, options
-from operating_values import NARROW, TFJOB, Site, tf_job, types_of
 
+from tests.app.operating_setup import eventually, metric, options
+from tests.app.operating_values import NARROW, TFJOB, Site, tf_job, types_of
+from tests.support.running_operator import operating
 from trainyard import kinds
 from trainyard.objects.resources import CRD, EVENT, JOB, NAMESPACE, SERVICE
-from trainyard.testing.operators import operating
 
 
 async def test_in_a_pod_it_works_with_the_rights_of_its_account_and_asks_for_no_others(

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from operating_setup import eventually, options
-from operating_values import NARROW, TFJOB, Site, tf_job
 
+from tests.app.operating_setup import eventually, options
+from tests.app.operating_values import NARROW, TFJOB, Site, tf_job
+from tests.support.running_operator import operating
 from trainyard.app.operating import find_cluster
 from trainyard.client import ApiClient, Unavailable
 from trainyard.client.credentials import StaticCredentials
 from trainyard.objects.structs import replace
-from trainyard.testing.operators import operating
 
 
 async def test_an_expired_token_is_replaced_by_the_one_in_the_file(site: Site) -> None:

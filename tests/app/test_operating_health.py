@@ -6,12 +6,12 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from operating_setup import eventually, metric, options
-from operating_values import NARROW, TFJOB, Site, tf_job
 
+from tests.app.operating_setup import eventually, metric, options
+from tests.app.operating_values import NARROW, TFJOB, Site, tf_job
+from tests.support.running_operator import operating
 from trainyard.app.operating import follow_config
 from trainyard.objects.resources import JOB
-from trainyard.testing.operators import operating
 
 
 async def test_probes_and_metrics_are_served(site: Site) -> None:

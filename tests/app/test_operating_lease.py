@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import aiohttp
-from operating_setup import LEASE_NAME, QUICK, eventually, metric, options
-from operating_values import NARROW, TFJOB, Site, tf_job
 
+from tests.app.operating_setup import LEASE_NAME, QUICK, eventually, metric, options
+from tests.app.operating_values import NARROW, TFJOB, Site, tf_job
+from tests.support.running_operator import operating
 from trainyard.app.operating import OperatorProcess, lease_identity, lease_timings, parse_kinds
 from trainyard.controller_runtime.lease import LeaseTimings
 from trainyard.objects.resources import LEASE
-from trainyard.testing.operators import operating
 
 
 async def test_two_operators_and_one_works_until_it_goes(site: Site) -> None:

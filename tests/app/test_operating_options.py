@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from operating_values import Site
 
+from tests.app.operating_values import Site
 from trainyard import kinds
 from trainyard.app.kubeconfig import ClusterAccess, KubeconfigError
 from trainyard.app.operating import OperatorOptions, cluster_domain, find_cluster, parse_address, parse_kinds

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 import yaml
-from daemon_values import PATIENCE, Home, at_home
+
+from tests.app.daemon_values import PATIENCE, Home, at_home
 
 pytestmark = pytest.mark.slow
 CODE = "import pathlib, time, sys\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.05)"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from daemon_values import at_home
 
+from tests.app.daemon_values import at_home
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 
 pytestmark = pytest.mark.slow

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.builders import replicas, tfjob
 from trainyard.app import certificate_process
 from trainyard.app.certificate_process import CertificateProcess
 from trainyard.app.early_start import EarlyStart
@@ -20,7 +21,6 @@ from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.client import ApiClient, NotFound
 from trainyard.kinds import ELASTICJOB, TFJOB
 from trainyard.server.crd.rule_process import RULES
-from trainyard.testing.builders import replicas, tfjob
 
 
 def options(folder: Path, **more: object) -> LocalClusterOptions:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from daemon_values import Home, at_home, ends, kill
+
+from tests.app.daemon_values import Home, at_home, ends, kill
 
 pytestmark = pytest.mark.slow  # each starts a whole cluster in a process of its own
 

@@ -1,8 +1,9 @@
 """Thousands of short jobs in one local cluster: what a pod, a Service or a job holds is given back with it.
 
-`soak.py COUNT [NETWORK ...]`: after 500 jobs (a tenth of COUNT, where that is less) and at the end counts ports,
-addresses, names, open files by type, threads, tasks and memory. Ends with 1 when one number has grown, or the memory by
-more than a tenth."""
+    python -m tests.attacks.soak COUNT [NETWORK ...]
+
+After 500 jobs (a tenth of COUNT, where that is less) and at the end it counts ports, addresses, names, open files by
+type, threads, tasks and memory. Ends with 1 when one number has grown, or the memory by more than a tenth."""
 
 from __future__ import annotations
 

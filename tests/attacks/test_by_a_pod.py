@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yards import TOKEN, CurrentInterpreter, Yard, terminated
 
+from tests.node.yards import TOKEN, CurrentInterpreter, Yard, terminated
 from trainyard.client import ApiClient, ApiError
 from trainyard.node import Node
 from trainyard.node.kubelet import lifecycle

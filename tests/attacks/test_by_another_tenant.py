@@ -5,13 +5,17 @@ He knows the names that the operator will choose, and every uid. What was tried 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from tests.control_plane import faulty
+from tests.model.simulated_job import Life, begun
+from tests.support.builders import NOW
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_fixtures import control_plane, installed, namespace
+from tests.support.samples import chainerjob, elasticjob, sample, worker_set
 from trainyard import kinds
 from trainyard.client import Invalid
 from trainyard.core import Kind, Refusal, decode_child
@@ -19,14 +23,7 @@ from trainyard.core.job import OwnedObjects
 from trainyard.objects import GVK, Json, Ref, name_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import CONFIG_MAP, JOB, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, STATEFUL_SET
-from trainyard.testing.builders import NOW
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_fixtures import control_plane, installed, namespace
-from trainyard.testing.life import Life, begun
-from trainyard.testing.samples import chainerjob, elasticjob, sample, worker_set
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))  # its stories; pytest knows the folder by itself
-faulty = import_module("faulty")
 __all__ = ["control_plane", "installed", "namespace"]
 
 RBAC = "rbac.authorization.k8s.io"

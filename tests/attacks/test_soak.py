@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from soak import AT_ONCE, grown, run_jobs, until_given_back
 
+from tests.attacks.soak import AT_ONCE, grown, run_jobs, until_given_back
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.node.network.shared import PortAllocator
 from trainyard.objects import NamespacedName

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from failure_cases import CASES, Failure
+from tests.cli.failure_cases import CASES, Failure
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "failures.md"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 import pytest
-from words import said
 
+from tests.cli.words import said
 from trainyard.cli import defaults
 from trainyard.cli.commands import COMMANDS, main
 

@@ -7,8 +7,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from words import said
 
+from tests.cli.words import said
 from trainyard.cli.doctor import Check, rendered
 
 

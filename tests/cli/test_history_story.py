@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from run_values import Ended, Started, job, private, ran, replicas
+
+from tests.cli.run_values import Ended, Started, job, private, ran, replicas
 
 pytestmark = pytest.mark.slow
 BUFFERED = [sys.executable, "-c"]  # no -u: what is printed must be seen all the same

@@ -6,8 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from why_values import tfjob
-
+from tests.cli.why_values import tfjob
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.cli.codes import FAILED, SUCCEEDED
 from trainyard.cli.job_watch import JobWatch, LogSelection, exit_code

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from why_values import NOW, at, elastic, facts, pod
 
+from tests.cli.why_values import NOW, at, elastic, facts, pod
 from trainyard.app.history import Record, folder_name, pod_log_folder, read_record
 from trainyard.app.job_record import JobRecord
 from trainyard.app.retention import Limits

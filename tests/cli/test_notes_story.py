@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from run_values import container, job, ran
-from words import SLEEP, role, said, speaking, tfjob
 
+from tests.cli.run_values import container, job, ran
+from tests.cli.words import SLEEP, role, said, speaking, tfjob
 from trainyard.objects import Json
 from trainyard.server.registry import discovery
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from why_values import NOW, RUNNING, at, ended, facts, pod, tfjob, waits
 
+from tests.cli.why_values import NOW, RUNNING, at, ended, facts, pod, tfjob, waits
 from trainyard import kinds
 from trainyard.app.history import Record, folder_name, read_record
 from trainyard.app.job_record import JobRecord

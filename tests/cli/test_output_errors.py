@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
-from run_values import job, replicas
 
+from tests.cli.run_values import job, replicas
 from trainyard.cli import main
 
 ROOT = Path(__file__).parents[2]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from why_values import NOW, RUNNING, at, child, pod, tfjob
 
+from tests.cli.why_values import NOW, RUNNING, at, child, pod, tfjob
 from trainyard import kinds
 from trainyard.cli.cluster_jobs import count_by_kind_and_state, job_texts
 from trainyard.cli.describe import child_state, describe_lines

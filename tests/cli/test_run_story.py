@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from run_values import Started, job, processes_with, ran, replicas
 
+from tests.cli.run_values import Started, job, processes_with, ran, replicas
 from trainyard.app.kubeconfig import read_kubeconfig as read_kubeconfig
 
 SERVE = "print('serving', flush=True)\nimport time\ntime.sleep(600)"

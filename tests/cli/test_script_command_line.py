@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
-from script_values import script
 
+from tests.cli.script_values import script
 from trainyard.cli.init import init
 from trainyard.cli.run import run
 from trainyard.cli.scripts.command_line import ProgramArguments, split_arguments

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from script_values import script
 
+from tests.cli.script_values import script
 from trainyard.cli.scripts.frameworks import guess_framework
 from trainyard.objects.manifest import ManifestError
 

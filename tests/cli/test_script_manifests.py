@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from script_values import made, script
 
+from tests.cli.script_values import made, script
 from trainyard import kinds
 from trainyard.cli import manifests, submission
 from trainyard.cli.init import init

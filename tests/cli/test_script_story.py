@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from script_values import script
+
+from tests.cli.script_values import script
 
 PATIENCE = 60
 SHOW = """

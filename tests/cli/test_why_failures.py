@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from failure_cases import CASES, CLOSED, Failure
-from failure_page import answer_file
-from words import speaking
 
+from tests.cli.failure_cases import CASES, CLOSED, Failure
+from tests.cli.failure_page import answer_file
+from tests.cli.words import speaking
 from trainyard.cli.layout import wrapped
 
 pytestmark = pytest.mark.slow

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from failure_cases import CASES
-from failure_page import ANSWERS, PAGE, page
+
+from tests.cli.failure_cases import CASES
+from tests.cli.failure_page import ANSWERS, PAGE, page
 
 
 def test_the_page_is_made_of_the_failures(request: pytest.FixtureRequest) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from why_job_cases import JOB_CASES
-from why_replica_cases import REPLICA_CASES
-from why_values import (
+
+from tests.cli.why_job_cases import JOB_CASES
+from tests.cli.why_replica_cases import REPLICA_CASES
+from tests.cli.why_values import (
     NOW,
     RUNNING,
     WORKERS,
@@ -23,7 +24,6 @@ from why_values import (
     tfjob,
     waits,
 )
-
 from trainyard.cli.diagnosis import BLOCK, END, FINE, LEVEL_NAMES, NOTE, WAIT, finding_lines
 from trainyard.kinds import TFJOB
 from trainyard.kinds.elasticjob_diagnosis import rendezvous_endpoint

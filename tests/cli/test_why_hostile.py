@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from why_values import RUNNING, child, elastic, ended, facts, pod, refused, tfjob, unplaced, waits
 
+from tests.cli.why_values import RUNNING, child, elastic, ended, facts, pod, refused, tfjob, unplaced, waits
 from trainyard.cli.diagnosis import finding_lines, why
 from trainyard.objects import Json
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from words import PATIENCE, SLEEP, chainer, elastic, role, said, speaking, tfjob
 
+from tests.cli.words import PATIENCE, SLEEP, chainer, elastic, role, said, speaking, tfjob
 from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import kubeconfig
 from trainyard.server import Server

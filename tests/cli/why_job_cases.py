@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from why_values import RUNNING, WORKERS, Case, at, ended, pod, tfjob, waits
-
+from tests.cli.why_values import RUNNING, WORKERS, Case, at, ended, pod, tfjob, waits
 from trainyard.cli.diagnosis import BLOCK, END, FINE, WAIT
 from trainyard.objects import Json
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from why_values import (
+from tests.cli.why_values import (
     RUNNING,
     WORKERS,
     Case,
@@ -17,7 +17,6 @@ from why_values import (
     unplaced,
     waits,
 )
-
 from trainyard.cli.diagnosis import BLOCK, FINE, WAIT, Endpoint
 from trainyard.objects import Json
 

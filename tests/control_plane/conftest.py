@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_fixtures import control_plane, installed, namespace
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "kinds"))  # pytest does the same, but only for what it collects
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_fixtures import control_plane, installed, namespace
 
 __all__ = ["control_plane", "installed", "namespace", "peopled"]
 

@@ -24,6 +24,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.support import running_operator
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_audit import Asked, of
+from tests.support.control_plane_process import ControlPlaneProcess
+from tests.support.samples import elasticjob, pods
 from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install, Names, access
 from trainyard.app.kubeconfig import read_kubeconfig
@@ -47,11 +52,6 @@ from trainyard.objects import (
 )
 from trainyard.objects.labels import OWNER, ROLE
 from trainyard.objects.resources import JOB, POD
-from trainyard.testing import operators
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_audit import Asked, of
-from trainyard.testing.control_plane_process import ControlPlaneProcess
-from trainyard.testing.samples import elasticjob, pods
 
 PATIENCE = 60.0
 LOOK = 0.1
@@ -104,7 +104,7 @@ def options(account: Account, kinds: str = "all", config: Config | None = None, 
     )
 
 
-operating = partial(operators.operating, seconds=2.0)  # its API server may be away
+operating = partial(running_operator.operating, seconds=2.0)  # its API server may be away
 
 
 class Program:

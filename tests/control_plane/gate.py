@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from aiohttp import web
-from faulty import PATIENCE, Story
 
+from tests.control_plane.faulty import PATIENCE, Story
 from trainyard.objects import Json, encode
 from trainyard.objects.resources import JOB
 from trainyard.server.auth.certificates import CertificateAuthority

@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.control_plane import ControlPlane
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.node_agent import JoinedNode, JoinOptions
 from trainyard.client import ApiClient, NotFound
 from trainyard.objects import GVK, Json, decode, encode, find_condition
 from trainyard.objects.resources import NODE, POD
-from trainyard.testing.control_plane import ControlPlane
 
 PATIENCE = 30.0
 POLITE = "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done"

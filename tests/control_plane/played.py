@@ -7,12 +7,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from tests.support.control_plane import ControlPlane
 from trainyard import kinds
 from trainyard.app.config import shipped_files
 from trainyard.core import Config, Kind
 from trainyard.objects import Json, is_condition_true, labels_of, name_of
 from trainyard.operator import Operator
-from trainyard.testing.control_plane import ControlPlane
 
 SECONDS = 90.0
 

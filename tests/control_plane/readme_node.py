@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.control_plane import ControlPlane
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.node_agent import JoinedNode, JoinOptions
-from trainyard.testing.control_plane import ControlPlane
 
 IMAGES = Path(__file__).with_name("readme_images") / "images.yaml"
 GPUS = {"nvidia.com/gpu": "8", "alpha.kubernetes.io/nvidia-gpu": "8"}

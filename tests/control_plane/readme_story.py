@@ -20,12 +20,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from readme_table import Row, matches
-
+from tests.control_plane.readme_table import Row, matches
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_process import ControlPlaneProcess, free_ports
+from tools.generate_manifests import ROOT
 from trainyard.objects import Json, name_of, namespace_of
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_process import ControlPlaneProcess, free_ports
-from trainyard.testing.packages import ROOT
 
 PATIENCE = 60.0
 LOOK = 0.1

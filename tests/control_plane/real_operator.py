@@ -21,6 +21,9 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_audit import Asked, of
+from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install, access
@@ -31,9 +34,6 @@ from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import POD, ROLE
 from trainyard.operator import Operator
 from trainyard.operator.metrics import Metrics
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_audit import Asked, of
-from trainyard.testing.samples import sample
 
 PATIENCE = 30.0
 EVENT = "events"

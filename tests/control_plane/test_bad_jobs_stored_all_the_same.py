@@ -14,17 +14,16 @@ from dataclasses import dataclass
 from functools import partial
 
 import pytest
-import test_admission
-import test_bad_input
-from real_operator import Served, bare, children, has, listed, serving, together, until
 
+from tests.control_plane.real_operator import Served, bare, children, has, listed, serving, together, until
+from tests.kinds import test_admission, test_bad_input
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_fixtures import create_namespace
 from trainyard import kinds
 from trainyard.client import ApiClient, Conflict
 from trainyard.core import Kind
 from trainyard.objects import Json, encode, find_condition, name_of, uid_of
 from trainyard.objects.resources import POD
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_fixtures import create_namespace
 
 pytestmark = pytest.mark.cluster
 REAL_SECONDS = 10.0

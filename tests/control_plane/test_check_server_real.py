@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.testing.check_server import CHECKS, Check, real
-from trainyard.testing.check_server.runner import run
-from trainyard.testing.control_plane import ControlPlane
+from tests.conformance import CHECKS, Check, real
+from tests.conformance.runner import run
+from tests.support.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
 

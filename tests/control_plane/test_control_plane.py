@@ -17,18 +17,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import control_plane as control_plane_module
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_audit import counted, of
+from tests.support.control_plane_build import KUBERNETES
+from tests.support.control_plane_fixtures import install
+from tests.support.control_plane_flags import Options
+from tests.support.control_plane_process import free_ports
+from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.client import ApiClient, Forbidden, Gone, Unavailable
 from trainyard.objects import Json
 from trainyard.objects.resources import CONFIG_MAP, POD
-from trainyard.testing import control_plane as control_plane_module
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_audit import counted, of
-from trainyard.testing.control_plane_build import KUBERNETES
-from trainyard.testing.control_plane_fixtures import install
-from trainyard.testing.control_plane_flags import Options
-from trainyard.testing.control_plane_process import free_ports
-from trainyard.testing.samples import sample
 
 pytestmark = pytest.mark.cluster
 
@@ -250,7 +250,7 @@ class Started:
     def __init__(self, place: Path) -> None:
         self.place = place
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "trainyard.testing.control_plane"],
+            [sys.executable, "-m", "tests.support.control_plane"],
             env={**os.environ, "TMPDIR": str(place)},
             stdout=subprocess.PIPE,
             text=True,

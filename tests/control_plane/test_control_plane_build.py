@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.testing import control_plane_build as build
-from trainyard.testing.control_plane_build import FILES, MODULE, NAMES, BuildError, find_go, key, programs
+from tests.support import control_plane_build as build
+from tests.support.control_plane_build import FILES, MODULE, NAMES, BuildError, find_go, key, programs
 
 
 def script(path: Path, text: str = "exit 0") -> Path:

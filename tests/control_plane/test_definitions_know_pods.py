@@ -6,17 +6,17 @@ import copy
 from typing import Any
 
 import pytest
-from played import path_of
-from test_definitions_on_a_real_server import wire
 
+from tests.control_plane.played import path_of
+from tests.control_plane.test_definitions_on_a_real_server import wire
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_process import ControlPlaneError
+from tests.support.samples import elasticjob, sample
+from tools import generate_pod_types
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.kinds.pod_templates import fields_of_types
 from trainyard.objects import Json, encode
-from trainyard.testing import pod_types
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_process import ControlPlaneError
-from trainyard.testing.samples import elasticjob, sample
 
 pytestmark = pytest.mark.cluster
 every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
@@ -32,7 +32,7 @@ TYPES = fields_of_types()
 def test_the_types_are_those_of_the_pinned_version(control_plane: ControlPlane) -> None:
     _, document = control_plane.ask("GET", "/openapi/v3/api/v1")
     version = control_plane.ask("GET", "/version")[1]["gitVersion"].removeprefix("v")
-    assert pod_types.PLACE.read_text() == pod_types.written(document, version), "run its own module again"
+    assert generate_pod_types.PLACE.read_text() == generate_pod_types.written(document, version), "run `make pod-types`"
 
 
 def required(kind: str) -> Json:

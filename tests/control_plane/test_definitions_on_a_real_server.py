@@ -12,19 +12,18 @@ import json
 import re
 
 import pytest
-import test_admission
-import test_bad_input
-from broken_jobs import BROKEN
 
+from tests.kinds import test_admission, test_bad_input
+from tests.kinds.broken_jobs import BROKEN
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_fixtures import install
+from tests.support.samples import chainerjob, sample, worker_set
 from trainyard import kinds
 from trainyard.core import Kind, violations, with_aliases
 from trainyard.kinds.crds import schema
 from trainyard.kinds.immutability import rules_of
 from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_fixtures import install
-from trainyard.testing.samples import chainerjob, sample, worker_set
 
 pytestmark = pytest.mark.cluster
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from played import operated, path_of, succeeds, until
-from test_definitions_on_a_real_server import wire
 
+from tests.control_plane.played import operated, path_of, succeeds, until
+from tests.control_plane.test_definitions_on_a_real_server import wire
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_fixtures import create_namespace, install
+from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.objects import Json, encode, find_condition
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_fixtures import create_namespace, install
-from trainyard.testing.samples import sample
 
 pytestmark = pytest.mark.cluster
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.differential import cases
-from trainyard.testing.differential.allowed import USUAL
-from trainyard.testing.differential.fuzz import Pair, campaign
-from trainyard.testing.differential.target import Target, embedded, real
+from tests.differential import cases
+from tests.differential.allowed import USUAL
+from tests.differential.fuzz import Pair, campaign
+from tests.differential.target import Target, embedded, real
+from tests.support.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
 

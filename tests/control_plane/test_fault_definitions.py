@@ -7,11 +7,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faulty import elastic_job, operating, options, restarts, so, still, story, tally, tf_job, value, well
 
+from tests.control_plane.faulty import (
+    elastic_job,
+    operating,
+    options,
+    restarts,
+    so,
+    still,
+    story,
+    tally,
+    tf_job,
+    value,
+    well,
+)
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_fixtures import create_namespace, install
 from trainyard.app.operating import OperatorProcess
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_fixtures import create_namespace, install
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from faulty import Program, Story, enlist, made, nothing_twice, restarts, so, story, tf_job, writes
-from gate import gate
 
+from tests.control_plane.faulty import Program, Story, enlist, made, nothing_twice, restarts, so, story, tf_job, writes
+from tests.control_plane.gate import gate
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_audit import Asked, of
 from trainyard.client import ApiClient
 from trainyard.objects import Json
 from trainyard.objects.resources import LEASE
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_audit import Asked, of
 
 pytestmark = pytest.mark.cluster
 WORKERS = 40  # more than are on the wire at once

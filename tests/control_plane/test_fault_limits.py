@@ -8,12 +8,24 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from faulty import Story, nothing_twice, operating, options, restarts, so, still, story, tf_job, value, well
 
+from tests.control_plane.faulty import (
+    Story,
+    nothing_twice,
+    operating,
+    options,
+    restarts,
+    so,
+    still,
+    story,
+    tf_job,
+    value,
+    well,
+)
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_fixtures import create_namespace, install
+from tests.support.control_plane_flags import Options as PlaneOptions
 from trainyard.app.operating import OperatorProcess
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_fixtures import create_namespace, install
-from trainyard.testing.control_plane_flags import Options as PlaneOptions
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 FULL_SECONDS = 8.0

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faulty import elastic_job, operating, options, restarts, so, story, tf_job, well
 
+from tests.control_plane.faulty import elastic_job, operating, options, restarts, so, story, tf_job, well
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_fixtures import create_namespace, install
+from tests.support.control_plane_flags import Options as PlaneOptions
 from trainyard.client import ApiClient
 from trainyard.objects import Json, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import POD
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_fixtures import create_namespace, install
-from trainyard.testing.control_plane_flags import Options as PlaneOptions
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 LOST_SECONDS = 2.0

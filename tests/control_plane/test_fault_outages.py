@@ -11,7 +11,8 @@ from itertools import accumulate, count, takewhile
 from pathlib import Path
 
 import pytest
-from faulty import (
+
+from tests.control_plane.faulty import (
     Program,
     Story,
     gvk_of,
@@ -29,12 +30,11 @@ from faulty import (
     well,
     writes,
 )
-from gate import gate
-
+from tests.control_plane.gate import gate
+from tests.support.control_plane import ControlPlane
 from trainyard.app.operating import OperatorProcess, lease_identity, lease_timings, parse_kinds
 from trainyard.controller_runtime.reflector import INITIAL_DELAY, MAX_DELAY
 from trainyard.objects import Json, uid_of
-from trainyard.testing.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
 WORKERS = 40

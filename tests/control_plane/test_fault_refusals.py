@@ -8,7 +8,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from faulty import (
+
+from tests.control_plane.faulty import (
     Story,
     elastic_job,
     holds,
@@ -25,12 +26,11 @@ from faulty import (
     well,
     writes,
 )
-
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_fixtures import create_namespace
 from trainyard.app.operating import OperatorProcess
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import JOB, NAMESPACE, POD
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_fixtures import create_namespace
 
 pytestmark = pytest.mark.cluster
 QUOTA = GVK("", "v1", "ResourceQuota", "resourcequotas")

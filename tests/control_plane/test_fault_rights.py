@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from faulty import (
+
+from tests.control_plane.faulty import (
     NOBODY,
     Story,
     apply,
@@ -24,12 +25,11 @@ from faulty import (
     well,
     writes,
 )
-
+from tests.support.control_plane import ControlPlane
+from tests.support.samples import chainerjob, pods, worker_set
 from trainyard.app.operating import OperatorProcess
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import ROLE, ROLE_BINDING
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.samples import chainerjob, pods, worker_set
 
 pytestmark = pytest.mark.cluster
 

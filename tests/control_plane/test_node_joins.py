@@ -12,8 +12,9 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from joined_words import POLITE, Joined, exists, joined, said
 
+from tests.control_plane.joined_words import POLITE, Joined, exists, joined, said
+from tests.support.control_plane import ControlPlane
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.node_agent import JoinedNode, JoinOptions
 from trainyard.client import Forbidden
@@ -21,7 +22,6 @@ from trainyard.node import NodeError
 from trainyard.objects import Json
 from trainyard.objects.resources import JOB, LEASE, NODE, POD, SERVICE, STATEFUL_SET
 from trainyard.server import CertificateAuthority
-from trainyard.testing.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
 

@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from joined_words import Joined, joined
 
+from tests.control_plane.joined_words import Joined, joined
+from tests.support.control_plane import ControlPlane
 from trainyard.objects import Json
 from trainyard.objects.resources import POD
-from trainyard.testing.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
 SECRET = "the administrator's token"

@@ -17,14 +17,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from joined_words import PATIENCE, POLITE, Joined, exists, joined, said
 
+from tests.control_plane.joined_words import PATIENCE, POLITE, Joined, exists, joined, said
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_fixtures import create_namespace
+from tests.support.control_plane_flags import Options
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.objects.resources import LEASE, NODE, POD
 from trainyard.server.auth.certificates import CertificateAuthority, write_private_file
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_fixtures import create_namespace
-from trainyard.testing.control_plane_flags import Options
 
 pytestmark = pytest.mark.cluster
 

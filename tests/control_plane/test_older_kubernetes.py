@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from played import children, operated, path_of, succeeds
-from test_definitions_on_a_real_server import wire
 
+from tests.control_plane.played import children, operated, path_of, succeeds
+from tests.control_plane.test_definitions_on_a_real_server import wire
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_fixtures import create_namespace, install
+from tests.support.control_plane_flags import Options
+from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.core import Kind
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_fixtures import create_namespace, install
-from trainyard.testing.control_plane_flags import Options
-from trainyard.testing.samples import sample
 
 pytestmark = pytest.mark.cluster
 OLDER = "1.34"

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.support import running_operator
+from tests.support.control_plane import ControlPlane
 from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install, access
 from trainyard.app.kubeconfig import read_kubeconfig
@@ -26,11 +28,9 @@ from trainyard.client import ApiClient, NotFound
 from trainyard.core import Config
 from trainyard.objects import GVK, Json, encode
 from trainyard.objects.resources import LEASE
-from trainyard.testing import operators
-from trainyard.testing.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
-operating = partial(operators.operating, seconds=10.0)
+operating = partial(running_operator.operating, seconds=10.0)
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 
 

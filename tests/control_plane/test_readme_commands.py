@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from readme_node import joined
-from readme_story import WORDS, Story
-from readme_table import NOT_RUN, PAGE, Row, matches, rows
 
-from trainyard.testing.control_plane import ControlPlane
+from tests.control_plane.readme_node import joined
+from tests.control_plane.readme_story import WORDS, Story
+from tests.control_plane.readme_table import NOT_RUN, PAGE, Row, matches, rows
+from tests.support.control_plane import ControlPlane
 
 READMES = {"TfJob", "ChainerJob", "ElasticJob", "MxJob"}
 ROWS = rows(PAGE.read_text())

@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from readme_node import joined
-from readme_story import Story
-from readme_table import PAGE, rows
 
+from tests.control_plane.readme_node import joined
+from tests.control_plane.readme_story import Story
+from tests.control_plane.readme_table import PAGE, rows
+from tests.support.control_plane import ControlPlane
+from tools.generate_manifests import ROOT
 from trainyard.objects import Json, name_of, uid_of
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.packages import ROOT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

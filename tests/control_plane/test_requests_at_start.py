@@ -8,14 +8,26 @@ from collections import Counter
 from functools import partial
 
 import pytest
-from real_operator import Served, account, again, bare, ending, happens, has, idle, serving, together, until
 
+from tests.control_plane.real_operator import (
+    Served,
+    account,
+    again,
+    bare,
+    ending,
+    happens,
+    has,
+    idle,
+    serving,
+    together,
+    until,
+)
+from tests.support.control_plane import ControlPlane
 from trainyard import kinds
 from trainyard.client import ApiClient
 from trainyard.controller_runtime.reflector import PAGE_SIZE
 from trainyard.core import Kind
 from trainyard.objects import GVK, Json, name_of, uid_of
-from trainyard.testing.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
 JOBS = ((kinds.TFJOB, 550), (kinds.MXJOB, 150), (kinds.CHAINERJOB, 150), (kinds.ELASTICJOB, 150))

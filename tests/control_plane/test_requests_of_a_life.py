@@ -11,17 +11,17 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
-from real_operator import EVENT, Served, bare, children, ending, has, serving, until
 
+from tests.control_plane.real_operator import EVENT, Served, bare, children, ending, has, serving, until
+from tests.support.builders import replicas
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_audit import Asked
+from tests.support.samples import mx_set
 from trainyard import kinds
 from trainyard.client import Request
 from trainyard.core import Kind
 from trainyard.objects import Json, is_condition_true, uid_of
 from trainyard.objects.resources import JOB
-from trainyard.testing.builders import replicas
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_audit import Asked
-from trainyard.testing.samples import mx_set
 
 pytestmark = pytest.mark.cluster
 REAL_SECONDS = 20.0

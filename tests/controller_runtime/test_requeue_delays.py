@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.builders import NOW, tfjob
 from trainyard.controller_runtime.event_recorder import EventRecorder
 from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.core import Config, Plan
 from trainyard.kinds import TFJOB
 from trainyard.operator.plan_executor import JobState, PlanExecutor, Reconcile
-from trainyard.testing.builders import NOW, tfjob
 
 
 async def test_a_delay_counts_from_the_clock_that_the_decision_was_made_by() -> None:

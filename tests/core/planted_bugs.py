@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.model import cases
+from tests.model.cases import ALWAYS, LIVING, VIEWS
+from tests.model.executor_model import Shell
+from tests.model.explorer import Scene
 from trainyard.core import Observed, Plan, Replica, Slot
 from trainyard.core.blocked import Blocks
 from trainyard.core.failures import CountedFailures
 from trainyard.core.job import JobStatus
 from trainyard.core.policies.restart import Restarts
 from trainyard.objects.structs import replace
-from trainyard.testing import scenes
-from trainyard.testing.obeying import Shell
-from trainyard.testing.scenes import ALWAYS, LIVING, VIEWS
-from trainyard.testing.worlds import Scene
 
 
 def _module(name: str) -> Any:
@@ -238,13 +238,13 @@ MUTANTS = [
         "not ours",
         ("pass", "unasked"),
         shell=Shell(keeps=False),
-        scene=scenes.foreign(),
+        scene=cases.foreign(),
     ),
     Mutant(
         "a name conflict is not said",
         "a replica is missing",
         ("pass", "unasked"),
         setting(BLOCKED, "find_blocks", lambda *args: Blocks(None, [], ())),
-        scene=scenes.foreign(),
+        scene=cases.foreign(),
     ),
 ]

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from planted_bugs import (
+
+from tests.core.planted_bugs import (
     CARRIERS,
     CHANGES,
     CLEAN,
@@ -22,17 +23,16 @@ from planted_bugs import (
     Mutant,
     setting,
 )
-
+from tests.model.executor_model import Shell
+from tests.model.explorer import Scene
+from tests.model.scenarios import Cast, chainer, elastic, gang
+from tests.model.transitions import Bounds
 from trainyard.core import RETRYING_JOB_CARRIER, STATEFUL_SET_CARRIER, Kind, Plan, Replica, Slot, TemplateChange
 from trainyard.core.failures import CountedFailures
 from trainyard.core.job import Job, JobStatus, Outcome
 from trainyard.core.policies.restart import Restarts
 from trainyard.kinds import CHAINERJOB, ELASTICJOB
 from trainyard.objects.structs import replace
-from trainyard.testing.casts import Cast, chainer, elastic, gang
-from trainyard.testing.moves import Bounds
-from trainyard.testing.obeying import Shell
-from trainyard.testing.worlds import Scene
 
 PODS: Any = sys.modules["trainyard.core.carriers.pods"]
 ELASTIC: Any = sys.modules["trainyard.kinds.elasticjob"]

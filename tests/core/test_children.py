@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.builders import NOW, UID, batch_job, pod_of, service
 from trainyard.core import Child, decode_child
 from trainyard.core.children import ContainerRecord, decode_containers, encode_containers
 from trainyard.objects import Json, decode, encode
-from trainyard.testing.builders import NOW, UID, batch_job, pod_of, service
 
 
 def test_a_batch_job_is_remembered_by_slot_attempt_owner_and_end() -> None:

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
+from tests.model.simulated_job import Life, begun
+from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.objects import Json, decode, encode
-from trainyard.testing.life import Life, begun
-from trainyard.testing.samples import sample
 
 
 def without_letters(obj: Json) -> Json:

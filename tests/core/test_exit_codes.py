@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.builders import NOW, batch_job, look, pod_of, replicas, started, template
 from trainyard.objects import Json, format_time
-from trainyard.testing.builders import NOW, batch_job, look, pod_of, replicas, started, template
 
 
 def master_ended(code: int, reason: str = "", **status: object) -> tuple[Json, ...]:

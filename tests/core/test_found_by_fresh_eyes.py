@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.model.simulated_job import Life, begun
+from tests.support.builders import NOW, batch_job, look, started
+from tests.support.samples import chainerjob, elasticjob, worker_set
 from trainyard.core import Kind, Refusal
 from trainyard.kinds import CHAINERJOB, ELASTICJOB
 from trainyard.objects import Json, Ref, find_condition, format_time, is_condition_true
-from trainyard.testing.builders import NOW, batch_job, look, started
-from trainyard.testing.life import Life, begun
-from trainyard.testing.samples import chainerjob, elasticjob, worker_set
 
 WORDS = "spec.containers[0].image: Required value"
 

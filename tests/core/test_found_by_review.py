@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.model.simulated_job import Life, begun
+from tests.support.builders import tfjob
+from tests.support.samples import chainerjob, elasticjob, mxjob
 from trainyard.core import Kind
 from trainyard.kinds import ALL, CHAINERJOB, ELASTICJOB, MXJOB, TFJOB
 from trainyard.objects import Json, format_time, is_condition_true
-from trainyard.testing.builders import tfjob
-from trainyard.testing.life import Life, begun
-from trainyard.testing.samples import chainerjob, elasticjob, mxjob
 
 
 def going(life: Life, kind: str, name: str) -> Json:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.builders import NOW, batch_job, look, pod_of, replicas, started, template, tfjob
 from trainyard.core import Observed, Refusal, decode_child, plan, runtime_id_of
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json, Ref
-from trainyard.testing.builders import NOW, batch_job, look, pod_of, replicas, started, template, tfjob
 
 STOPPED: list[tuple[Json, int]] = [({"cleanPodPolicy": "Running"}, 1), ({"backoffLimit": 0}, 137)]
 

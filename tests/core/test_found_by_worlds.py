@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainyard.testing.builders import batch_job, look, pod_of, started
+from tests.support.builders import batch_job, look, pod_of, started
 
 
 def test_suspending_keeps_a_replica_whose_pod_has_ended_well_and_whose_job_does_not_say_so_yet() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.model.scenarios import chainer, elastic, gang, pod_template
+from tests.support.builders import NOW, UID
 from trainyard.core import Kind, Observed, Plan, decode_child, plan, render_object
 from trainyard.kinds import CHAINERJOB, ELASTICJOB, MXJOB
 from trainyard.objects import Json, format_time
-from trainyard.testing.builders import NOW, UID
-from trainyard.testing.casts import chainer, elastic, gang, pod_template
 
 
 def begun(kind: Kind, spec: Json) -> tuple[Json, dict[str, Json]]:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from tests.model.simulated_job import Life, begun
+from tests.support.builders import NOW, replicas, tfjob
+from tests.support.samples import chainerjob, elasticjob, mx_set, mxjob, pods, sample, worker_set
 from trainyard import kinds
 from trainyard.core import Kind, Observed, Refusal, plan
 from trainyard.objects import Json, Ref, find_condition
 from trainyard.objects.labels import ATTEMPT
-from trainyard.testing.builders import NOW, replicas, tfjob
-from trainyard.testing.life import Life, begun
-from trainyard.testing.samples import chainerjob, elasticjob, mx_set, mxjob, pods, sample, worker_set
 
 every_kind = pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
 UNREADABLE = 'Pod in version "v1" cannot be handled as a Pod: quantities must match the regular expression'

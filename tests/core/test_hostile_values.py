@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.builders import NOW, batch_job, look, pod_of, replicas, started, template, tfjob
 from trainyard import kinds
 from trainyard.core import Child, Observed, decode_child, plan, render_object
 from trainyard.core.model import Config
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json, encode, format_time
-from trainyard.testing.builders import NOW, batch_job, look, pod_of, replicas, started, template, tfjob
 
 pytestmark = pytest.mark.slow
 

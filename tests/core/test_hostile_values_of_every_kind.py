@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_hostile_values import ANY, SCALARS, STATUSES
 
+from tests.core.test_hostile_values import ANY, SCALARS, STATUSES
+from tests.model.simulated_job import NOW, begun
+from tests.support.samples import pods, sample
 from trainyard import kinds
 from trainyard.core import Child, Kind, Observed, decode_child, plan, render_child, render_object
 from trainyard.core.decide import decide
@@ -17,8 +19,6 @@ from trainyard.core.model import Config
 from trainyard.core.read import parse_job_with
 from trainyard.objects import Json, decode, encode
 from trainyard.objects.structs import replace
-from trainyard.testing.life import NOW, begun
-from trainyard.testing.samples import pods, sample
 
 pytestmark = pytest.mark.slow
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.builders import UID, tfjob
 from trainyard.core import names, parse_job, runtime_id_of
 from trainyard.core.model import Config
 from trainyard.kinds import TFJOB
 from trainyard.objects.yaml_scalars import is_always_text
-from trainyard.testing.builders import UID, tfjob
 
 
 @given(st.text(max_size=40), st.sets(st.from_regex(r"[a-z0-9]{4}", fullmatch=True), max_size=5))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tests.model.simulated_job import Life, begun
+from tests.support.builders import tfjob
+from tests.support.samples import chainerjob
 from trainyard.kinds import CHAINERJOB, TFJOB
 from trainyard.objects import find_condition
-from trainyard.testing.builders import tfjob
-from trainyard.testing.life import Life, begun
-from trainyard.testing.samples import chainerjob
 
 WAITS = "MASTER 0 waits: Job master-76no-0 has no pod, and its events say why"
 

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.model.simulated_job import Life, begun
+from tests.support.builders import replicas, tfjob
+from tests.support.samples import chainerjob, elasticjob, mx_set, mxjob, worker_set
 from trainyard import kinds
 from trainyard.core import JOB_CARRIER, POD_CARRIER, RETRYING_JOB_CARRIER, STATEFUL_SET_CARRIER, Kind
 from trainyard.objects import Json, is_condition_true
-from trainyard.testing.builders import replicas, tfjob
-from trainyard.testing.life import Life, begun
-from trainyard.testing.samples import chainerjob, elasticjob, mx_set, mxjob, worker_set
 
 CARRIERS = {
     "batch Job": JOB_CARRIER,

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.builders import NOW, batch_job, look, pod_of, replicas, service, started, template
 from trainyard import kinds
 from trainyard.core import Observed, decode_child, plan
 from trainyard.objects import Json, format_time
-from trainyard.testing.builders import NOW, batch_job, look, pod_of, replicas, service, started, template
 
 Made = tuple[Json, ...]
 """What carries a slot, and its pods."""

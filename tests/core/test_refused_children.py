@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.builders import NOW, batch_job, pod_of, service, started
 from trainyard.core import Observed, Plan, Refusal, decode_child, plan
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json, Ref
-from trainyard.testing.builders import NOW, batch_job, pod_of, service, started
 
 WORKER = Ref("Job", "worker-76no-0")
 

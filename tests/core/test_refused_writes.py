@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.model.simulated_job import NOW, Life, begun
+from tests.support.samples import chainerjob, elasticjob, worker_set
 from trainyard.core import Config, Plan, Refusal
 from trainyard.kinds import CHAINERJOB, ELASTICJOB
 from trainyard.objects import Json, Ref, find_condition, format_time
-from trainyard.testing.life import NOW, Life, begun
-from trainyard.testing.samples import chainerjob, elasticjob, worker_set
 
 WORDS = 'User "operator" cannot patch resource "roles" in API group "rbac.authorization.k8s.io"'
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_found_by_worlds_of_kinds import begun, ended, look
 
+from tests.core.test_found_by_worlds_of_kinds import begun, ended, look
+from tests.model.scenarios import pod_template
+from tests.support.builders import NOW
 from trainyard.kinds import ELASTICJOB
 from trainyard.objects import Json, format_time
-from trainyard.testing.builders import NOW
-from trainyard.testing.casts import pod_template
 
 
 def spec(container: str) -> Json:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.model.simulated_job import begun
+from tests.support.builders import NOW, batch_job, look, pod_of, replicas, started
+from tests.support.samples import elasticjob, mx_set, mxjob
 from trainyard import kinds
 from trainyard.objects import Json, Ref
-from trainyard.testing.builders import NOW, batch_job, look, pod_of, replicas, started
-from trainyard.testing.life import begun
-from trainyard.testing.samples import elasticjob, mx_set, mxjob
 
 
 def restarts(status: Json) -> int:

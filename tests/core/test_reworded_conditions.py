@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from tests.model.simulated_job import begun
+from tests.support.builders import replicas, tfjob
 from trainyard.core import Kind
 from trainyard.kinds import TFJOB
 from trainyard.objects import find_condition
 from trainyard.objects.structs import replace
-from trainyard.testing.builders import replicas, tfjob
-from trainyard.testing.life import begun
 
 
 def reworded() -> Kind:

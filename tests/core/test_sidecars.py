@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.model.simulated_job import begun
+from tests.support.builders import batch_job, look, pod_of, started
+from tests.support.samples import elasticjob, pods
 from trainyard.kinds import ELASTICJOB
 from trainyard.objects import format_time
-from trainyard.testing.builders import batch_job, look, pod_of, started
-from trainyard.testing.life import begun
-from trainyard.testing.samples import elasticjob, pods
 
 
 @pytest.mark.parametrize("clean", ["Running", "All"])

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.model.simulated_job import Life, begun
+from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.kinds.crds import crd, warnings
 from trainyard.objects import Json, is_condition_true
 from trainyard.objects.labels import OWNER
-from trainyard.testing.life import Life, begun
-from trainyard.testing.samples import sample
 
 ROOT = Path(__file__).parents[2]
 every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")

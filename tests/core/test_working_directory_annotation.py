@@ -6,11 +6,11 @@ import copy
 
 import pytest
 
+from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.core import Config, Kind, Observed, plan, render_object
 from trainyard.objects import Json
 from trainyard.objects.labels import WORKING_DIRECTORY
-from trainyard.testing.samples import sample
 
 BY_NAME = {kind.gvk.kind: kind for kind in kinds.ALL}
 

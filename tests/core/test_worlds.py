@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from planted_bugs import MUTANTS, Mutant
-from planted_bugs_of_kinds import MORE
 
-from trainyard.testing import scenes
-from trainyard.testing.moves import Bounds
-from trainyard.testing.obeying import Shell
-from trainyard.testing.scenes import SMALL, VIEWS, Case
-from trainyard.testing.worlds import EVERY, RuleBroken, Scene, explore
+from tests.core.planted_bugs import MUTANTS, Mutant
+from tests.core.planted_bugs_of_kinds import MORE
+from tests.model import cases
+from tests.model.cases import SMALL, VIEWS, Case
+from tests.model.executor_model import Shell
+from tests.model.explorer import EVERY, RuleBroken, Scene, explore
+from tests.model.transitions import Bounds
 
 QUICK = (
     "no policy", "backoffLimit 0", "a default PS", "TensorBoard", "gang, people", "one local worker", "elastic, Never",
@@ -22,7 +22,7 @@ QUICK = (
 
 
 def chosen() -> list[Case]:
-    found = {case.name: case for case in scenes.small()}
+    found = {case.name: case for case in cases.small()}
     return [found[name] for name in QUICK]
 
 
@@ -41,7 +41,7 @@ def planted() -> list[Case]:
 def test_a_rule_that_does_not_hold_comes_out_of_the_process_that_saw_it(monkeypatch: pytest.MonkeyPatch) -> None:
     PLANTED.patch(monkeypatch)
     with pytest.raises(RuleBroken) as broken:
-        scenes.main(planted)
+        cases.main(planted)
     assert PLANTED.rule in broken.value.rule
     assert str(broken.value.story[-1]) in str(broken.value)
 
@@ -83,5 +83,5 @@ def test_a_planted_bug_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_move_has_a_name_that_scenes_use() -> None:
-    used = frozenset().union(*(case.moves for case in scenes.small()))
+    used = frozenset().union(*(case.moves for case in cases.small()))
     assert used == EVERY

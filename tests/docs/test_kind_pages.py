@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tools.generate_kind_pages import FOLDER, write, written
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.core.status import WARNING_CONDITIONS
 from trainyard.kinds.immutability import rules_of
 from trainyard.kinds.pages import CONDITIONS, POLICIES, kind_page
 from trainyard.kinds.policies import Policies
-from trainyard.testing.pages import FOLDER, write, written
 
 
 def test_the_pages_are_those_of_the_kinds(request: pytest.FixtureRequest) -> None:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import pkgutil
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
+from tools import architecture
 
-import architecture  # noqa: E402 - found in the folder above
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_architecture_page_is_what_the_tool_writes() -> None:
-    assert architecture.PAGE.read_text(encoding="utf-8") == architecture.page(), "run: python tools/architecture.py"
+    assert architecture.PAGE.read_text(encoding="utf-8") == architecture.page(), "run: python -m tools.architecture"
 
 
 REFERENCE = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "reference.md").read_text(encoding="utf-8"), re.M)

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from reader import PAGES, ROOT, Block, Terminal, blocks
 
+from tests.docs.reader import PAGES, ROOT, Block, Terminal, blocks
+from tests.support.control_plane_build import find_kubectl
 from trainyard.node import Images
-from trainyard.testing.control_plane_build import find_kubectl
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 ALONE = [block for block in BLOCKS if block.session == ""]

@@ -24,13 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
-from history_jobs import BUILDERS, GVKS, RESTARTS, ended, is_over, new_job
-from invariants import Ends, check
-from operator_process import Process
-from operators import Zygote, alive, jumping
-from proxy import Journal, Proxy, Rates, Write
-from scripted_kubelet import Kubelet, Script
 
+from tests.faults.history_jobs import BUILDERS, GVKS, RESTARTS, ended, is_over, new_job
+from tests.faults.invariants import Ends, check
+from tests.faults.operator_process import Process
+from tests.faults.operators import Zygote, alive, jumping
+from tests.faults.proxy import Journal, Proxy, Rates, Write
+from tests.faults.scripted_kubelet import Kubelet, Script
 from trainyard import kinds
 from trainyard.client import ApiClient, ApiError
 from trainyard.client.request import create

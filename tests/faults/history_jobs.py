@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tests.support import samples
+from tests.support.builders import replicas, tfjob
 from trainyard import kinds
 from trainyard.objects import Json, is_condition_true
-from trainyard.testing import samples
-from trainyard.testing.builders import replicas, tfjob
 
 
 def ended(job: Json) -> str:

@@ -19,8 +19,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from proxy import Write
-
+from tests.faults.proxy import Write
 from trainyard.objects import Json, decode, is_condition_true, labels_of, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 from trainyard.server.storage.log import Entry

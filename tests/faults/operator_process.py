@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
-from operators import Zygote
-from proxy import Proxy
+
+from tests.faults.operators import Zygote
+from tests.faults.proxy import Proxy
 
 
 @dataclass(slots=True)

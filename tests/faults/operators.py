@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
-_HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 
 
 class Zygote:
@@ -28,7 +28,11 @@ class Zygote:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tests.faults.operators"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self._answer()
 
@@ -69,7 +73,7 @@ def _child(request: dict[str, object]) -> None:
         os.dup2(source, target)
     os.environ.update(request["env"])  # type: ignore[arg-type]
     if request["mutant"]:
-        from mutants import MUTANTS
+        from tests.faults.mutants import MUTANTS
 
         MUTANTS[str(request["mutant"])].apply()
     if request["shift"]:
@@ -98,8 +102,12 @@ def _shift_clocks(now: Callable[[], float]) -> None:
 
 
 def _serve() -> None:
-    sys.path.insert(0, str(_HERE))
-    for module in ("mutants", "trainyard.app.operating", "trainyard.cli.signals", "trainyard.cli.operator"):
+    for module in (
+        "tests.faults.mutants",
+        "trainyard.app.operating",
+        "trainyard.cli.signals",
+        "trainyard.cli.operator",
+    ):
         importlib.import_module(module)
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children

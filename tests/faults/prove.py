@@ -7,7 +7,7 @@ import resource
 import sys
 import time
 
-from histories import cluster
+from tests.faults.histories import cluster
 
 WIDTH = 8
 

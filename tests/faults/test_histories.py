@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from histories import run
+
+from tests.faults.histories import run
 
 pytestmark = pytest.mark.slow
 

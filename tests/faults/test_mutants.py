@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from histories import Cluster, cluster
-from mutants import MUTANTS
+
+from tests.faults.histories import Cluster, cluster
+from tests.faults.mutants import MUTANTS
 
 HISTORIES = 24  # for each mutant, at most
 PATIENCE = 8.0  # seconds until every job must have ended: no pod fails in these histories

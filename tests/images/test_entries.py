@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from image_fixtures import make, refused, said
 
+from tests.images.image_fixtures import make, refused, said
 from trainyard.node.images import Image, Images, catalogue, problems
 from trainyard.objects.yaml_reader import ManifestError
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from image_fixtures import make, said
 
+from tests.images.image_fixtures import make, said
 from trainyard.node.images import Images, store
 from trainyard.node.images.inventory import entry_states, used_by_entry
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from image_fixtures import make, output, refused, said
 
+from tests.images.image_fixtures import make, output, refused, said
 from trainyard.node.images import Images, catalogue, environments, interpreters
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from image_fixtures import make, output, refused, said
 
+from tests.images.image_fixtures import make, output, refused, said
 from trainyard.node.images import WORKING_DIRECTORY, Images, catalogue, interpreters
 from trainyard.node.images.catalogue import Way, python_in_range, version_satisfies
 from trainyard.objects.yaml_reader import ManifestError

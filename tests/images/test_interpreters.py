@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from image_fixtures import make, output, refused, said
 
+from tests.images.image_fixtures import make, output, refused, said
 from trainyard.node.images import Images, PreparedImage, interpreters
 from trainyard.node.images.interpreters import Interpreters
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from image_fixtures import make, said
 
+from tests.images.image_fixtures import make, said
 from trainyard.node.images import Images
 from trainyard.node.images.progress import Meter, Progress, format_bytes
 from trainyard.node.images.received_bytes import ReceivedBytes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tests.support.builders import replicas, tfjob
+from tests.support.samples import chainerjob, elasticjob, mx_set, mxjob, pods, worker_set
 from trainyard.objects import Json
-from trainyard.testing.builders import replicas, tfjob
-from trainyard.testing.samples import chainerjob, elasticjob, mx_set, mxjob, pods, worker_set
 
 Pair = tuple[Json, Json | None]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.builders import NOW, replicas, template, tfjob
 from trainyard import kinds
 from trainyard.core import Observed, plan
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json, Problem
-from trainyard.testing.builders import NOW, replicas, template, tfjob
 
 MASTER, WORKER = replicas("MASTER"), replicas("WORKER")
 LIST = "spec.replicaSpecs"

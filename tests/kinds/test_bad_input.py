@@ -14,12 +14,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from tests.model.simulated_job import Life, begun
+from tests.support.samples import chainerjob, elasticjob, mx_set, mxjob, pods, sample, worker_set
 from trainyard import kinds
 from trainyard.cli.lint import lint
 from trainyard.core import Kind
 from trainyard.objects import Json
-from trainyard.testing.life import Life, begun
-from trainyard.testing.samples import chainerjob, elasticjob, mx_set, mxjob, pods, sample, worker_set
 
 SCHEDULER, SERVER, WORKER = mx_set("SCHEDULER"), mx_set("SERVER"), mx_set("WORKER")
 LIST, SET, ELASTIC = "spec.replicaSpecs", "spec.workerSets.ws0", "spec.replicaSpecs.Worker"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.model.simulated_job import Life, begun
+from tests.support.samples import chainerjob, pods, worker_set
 from trainyard import kinds
 from trainyard.kinds.chainerjob import job_limits, slots_of
 from trainyard.objects import Json, format_time, uid_of
-from trainyard.testing.life import Life, begun
-from trainyard.testing.samples import chainerjob, pods, worker_set
 
 GPU = "nvidia.com/gpu"
 ROOT = "/kubeflow/chainer-operator"

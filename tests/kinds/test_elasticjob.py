@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.model.simulated_job import Life, begun
+from tests.support.samples import elasticjob, pods
 from trainyard import kinds
 from trainyard.core import Plan
 from trainyard.objects import Json
-from trainyard.testing.life import Life, begun
-from trainyard.testing.samples import elasticjob, pods
 
 RENDEZVOUS = ["--rdzv_backend=etcd", "--rdzv_endpoint=etcd-service:2379", "--rdzv_id=imagenet"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.builders import replicas, template, tfjob
 from trainyard import kinds
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json
-from trainyard.testing.builders import replicas, template, tfjob
 
 OWN = replicas("PS", template=template(), tfPort=2222, IsDefaultPS=False)
 DEFAULT = replicas("PS", template=template(), tfPort=2222, IsDefaultPS=True)

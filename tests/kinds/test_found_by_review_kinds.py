@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.builders import NOW, replicas, tfjob
+from tests.support.samples import chainerjob, elasticjob, mx_set, mxjob, pods, worker_set
 from trainyard import kinds
 from trainyard.core import Config, Kind, Observed, Plan, plan, render_object
 from trainyard.kinds import CHAINERJOB, ELASTICJOB, MXJOB, TFJOB
 from trainyard.objects import Json
-from trainyard.testing.builders import NOW, replicas, tfjob
-from trainyard.testing.samples import chainerjob, elasticjob, mx_set, mxjob, pods, worker_set
 
 
 def first(kind: Kind, job: Json) -> tuple[Plan, list[Json]]:

@@ -14,6 +14,11 @@ import msgspec
 import pytest
 from msgspec import Meta
 
+from tests.model.explorer import Scene, explore
+from tests.model.scenarios import Cast
+from tests.model.simulated_job import Life, begun
+from tests.model.transitions import Bounds
+from tests.support.samples import job_of, pods
 from trainyard import kinds
 from trainyard.core import (
     POD_CARRIER,
@@ -44,11 +49,6 @@ from trainyard.kinds.templates import PRESERVE_UNKNOWN, PodTemplate, append_env,
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import POD, SERVICE
 from trainyard.schema import Schema, from_struct
-from trainyard.testing.casts import Cast
-from trainyard.testing.life import Life, begun
-from trainyard.testing.moves import Bounds
-from trainyard.testing.samples import job_of, pods
-from trainyard.testing.worlds import Scene, explore
 
 # --- The kind. From here ...
 MASTER, WORKER, PORT = "Master", "Worker", 23456

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from aiohttp import WSMsgType, web
-from exec_server import AGENT, SHELL, SUCCESS, V4, V5, Place, code_of, ended_with, place, pod, until
 
+from tests.kinds.exec_server import AGENT, SHELL, SUCCESS, V4, V5, Place, code_of, ended_with, place, pod, until
+from tests.support.interpreters import every_python
 from trainyard.server.auth.certificates import CertificateAuthority
-from trainyard.testing.pythons import every_python
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,8 @@ import asyncio
 import signal
 
 import pytest
-from exec_server import Place, code_of, place, pod, until
+
+from tests.kinds.exec_server import Place, code_of, place, pod, until
 
 __all__ = ["place"]
 

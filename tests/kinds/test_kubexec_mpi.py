@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from exec_server import SHELL, pod, toy_server
+
+from tests.kinds.exec_server import SHELL, pod, toy_server
 
 pytestmark = pytest.mark.frameworks
 WORKERS = ("j-workerset-a-0", "j-workerset-a-1")

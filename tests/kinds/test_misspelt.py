@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.builders import replicas, template, tfjob
+from tests.support.samples import chainerjob, elasticjob, mxjob, sample
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.kinds.crds import schema
@@ -15,8 +17,6 @@ from trainyard.kinds.misspellings import most_similar_name
 from trainyard.kinds.pod_templates import fields_of_types
 from trainyard.objects import Json
 from trainyard.objects.manifest import read
-from trainyard.testing.builders import replicas, template, tfjob
-from trainyard.testing.samples import chainerjob, elasticjob, mxjob, sample
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.model.simulated_job import Life, begun
+from tests.support.samples import mx_set, mxjob, pods
 from trainyard import kinds
 from trainyard.objects import Json, labels
-from trainyard.testing.life import Life, begun
-from trainyard.testing.samples import mx_set, mxjob, pods
 
 README = mxjob(mx_set("SCHEDULER", PsRootPort=9091), mx_set("SERVER", 2), mx_set("WORKER", 3), name="example-dist-job")
 WORKED_EXAMPLE = [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.builders import replicas, template, tfjob
+from tests.support.samples import chainerjob, elasticjob, mx_set, mxjob, pods, worker_set
 from trainyard import kinds
 from trainyard.objects import Json
-from trainyard.testing.builders import replicas, template, tfjob
-from trainyard.testing.samples import chainerjob, elasticjob, mx_set, mxjob, pods, worker_set
 
 
 def noted(job: Json) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.builders import NOW, replicas, template, tfjob
 from trainyard.core import Observed, plan
 from trainyard.kinds import TFJOB
-from trainyard.testing.builders import NOW, replicas, template, tfjob
 
 
 @pytest.mark.parametrize("spelling", ["replicaSpecs", "replica_specs"])

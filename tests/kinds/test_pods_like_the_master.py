@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.builders import NOW, UID, look, replicas, started, tfjob
 from trainyard.core import Config, Observed, decode_child, plan, render_object
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json, find_condition
 from trainyard.objects.labels import OWNER
-from trainyard.testing.builders import NOW, UID, look, replicas, started, tfjob
 
 POD = {
     "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},

@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from broken_jobs import BROKEN
 from cel_expr_python import cel
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from tests.kinds.broken_jobs import BROKEN
+from tests.support.builders import IMAGE
+from tests.support.samples import pods, sample
 from trainyard import kinds
 from trainyard.core import Kind, Rule, violations, with_aliases
 from trainyard.core.rules import _holds, _values
@@ -24,8 +26,6 @@ from trainyard.kinds.immutability import rules_of
 from trainyard.kinds.replica_list import items_of
 from trainyard.objects import Json
 from trainyard.schema import Schema
-from trainyard.testing.builders import IMAGE
-from trainyard.testing.samples import pods, sample
 
 ENV = cel.NewEnv(variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN})
 PROGRAMS: dict[str, Any] = {}

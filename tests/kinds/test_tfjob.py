@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.builders import IMAGE, NOW, RUNTIME_ID, UID, replicas, template, tfjob
 from trainyard.core import Config, Observed, Plan, plan, render_object
 from trainyard.kinds import TFJOB
 from trainyard.kinds.accelerators import add_accelerators
 from trainyard.objects import Json, decode, encode, labels
-from trainyard.testing.builders import IMAGE, NOW, RUNTIME_ID, UID, replicas, template, tfjob
 
 PROGRAM = {"grpc_tensorflow_server.py": "# the server\n"}
 

@@ -13,6 +13,11 @@ import yaml
 from click.testing import CliRunner
 from msgspec import Meta
 
+from tests.model.explorer import Scene, explore
+from tests.model.scenarios import Cast
+from tests.model.simulated_job import begun
+from tests.model.transitions import Bounds
+from tests.support.samples import job_of, pods
 from trainyard import kinds
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.cli.lint import lint
@@ -40,11 +45,6 @@ from trainyard.objects import GVK, Json, is_condition_true
 from trainyard.objects.resources import POD
 from trainyard.objects.structs import replace
 from trainyard.schema import Schema, from_struct
-from trainyard.testing.casts import Cast
-from trainyard.testing.life import begun
-from trainyard.testing.moves import Bounds
-from trainyard.testing.samples import job_of, pods
-from trainyard.testing.worlds import Scene, explore
 
 # --- The kind. From here ...
 

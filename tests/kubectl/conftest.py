@@ -6,13 +6,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import kubectl_yards
 import pytest
-from kubectl_yards import Person, Yard
 
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_build import programs
-from trainyard.testing.control_plane_fixtures import control_plane, installed
+from tests.kubectl import kubectl_yards
+from tests.kubectl.kubectl_yards import Person, Yard
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_build import programs
+from tests.support.control_plane_fixtures import control_plane, installed
 
 __all__ = ["control_plane", "installed"]
 

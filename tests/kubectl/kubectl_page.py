@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kubectl_stories import STORIES, Line
-
+from tests.kubectl.kubectl_stories import STORIES, Line
 from trainyard.server.builtin.unsupported_resources import ALTERNATIVES
 
 PAGE = Path(__file__).parents[2] / "docs" / "kubectl.md"

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.control_plane import ControlPlane
 from trainyard import kinds
 from trainyard.app.config import shipped_files
 from trainyard.app.kubeconfig import read_kubeconfig
@@ -32,7 +33,6 @@ from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.node_agent import JoinedNode, JoinOptions
 from trainyard.core import Config
 from trainyard.operator import Operator
-from trainyard.testing.control_plane import ControlPlane
 
 MANIFESTS = Path(__file__).with_name("manifests")
 STAND_INS = Path(__file__).parents[1] / "stories" / "stand_ins" / "images.yaml"

@@ -8,9 +8,10 @@ import shlex
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from kubectl_stories import STORIES, Line
-from kubectl_yards import MANIFESTS, Person, Ran, Yard
-from mapping import mapped
+
+from tests.kubectl.kubectl_stories import STORIES, Line
+from tests.kubectl.kubectl_yards import MANIFESTS, Person, Ran, Yard
+from tests.kubectl.mapping import mapped
 
 pytestmark = pytest.mark.cluster
 

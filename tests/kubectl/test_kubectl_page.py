@@ -6,9 +6,9 @@ import ast
 from pathlib import Path
 
 import pytest
-from kubectl_page import PAGE, page
-from kubectl_stories import STORIES
 
+from tests.kubectl.kubectl_page import PAGE, page
+from tests.kubectl.kubectl_stories import STORIES
 from trainyard.server.registry import subresources
 
 OPTIONS = {

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 import aiohttp
 import pytest
-from kubectl_yards import Person
-from terminals import PATIENCE, running
+
+from tests.kubectl.kubectl_yards import Person
+from tests.kubectl.terminals import PATIENCE, running
 
 pytestmark = pytest.mark.cluster
 

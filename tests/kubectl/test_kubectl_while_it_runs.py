@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kubectl_yards import Person
-from terminals import running, terminal
+
+from tests.kubectl.kubectl_yards import Person
+from tests.kubectl.terminals import running, terminal
 
 pytestmark = pytest.mark.cluster
 

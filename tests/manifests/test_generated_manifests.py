@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.control_plane_build import find_kubectl
+from tools import generate_manifests
+from tools.generate_manifests import ROOT
 from trainyard import kinds
 from trainyard.app import installation, rights
 from trainyard.app.config import parse_config
@@ -18,8 +21,6 @@ from trainyard.app.operating import parse_address, parse_kinds
 from trainyard.cli.operator import operator
 from trainyard.objects import Json
 from trainyard.server.auth import rbac
-from trainyard.testing import packages
-from trainyard.testing.control_plane_build import find_kubectl
 
 pytestmark = pytest.mark.slow
 
@@ -45,10 +46,13 @@ def printed(*words: str) -> list[Json]:
 
 
 def test_the_files_are_those_of_the_code() -> None:
-    written = packages.written()
+    written = generate_manifests.written()
     assert {path: path.read_text() for path in written} == written, "run `make manifests`"
-    folders = [packages.ROOT / name for name in ("deploy", "config/definitions", "config/rbac", "config/operator")]
-    folders += [packages.ROOT / "charts/trainyard/crds", packages.ROOT / "charts/trainyard/generated"]
+    folders = [ROOT / name for name in ("deploy", "config/definitions", "config/rbac", "config/operator")]
+    folders += [
+        ROOT / "charts/trainyard/crds",
+        ROOT / "charts/trainyard/generated",
+    ]
     assert {path for folder in folders for path in folder.rglob("*") if path.is_file()} <= set(written)
 
 
@@ -118,7 +122,7 @@ def test_chainer_jobs_rights_stand_apart() -> None:
 
 
 def test_every_binding_leads_from_its_role_to_the_account_of_the_deployment() -> None:
-    for install in (Install(), Install(namespaced=True), packages.DEPLOY, packages.CONFIG):
+    for install in (Install(), Install(namespaced=True), generate_manifests.DEPLOY, generate_manifests.CONFIG):
         objects = installation.objects(install)
         account = by_kind(objects, "ServiceAccount")[0]["metadata"]
         names = {(one["kind"], one["metadata"]["name"]) for one in objects}
@@ -142,8 +146,11 @@ def test_the_operator_is_restricted() -> None:
 
 
 def test_the_documents_find_their_namespaces() -> None:
-    assert by_kind(installation.objects(packages.DEPLOY), "Namespace")[0]["metadata"]["name"] == "chainer-operator"
-    assert by_kind(installation.objects(packages.CONFIG), "Namespace")[0]["metadata"]["name"] == "elastic-job"
+    assert (
+        by_kind(installation.objects(generate_manifests.DEPLOY), "Namespace")[0]["metadata"]["name"]
+        == "chainer-operator"
+    )
+    assert by_kind(installation.objects(generate_manifests.CONFIG), "Namespace")[0]["metadata"]["name"] == "elastic-job"
 
 
 def test_kustomize_puts_together_the_same_objects() -> None:
@@ -152,10 +159,10 @@ def test_kustomize_puts_together_the_same_objects() -> None:
         pytest.skip("kubectl is not on PATH; install it, or run make control-plane, which builds one")
     found: list[Json] = []
     for folder in ("definitions", "default"):
-        command = [str(kubectl), "kustomize", str(packages.ROOT / "config" / folder)]
+        command = [str(kubectl), "kustomize", str(ROOT / "config" / folder)]
         ran = subprocess.run(command, capture_output=True, text=True, check=True)
         found += [one for one in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if one]
-    assert named(found) == named(installation.objects(packages.CONFIG))
+    assert named(found) == named(installation.objects(generate_manifests.CONFIG))
 
 
 @pytest.mark.parametrize(
@@ -181,9 +188,9 @@ UNINSTALLED = {
 @pytest.mark.parametrize("command", UNINSTALLED)
 def test_what_uninstalls_the_operator_names_no_definition_and_no_namespace(command: str) -> None:
     """With either every job of the cluster or of the namespace would go."""
-    files = [packages.ROOT / name for name in UNINSTALLED[command]]
+    files = [ROOT / name for name in UNINSTALLED[command]]
     if command.endswith("deploy/"):
-        assert [path for path in sorted((packages.ROOT / "deploy").iterdir()) if path.is_file()] == files
+        assert [path for path in sorted((ROOT / "deploy").iterdir()) if path.is_file()] == files
     objects = [one for file in files for one in yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader) if one]
     assert not {one["kind"] for one in objects} & {"CustomResourceDefinition", "Namespace"}
     assert by_kind(objects, "Deployment")
@@ -205,11 +212,13 @@ def test_names_clash_with_nothing() -> None:
 
 
 def test_the_files_name_no_place_of_this_machine() -> None:
-    for path, text in packages.written().items():
+    for path, text in generate_manifests.written().items():
         assert str(Path.home()) not in text, path
 
 
-@pytest.mark.parametrize("install", [Install(), Install(namespaced=True), packages.DEPLOY, packages.CONFIG])
+@pytest.mark.parametrize(
+    "install", [Install(), Install(namespaced=True), generate_manifests.DEPLOY, generate_manifests.CONFIG]
+)
 def test_the_operator_takes_what_the_deployment_tells_it(install: Install) -> None:
     context = operator.make_context("operator", installation.arguments(install))
     assert parse_kinds(context.params["served"]) == kinds.per_api_group(install.kinds)

@@ -20,13 +20,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_process import free_ports
+from tools.generate_manifests import ROOT
 from trainyard.app.installation import USER, Install, access, definitions, namespace
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.local import kubeconfig
 from trainyard.cli.install_manifests import to_yaml
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_process import free_ports
-from trainyard.testing.packages import ROOT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.network, pytest.mark.slow]
 

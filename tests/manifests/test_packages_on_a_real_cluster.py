@@ -10,20 +10,23 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.control_plane import ControlPlane
+from tools.generate_manifests import ROOT
 from trainyard import kinds
 from trainyard.app import installation, rights
 from trainyard.app.installation import Install, Names
 from trainyard.cli.install_manifests import to_yaml
 from trainyard.objects import Json
-from trainyard.testing import packages
-from trainyard.testing.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
 
-CHART = str(packages.ROOT / "charts" / "trainyard")
-PLAIN = str(packages.ROOT / "deploy")
-KUSTOMIZE = str(packages.ROOT / "config" / "default")
-DEFINITIONS = {PLAIN: str(packages.ROOT / "deploy/definitions"), KUSTOMIZE: str(packages.ROOT / "config/definitions")}
+CHART = str(ROOT / "charts" / "trainyard")
+PLAIN = str(ROOT / "deploy")
+KUSTOMIZE = str(ROOT / "config" / "default")
+DEFINITIONS = {
+    PLAIN: str(ROOT / "deploy/definitions"),
+    KUSTOMIZE: str(ROOT / "config/definitions"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +69,7 @@ def test_plain_files_are_created_and_what_they_deploy_is_admitted(plane: Control
         pods = yaml.safe_load(plane.kubectl("get", "pods", "-n", "chainer-operator", "-o", "yaml"))["items"]
         assert pods and {pod["spec"]["serviceAccountName"] for pod in pods} == {"chainer-operator"}
     finally:
-        job = packages.ROOT / "examples" / "tf_job.yaml"
+        job = ROOT / "examples" / "tf_job.yaml"
         plane.wait_for("/apis/tensorflow.org/v1alpha1/tfjobs")
         plane.kubectl("create", "-n", "chainer-operator", "-f", str(job))
         plane.kubectl("delete", "--cascade=foreground", "-f", PLAIN, "--wait=true")
@@ -138,7 +141,7 @@ def test_helm_lints_installs_upgrades_and_rolls_back_and_jobs_stay(plane: Contro
     ):
         ran = plane.run("helm", *words, "-n", "helmed")
         assert ran.returncode == 0, ran.stderr
-    job = packages.ROOT / "examples" / "tf_job.yaml"
+    job = ROOT / "examples" / "tf_job.yaml"
     plane.kubectl("create", "-n", "helmed", "-f", str(job))
     before = plane.kubectl("get", "tfjobs", "-n", "helmed", "-o", "jsonpath={.items[*].metadata.uid}")
     for words in (("rollback", "tf-job", "1"), ("uninstall", "tf-job")):

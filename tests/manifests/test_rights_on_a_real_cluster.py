@@ -13,6 +13,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_audit import Asked, of
+from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.app import rights
 from trainyard.app.config import shipped_files
@@ -26,9 +29,6 @@ from trainyard.core import Config, Kind
 from trainyard.objects import GVK, Json, is_condition_true, name_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import POD
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_audit import Asked, of
-from trainyard.testing.samples import sample
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

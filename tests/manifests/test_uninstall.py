@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.samples import mxjob
+from tools.generate_manifests import ROOT
 from trainyard import kinds
 from trainyard.app.installation import Install, lasting_objects, operator_objects
 from trainyard.cli.install_manifests import to_yaml
@@ -18,8 +20,6 @@ from trainyard.objects import uid_of
 from trainyard.objects.resources import CRD, DEPLOYMENT
 from trainyard.server import Server
 from trainyard.server.crd.validation import trust_crd
-from trainyard.testing import packages
-from trainyard.testing.samples import mxjob
 
 MXJOB = kinds.MXJOB.gvk
 
@@ -65,7 +65,7 @@ async def kubectl(server: Server, home: Path, *words: str, stdin: str = "") -> N
     validate = ("--validate=false",) if words[0] == "create" else ()
     process = await asyncio.create_subprocess_exec(
         *("kubectl", "--server", server.url, *words, *validate),
-        cwd=packages.ROOT,
+        cwd=ROOT,
         env={"PATH": os.environ["PATH"], "HOME": str(home)},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

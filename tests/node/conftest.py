@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from yards import TOKEN, CurrentInterpreter, Yard
 
+from tests.node.yards import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server

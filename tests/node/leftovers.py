@@ -1,9 +1,10 @@
 """Kill a runner, its helper's watcher, or its helper, at a random moment, and see that nothing is left after 5 seconds.
 
-`leftovers.py COUNT [SEED]`: in both networks, as ourselves and, when that is root, as an ordinary user too.
-`leftovers.py NETWORK COUNT SEED`: one of these. Ends with 1 and the list when something is left: a process whose
-command line names the runner's state folder (the runner, the helper, every init, every pod's program), a namespace that
-one of them was in, a mount, a link."""
+    python -m tests.node.leftovers COUNT [SEED]            both networks, as ourselves and, if root, as an ordinary user
+    python -m tests.node.leftovers NETWORK COUNT SEED      one of these
+
+Ends with 1 and the list when something is left: a process whose command line names the runner's state folder (the
+runner, the helper, every init, every pod's program), a namespace that one of them was in, a mount, a link."""
 
 from __future__ import annotations
 
@@ -18,13 +19,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from ordinary_user import checkout, command
+from tests.node.ordinary_user import checkout, command
 
 PATIENCE = 5.0
 KINDS = ("net", "mnt", "pid", "ipc", "uts", "user")
-HERE = Path(__file__).resolve().parent
-SOURCES = HERE.parents[1] / "src"
-RUNNER = HERE / "runner.py"
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def processes(mark: str) -> dict[int, str]:
@@ -98,7 +97,7 @@ def one(network: str, dice: random.Random, stage: str) -> tuple[str, list[str]]:
     victim = dice.choice(["runner", "runner", "watcher", "supervisor"])
     wait = dice.uniform(0, 0.8)
     with open(f"{state}/runner.log", "wb") as log:
-        runner = subprocess.Popen([sys.executable, str(RUNNER), network, state], stdout=log, stderr=log)
+        runner = subprocess.Popen([sys.executable, "-m", "tests.node.runner", network, state], stdout=log, stderr=log)
     try:
         if wait_until_none(lambda: [] if stage in Path(f"{state}/runner.log").read_text() else [stage], 30):
             return "", [f"the runner never said {stage!r}: {Path(f'{state}/runner.log').read_text()}"]
@@ -153,9 +152,11 @@ def everywhere(count: str, seed: str) -> int:
     failed = 0
     for ordinary in (False, True) if os.getuid() == 0 else (False,):
         python, env = command(ordinary)
-        program = str(checkout(ordinary) / "tests" / "node" / "leftovers.py")
+        root = checkout(ordinary)
         for network in ("namespace", "shared"):
-            failed |= subprocess.run([*python, program, network, count, seed], env=env, check=False).returncode
+            failed |= subprocess.run(
+                [*python, "-m", "tests.node.leftovers", network, count, seed], cwd=root, env=env, check=False
+            ).returncode
     return failed
 
 

@@ -22,7 +22,7 @@ ORDINARY = 12345  # a user id without a name and without rights
 _REQUIRED = ("trainyard", "pytest", "pytest-asyncio", "hypothesis")
 _CHECKOUT = ("src", "tests", "testdata", "examples", "pyproject.toml")
 # Run as the first program of the interpreter: the very first start may still be done with root's rights.
-_USABLE = "import subprocess, sys, yards; subprocess.run([sys.executable, '-c', ''], check=True)"
+_USABLE = "import subprocess, sys, tests.node.yards; subprocess.run([sys.executable, '-c', ''], check=True)"
 _VERSION = f"python3.{sys.version_info.minor}"
 
 
@@ -67,7 +67,7 @@ def _candidates() -> Iterator[tuple[Path, Path, list[str]]]:
 
 
 def _environment(root: Path, libraries: list[str]) -> dict[str, str]:
-    paths = [str(root / "src"), str(root / "tests" / "node"), *libraries]
+    paths = [str(root / "src"), str(root), *libraries]
     env = {**os.environ, "PYTHONPATH": ":".join(paths), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp"}
     if (shared := root / "python" / "lib").is_dir():  # a copied interpreter looks for libpython where it was built
         env["LD_LIBRARY_PATH"] = str(shared)

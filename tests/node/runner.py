@@ -1,4 +1,7 @@
-"""A runner to be killed: a server, a node and pods that are hard to get rid of. `runner.py NETWORK STATE`."""
+"""A runner to be killed: a server, a node and pods that are hard to get rid of.
+
+python -m tests.node.runner NETWORK STATE
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from sessions import execute
-from yards import TOKEN, CurrentInterpreter, Yard
-
+from tests.node.sessions import execute
+from tests.node.yards import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
-from yards import TOKEN, Yard
 
+from tests.node.yards import TOKEN, Yard
 from trainyard.objects import Json
 from trainyard.objects.resources import NODE
 

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from leftovers import HERE, SOURCES
-from yards import TOKEN, CurrentInterpreter
 
+from tests.node.leftovers import ROOT
+from tests.node.yards import TOKEN, CurrentInterpreter
 from trainyard.client import ApiClient
 from trainyard.node import Node, NodeError
 
@@ -20,8 +20,8 @@ from pathlib import Path
 from trainyard.node.supervisor import syscalls
 syscalls.enter_user_namespace(0, os.getuid(), os.getgid())
 syscalls.write("/proc/sys/user/max_net_namespaces", "0")
-from leftovers import HERE, SOURCES
-from yards import TOKEN, CurrentInterpreter, Yard
+from tests.node.leftovers import ROOT
+from tests.node.yards import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server
@@ -44,7 +44,7 @@ asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
 
 
 def refused(network: str, state: Path) -> subprocess.CompletedProcess[str]:
-    paths = [str(SOURCES), str(HERE), *(path for path in sys.path if path.endswith("site-packages"))]
+    paths = [str(ROOT / "src"), str(ROOT), *(path for path in sys.path if path.endswith("site-packages"))]
     arguments = [sys.executable, "-c", REFUSED, network, str(state)]
     env = {"PYTHONPATH": ":".join(paths), "PATH": "/usr/bin:/bin"}
     return subprocess.run(arguments, env=env, capture_output=True, text=True, check=False, timeout=60)

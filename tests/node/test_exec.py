@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from aiohttp import WSServerHandshakeError
-from leftovers import processes
-from sessions import V4, V5, execute, query, refusal, talk
-from yards import Yard
 
+from tests.node.leftovers import processes
+from tests.node.sessions import V4, V5, execute, query, refusal, talk
+from tests.node.yards import Yard
 from trainyard.node.kubelet.exec import ExecRequest, ExecResult
 from trainyard.objects.resources import POD
 

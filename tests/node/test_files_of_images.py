@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from yards import TOKEN, Yard
 
+from tests.node.yards import TOKEN, Yard
 from trainyard.app.local import cache_folder
 from trainyard.client import ApiClient
 from trainyard.node import Node

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from yards import TOKEN, CurrentInterpreter, Yard, terminated
 
+from tests.node.yards import TOKEN, CurrentInterpreter, Yard, terminated
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from yards import TOKEN, CurrentInterpreter, Yard
-
+from tests.node.yards import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server

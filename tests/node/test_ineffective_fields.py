@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from yards import Yard
 
+from tests.node.yards import Yard
 from trainyard.objects.labels import OWNER
 
 pytestmark = pytest.mark.slow

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import ClientSession
-from sessions import V4, V5, Talk, query
-from yards import TOKEN, CurrentInterpreter, Yard
 
+from tests.node.sessions import V4, V5, Talk, query
+from tests.node.yards import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.objects import GVK, Json

@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from ordinary_user import command
+
+from tests.node.ordinary_user import command
 
 pytestmark = pytest.mark.slow
 
@@ -23,8 +24,7 @@ def run(*argv: str) -> None:
 
 async def main() -> None:
     """In a mount namespace of its own: mount a disk, write onto it from a pod, unmount it while the node runs."""
-    from yards import TOKEN, CurrentInterpreter, Yard
-
+    from tests.node.yards import TOKEN, CurrentInterpreter, Yard
     from trainyard.client import ApiClient
     from trainyard.node import Node
     from trainyard.server import Server
@@ -51,7 +51,9 @@ def test_a_disk_may_come_and_go_while_the_node_runs() -> None:
     if subprocess.run([*SHARED, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this root may not make a mount namespace")
     python, env = command(ordinary=False)
-    done = subprocess.run([*SHARED, *python, __file__], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*SHARED, *python, "-m", "tests.node.test_later_disks"], env=env, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "kept\n"), done.stderr
 
 

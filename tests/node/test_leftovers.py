@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from leftovers import processes, wait_until_none
-from ordinary_user import checkout, command
+
+from tests.node.leftovers import processes, wait_until_none
+from tests.node.ordinary_user import checkout, command
 
 
 @pytest.mark.slow
@@ -17,9 +18,9 @@ from ordinary_user import checkout, command
 def test_nothing_is_left_after_a_kill(network: str, who: str) -> None:
     python, env = command(who == "ordinary")
     seed = str(random.randrange(10**6))
-    program = checkout(who == "ordinary") / "tests" / "node" / "leftovers.py"
-    arguments = [*python, str(program), network, "4", seed]
-    done = subprocess.run(arguments, env=env, capture_output=True, text=True, check=False, timeout=120)
+    arguments = [*python, "-m", "tests.node.leftovers", network, "4", seed]
+    root = checkout(who == "ordinary")
+    done = subprocess.run(arguments, cwd=root, env=env, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -7,8 +7,8 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from yards import TOKEN, CurrentInterpreter, Yard
 
+from tests.node.yards import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.node.kubelet.pod_logs import run_to_remove

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from sessions import execute
-from yards import Yard, terminated
 
+from tests.node.sessions import execute
+from tests.node.yards import Yard, terminated
 from trainyard.node import memory_limits
 from trainyard.node.supervisor import memory
 from trainyard.objects import Json

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from yards import Yard, terminated
 
+from tests.node.yards import Yard, terminated
 from trainyard.node.kubelet import termination_message
 
 WRITES = "open('/dev/termination-log', 'w').write('rendezvous closed'); raise SystemExit({})"

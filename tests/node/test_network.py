@@ -8,8 +8,8 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
-from yards import Yard
 
+from tests.node.yards import Yard
 from trainyard.objects.labels import HOSTS
 
 # A server that answers with its name. It listens where its own address says, on every interface, as TensorFlow does.
@@ -153,7 +153,7 @@ async def test_texts_of_config_maps_lead_to_the_same_pod(yard: Yard) -> None:
     await headless(yard)
     cluster = {"server": ["srv-0:2222"]}
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cluster"}}
-    from test_node import CONFIG_MAP
+    from tests.node.test_node import CONFIG_MAP
 
     await yard.api.create(CONFIG_MAP, "default", {**body, "data": {"cluster.json": json.dumps(cluster)}})
     await yard.pod(

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from yards import TOKEN, Yard, terminated, waiting
 
+from tests.node.yards import TOKEN, Yard, terminated, waiting
 from trainyard.client import ApiClient, ApiError
 from trainyard.objects import is_condition_true
 from trainyard.objects.resources import CONFIG_MAP, NODE, POD

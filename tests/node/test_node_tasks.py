@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from yards import TOKEN, CurrentInterpreter, Yard
 
+from tests.node.yards import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import ApiClient
 from trainyard.client.errors import error_for
 from trainyard.node import Node

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from yards import Yard
+
+from tests.node.yards import Yard
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ordinary_user import command
 
+from tests.node.ordinary_user import command
 from trainyard.node.kubelet.removal import remove
 
 # As an ordinary user: root may remove all of it anyway.

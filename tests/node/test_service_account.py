@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from yards import TOKEN, CurrentInterpreter, Yard, waiting
 
+from tests.node.yards import TOKEN, CurrentInterpreter, Yard, waiting
 from trainyard.client import ApiClient, ApiError
 from trainyard.client.errors import error_for
 from trainyard.node import Node

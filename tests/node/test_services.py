@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from sessions import execute
-from test_exec import soon
-from test_network import CLIENT
-from test_node import STUBBORN, printed
-from yards import Yard
 
+from tests.node.sessions import execute
+from tests.node.test_exec import soon
+from tests.node.test_network import CLIENT
+from tests.node.test_node import STUBBORN, printed
+from tests.node.yards import Yard
 from trainyard.client import AlreadyExists
 from trainyard.objects.resources import NAMESPACE, POD, SERVICE
 

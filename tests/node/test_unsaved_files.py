@@ -13,7 +13,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from ordinary_user import ORDINARY, command
+
+from tests.node.ordinary_user import ORDINARY, command
 
 pytestmark = pytest.mark.slow
 

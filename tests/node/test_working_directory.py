@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_exec import soon
-from yards import Yard
 
+from tests.node.test_exec import soon
+from tests.node.yards import Yard
 from trainyard.node.images import PreparedImage
 from trainyard.node.kubelet.container_runtime import _visible_image_files
 from trainyard.node.kubelet.supervisor_client import Mount

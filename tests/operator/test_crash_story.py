@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from operator_cluster import TFJOB, Troubled, Yard, replica, running_yard, tf_job
 
+from tests.operator.operator_cluster import TFJOB, Troubled, Yard, replica, running_yard, tf_job
 from trainyard import kinds
 from trainyard.client import ApiClient, Request, Unavailable
 from trainyard.core import Config

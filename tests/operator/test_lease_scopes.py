@@ -7,8 +7,8 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
-from operator_cluster import Troubled
 
+from tests.operator.operator_cluster import Troubled
 from trainyard.client import ApiClient
 from trainyard.controller_runtime.leader_election import LeaderElector
 from trainyard.controller_runtime.lease import Claim, LeaseIdentity, LeaseTimings, claim_of

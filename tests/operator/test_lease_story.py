@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from operator_cluster import Troubled
 
+from tests.operator.operator_cluster import Troubled
 from trainyard.client import ApiClient, Request, Unavailable
 from trainyard.controller_runtime.leader_election import LeaderElector, NotLeading
 from trainyard.controller_runtime.lease import LeaseIdentity, LeaseTimings

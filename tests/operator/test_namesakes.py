@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from operator_cluster import running_yard, tf_job
-
+from tests.operator.operator_cluster import running_yard, tf_job
 from trainyard.objects import Json, NamespacedName, find_condition
 from trainyard.objects.resources import JOB, NAMESPACE, POD, SERVICE
 from trainyard.operator.plan_executor import JobState

@@ -10,8 +10,8 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from operator_cluster import TFJOB, Troubled, Yard, running_yard, tf_job
 
+from tests.operator.operator_cluster import TFJOB, Troubled, Yard, running_yard, tf_job
 from trainyard import kinds
 from trainyard.client import ApiClient, NotFound, Request, Unavailable
 from trainyard.core import Config

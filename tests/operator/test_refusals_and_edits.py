@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from tests.support.builders import tfjob
 from trainyard.core import ParsedSpec, Refusal
 from trainyard.core.refusals import write_due_at
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json, Ref
 from trainyard.objects.structs import replace
 from trainyard.operator.plan_executor import JobState
-from trainyard.testing.builders import tfjob
 
 NOW = 1_700_000_000.0
 INVALID, QUOTA = Ref("Pod", "worker-1"), Ref("Pod", "worker-2")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from operator_cluster import TFJOB, Troubled, running_yard, tf_job
-
+from tests.operator.operator_cluster import TFJOB, Troubled, running_yard, tf_job
 from trainyard.client import Forbidden, Request, Unavailable
 from trainyard.core import runtime_id_of
 from trainyard.objects import is_condition_true

@@ -10,12 +10,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tests.support.builders import NOW, UID, batch_job, pod_of, replicas, service, template, tfjob
 from trainyard.cli.lint import lint
 from trainyard.cli.plan import plan
 from trainyard.cli.printing import as_yaml
 from trainyard.objects import Json
 from trainyard.objects.yaml_reader import load
-from trainyard.testing.builders import NOW, UID, batch_job, pod_of, replicas, service, template, tfjob
 
 TIME = "2023-11-14T22:13:20Z"  # builders' NOW
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.model.simulated_job import begun
+from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.cli import offline
 from trainyard.cli.offline import OfflineCluster
@@ -27,8 +29,6 @@ from trainyard.objects import GVK, Json, parse_time
 from trainyard.objects.structs import replace
 from trainyard.operator.plan_executor import JobState, PlanExecutor, Reconcile
 from trainyard.server.patch.json_patch import merge_patch
-from trainyard.testing.life import begun
-from trainyard.testing.samples import sample
 
 DATA = Path(__file__).parents[2] / "testdata"
 CASES = sorted(path.relative_to(DATA) for path in DATA.glob("*/*.input.yaml"))

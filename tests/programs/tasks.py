@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from processes import Processes, free_ports
-
 import trainyard.kinds
+from tests.programs.processes import Processes, free_ports
 from trainyard.node.images.catalogue import PROGRAMS
 
 PS_PROGRAM = str(Path(trainyard.kinds.__file__).parent / "files" / "grpc_tensorflow_server.py")

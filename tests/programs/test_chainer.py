@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from processes import Processes
 
+from tests.programs.processes import Processes
 from trainyard.app.local import cache_folder
 from trainyard.node.images import Images, PreparedImage
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from processes import Processes, free_ports
 
+from tests.programs.processes import Processes, free_ports
 from trainyard.app.local import cache_folder
 from trainyard.node.images import Images, PreparedImage
 from trainyard.node.images.catalogue import PROGRAMS

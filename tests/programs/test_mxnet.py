@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from processes import Processes
 
+from tests.programs.processes import Processes
 from trainyard.app.local import cache_folder
 from trainyard.node.images import Images, PreparedImage
 

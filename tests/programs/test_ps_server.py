@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import trainyard.kinds
-from trainyard.testing.pythons import every_python
+from tests.support.interpreters import every_python
 
 PROGRAM = str(Path(trainyard.kinds.__file__).parent / "files" / "grpc_tensorflow_server.py")
 SPEC = "master|m-0:2222,ps|p-0:2222;p-1:2222"

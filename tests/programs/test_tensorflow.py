@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from tasks import PS_PROGRAM, Tasks
 
+from tests.programs.tasks import PS_PROGRAM, Tasks
 from trainyard.app.local import cache_folder
 from trainyard.node.images import Images
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-from asking import Client, Cluster
 
+from tests.server.asking import Client, Cluster
 from trainyard.server import Server
 
 

@@ -6,8 +6,8 @@ import base64
 from typing import Any
 
 import pytest
-from asking import CRDS, JOBS, MAPS, PODS, SERVICES, THINGS, Cluster, config_map, crd, job, pod, thing
 
+from tests.server.asking import CRDS, JOBS, MAPS, PODS, SERVICES, THINGS, Cluster, config_map, crd, job, pod, thing
 from trainyard.server.http.requests import KubeletProxy
 from trainyard.server.registry import verbs
 

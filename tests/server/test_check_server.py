@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.testing.check_server import CHECKS, Check
-from trainyard.testing.check_server.runner import passes_under_mutation, run_embedded
-from trainyard.testing.check_server.table import page
+from tests.conformance import CHECKS, Check
+from tests.conformance.runner import passes_under_mutation, run_embedded
+from tests.conformance.table import page
 
 PAGE = Path(__file__).parents[2] / "docs" / "api-server.md"
 
@@ -34,5 +34,5 @@ def test_names_and_sentences_are_unique() -> None:
 
 
 def test_docs_page_is_current() -> None:
-    """`python -m trainyard.testing.check_server > docs/api-server.md` writes it."""
+    """`python -m tests.conformance > docs/api-server.md` writes it."""
     assert PAGE.read_text(encoding="utf-8") == page(CHECKS)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, job, pod, thing
 
+from tests.server.asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, job, pod, thing
 from trainyard.server.patch.dispatch import APPLY
 
 

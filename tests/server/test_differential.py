@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
+from tests.differential.allowed import DOCUMENTED, documented
+from tests.differential.compare import Allowed, Difference, differences
+from tests.differential.fuzz import Pair, campaign
+from tests.differential.generate import sequence
+from tests.differential.normal import normal
+from tests.differential.shrink import shrunk
+from tests.differential.steps import Answer, Step, Unresolved, read, renumbered, resolved, write
+from tests.differential.target import embedded
 from trainyard.objects.structs import replace
 from trainyard.schema import Schema
 from trainyard.server import Server
 from trainyard.server.registry.resources import no_mutation
-from trainyard.testing.differential.allowed import DOCUMENTED, documented
-from trainyard.testing.differential.compare import Allowed, Difference, differences
-from trainyard.testing.differential.fuzz import Pair, campaign
-from trainyard.testing.differential.generate import sequence
-from trainyard.testing.differential.normal import normal
-from trainyard.testing.differential.shrink import shrunk
-from trainyard.testing.differential.steps import Answer, Step, Unresolved, read, renumbered, resolved, write
-from trainyard.testing.differential.target import embedded
 
 UIDS = [f"{number:08d}-0000-4000-8000-000000000000" for number in range(3)]
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from trainyard.testing.differential import cases
-from trainyard.testing.differential.compare import Difference
-from trainyard.testing.differential.target import embedded
+from tests.differential import cases
+from tests.differential.compare import Difference
+from tests.differential.target import embedded
 
 KEPT = cases.read()
 

@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
-import disk_values
 import pytest
-from asking import MAPS, Client, config_map
-from disk_values import KEYS, STEPS, TIMES, put
 
+from tests.server import disk_values
+from tests.server.asking import MAPS, Client, config_map
+from tests.server.disk_values import KEYS, STEPS, TIMES, put
 from trainyard.server import DiskLog
 from trainyard.server.storage.database import NAME
 
-PROGRAM = disk_values.__file__
+PROGRAM = ("-m", disk_values.__name__)
 WRITERS = 24
 
 
 def test_a_process_killed_at_any_step_of_a_write_takes_nothing_with_it_that_was_acknowledged(tmp_path: Path) -> None:
-    ran = subprocess.run([sys.executable, PROGRAM, "kill", str(tmp_path)], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, *PROGRAM, "kill", str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
     for step in STEPS:
         for times in TIMES:
@@ -67,7 +67,7 @@ async def test_a_server_killed_under_load_keeps_all_that_it_has_answered(tmp_pat
     highest = 0
     for life in range(5):
         server = await asyncio.create_subprocess_exec(
-            sys.executable, PROGRAM, "serve", str(tmp_path), stdout=subprocess.PIPE
+            sys.executable, *PROGRAM, "serve", str(tmp_path), stdout=subprocess.PIPE
         )
         assert server.stdout
         url = (await server.stdout.readline()).decode().strip()

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from asking import CRDS, MAPS, THINGS, Client, config_map, crd, following, thing
-from disk_values import KEYS, put
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.server.asking import CRDS, MAPS, THINGS, Client, config_map, crd, following, thing
+from tests.server.disk_values import KEYS, put
 from trainyard.objects import NamespacedName
 from trainyard.server import DiskError, DiskLog, NotWritten, RevisionLog, Server
 from trainyard.server.storage import disk

@@ -13,8 +13,8 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
-from asking import ACCOUNTS, BINDINGS, PODS, ROLES, Client, account, binding, pod, role, rule, until
 
+from tests.server.asking import ACCOUNTS, BINDINGS, PODS, ROLES, Client, account, binding, pod, role, rule, until
 from trainyard.objects import decode, encode
 from trainyard.server import Server
 

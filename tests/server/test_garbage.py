@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from asking import CRDS, Cluster, crd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.server.asking import CRDS, Cluster, crd
 from trainyard.objects import decode, encode
 from trainyard.server.errors import StatusError
 from trainyard.server.http.requests import Request

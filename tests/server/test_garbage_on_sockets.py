@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.server import malformed_requests
+from tests.server.malformed_request_cases import BODIES, BREAKS, CORE, TOKEN, case, request
+from tests.server.malformed_requests import Barrage, Broken, place
 from trainyard.objects import NamespacedName
 from trainyard.server import RevisionLog
 from trainyard.server.storage.disk import DiskLog
-from trainyard.testing import garbage
-from trainyard.testing.garbage import Barrage, Broken, place
-from trainyard.testing.garbage_cases import BODIES, BREAKS, CORE, TOKEN, case, request
 
 pytestmark = pytest.mark.slow
 
@@ -28,12 +28,12 @@ SECONDS = 6.0
 @pytest.fixture
 def barrage() -> Iterator[Barrage]:
     """A server under fire. Afterwards it must serve as ever, its log must be sound, and it must not have complained."""
-    with garbage.target() as (server, complaints, _):
+    with malformed_requests.target() as (server, complaints, _):
         shooting = Barrage(place(server))
         shooting.furnish()
         yield shooting
         serves(shooting)
-        garbage.sound(server.log)
+        malformed_requests.sound(server.log)
         assert not complaints.lines, complaints.lines[0]
 
 
@@ -98,7 +98,7 @@ def test_a_length_that_lies_makes_no_request_of_what_follows(barrage: Barrage) -
 
 def test_a_log_on_disk_holds_after_a_barrage_what_it_was_answered(tmp_path: Path) -> None:
     async def told(log: RevisionLog) -> dict[str, dict[NamespacedName, bytes]]:
-        objects = garbage.stored(log)
+        objects = malformed_requests.stored(log)
         if isinstance(log, DiskLog):
             log.close()
         return {store: {key: record.body for key, record in those.items()} for store, those in objects.items()}
@@ -106,7 +106,7 @@ def test_a_log_on_disk_holds_after_a_barrage_what_it_was_answered(tmp_path: Path
     async def opened() -> RevisionLog:
         return DiskLog(tmp_path)
 
-    with garbage.target(lambda: DiskLog(tmp_path)) as (server, complaints, do):
+    with malformed_requests.target(lambda: DiskLog(tmp_path)) as (server, complaints, do):
         shooting = Barrage(place(server))
         shooting.furnish()
         for number in range(400):
@@ -126,11 +126,11 @@ LINE = st.sampled_from((b"0\r\n\r\n", b"GET", b"POST", b" ", b"/", b"/version", 
 
 @pytest.fixture(scope="module")
 def under_fire() -> Iterator[Barrage]:
-    with garbage.target() as (server, complaints, _):
+    with malformed_requests.target() as (server, complaints, _):
         shooting = Barrage(place(server))
         yield shooting
         serves(shooting)
-        garbage.sound(server.log)
+        malformed_requests.sound(server.log)
         assert not complaints.lines, complaints.lines[0]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 
 import pytest
-from asking import CRDS, PODS, THINGS, Cluster, crd, pod, thing
 
+from tests.server.asking import CRDS, PODS, THINGS, Cluster, crd, pod, thing
 from trainyard.schema.structural import VALIDATIONS
 from trainyard.server.builtin.secret_rules import secret_warnings
 from trainyard.server.crd import cel, rules

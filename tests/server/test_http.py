@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 from aiohttp import web
-from asking import MAPS, PODS, Client, config_map, pod
 
+from tests.server.asking import MAPS, PODS, Client, config_map, pod
 from trainyard.objects import decode
 from trainyard.server import Server
 from trainyard.server.http.requests import MAX_BODY

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
-from asking import MAPS, Client, config_map, until
 
+from tests.server.asking import MAPS, Client, config_map, until
 from trainyard.objects import decode, encode
 from trainyard.server import CertificateAuthority, Server
 from trainyard.server.http.limits import Limits

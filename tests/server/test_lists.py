@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 import pytest
-from asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, job, pod, thing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.server.asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, job, pod, thing
 from trainyard.objects import decode
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"

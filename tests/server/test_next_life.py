@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from asking import account, pod
 
+from tests.server.asking import account, pod
 from trainyard.objects import Json, decode, encode
 from trainyard.server import DiskLog, Server
 from trainyard.server.builtin import bootstrap_objects

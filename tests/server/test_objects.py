@@ -6,8 +6,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from asking import CRDS, MAPS, PODS, THINGS, Cluster, config_map, crd, pod, thing
 
+from tests.server.asking import CRDS, MAPS, PODS, THINGS, Cluster, config_map, crd, pod, thing
 from trainyard.objects import Problem
 from trainyard.server.http.requests import MAX_BODY
 from trainyard.server.patch.json_patch import MAX_DEPTH

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from asking import MAPS, ROLES, Cluster
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.server.asking import MAPS, ROLES, Cluster
 from trainyard.server.http import protobuf
 
 AUTH = "authorization.k8s.io/v1"

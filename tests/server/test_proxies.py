@@ -15,8 +15,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
-from asking import PODS, Client, pod
 
+from tests.server.asking import PODS, Client, pod
 from trainyard.objects import decode
 from trainyard.server import CertificateAuthority, Server
 from trainyard.server.errors import StatusError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from asking import (
+
+from tests.server.asking import (
     ACCOUNTS,
     BINDINGS,
     CRDS,
@@ -22,7 +23,6 @@ from asking import (
     role,
     rule,
 )
-
 from trainyard.server.auth import authorization, rbac
 from trainyard.server.auth.rbac import Attributes
 from trainyard.server.auth.users import User, impersonated_user

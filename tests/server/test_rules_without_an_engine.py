@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from asking import CRDS, THINGS, Cluster, crd, thing
 
+from tests.server.asking import CRDS, THINGS, Cluster, crd, thing
 from trainyard.objects import encode
 from trainyard.server.crd import cel
 from trainyard.server.http.requests import Response

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from asking import CRDS, MAPS, THINGS, Cluster, config_map, crd, thing
+
+from tests.server.asking import CRDS, MAPS, THINGS, Cluster, config_map, crd, thing
 
 APPS = "/apis/apps/v1/namespaces/default"
 SETS, DEPLOYMENTS = f"{APPS}/statefulsets", f"{APPS}/deployments"

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-from asking import ACCOUNTS, MAPS, account
 
+from tests.server.asking import ACCOUNTS, MAPS, account
 from trainyard.client import ApiClient, ApiError
 from trainyard.objects import decode
 from trainyard.server import Server

@@ -6,8 +6,8 @@ import base64
 from typing import Any
 
 import pytest
-from asking import ACCOUNTS, PODS, START, Cluster, account, pod
 
+from tests.server.asking import ACCOUNTS, PODS, START, Cluster, account, pod
 from trainyard.objects import decode, encode
 from trainyard.server.auth.service_accounts import TOKEN_MOUNT_PATH
 from trainyard.server.auth.tokens import TokenAuthority

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from asking import Cluster
-from test_scale import SETS, workload
 
+from tests.server.asking import Cluster
+from tests.server.test_scale import SETS, workload
 from trainyard.objects import decode
 
 FIXED = [

@@ -8,8 +8,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from asking import CRDS, MAPS, PODS, THINGS, Client, Cluster, config_map, crd, following, pod, thing, until
 
+from tests.server.asking import CRDS, MAPS, PODS, THINGS, Client, Cluster, config_map, crd, following, pod, thing, until
 from trainyard.objects import decode
 from trainyard.server import RevisionLog, Server
 from trainyard.server.http import handler as http_module

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from actors import PATIENCE
 
+from tests.stories.actors import PATIENCE
 from trainyard.app.local import IN_PROCESS_URL, LocalCluster
 from trainyard.client import ApiClient
 from trainyard.client.transport import Transport

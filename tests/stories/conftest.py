@@ -13,17 +13,17 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import embedded_only
 import pytest
-from back_ends import BOTH, Cluster, Embedded
-from persons import RealYard, Yard
-from real import Nodes, RealCluster
-from stage import Clock, Stage
 
+from tests.stories import embedded_only
+from tests.stories.back_ends import BOTH, Cluster, Embedded
+from tests.stories.persons import RealYard, Yard
+from tests.stories.real import Nodes, RealCluster
+from tests.stories.stage import Clock, Stage
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_fixtures import control_plane, installed
 from trainyard.app.local import LocalClusterOptions
 from trainyard.server import Server
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_fixtures import control_plane, installed
 
 __all__ = ["control_plane", "installed"]
 

@@ -6,8 +6,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 
-from stage import Noted, Stage, looked
-
+from tests.stories.stage import Noted, Stage, looked
 from trainyard.client import Request
 from trainyard.objects import decode, encode
 

@@ -16,12 +16,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from runs import LONGEST, Said
-
+from tests.stories.runs import LONGEST, Said
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_fixtures import create_namespace
+from tests.support.control_plane_process import LAUNCH
 from trainyard.objects import Json
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_fixtures import create_namespace
-from trainyard.testing.control_plane_process import LAUNCH
 
 END_SECONDS = 30.0
 GPUS = "alpha.kubernetes.io/nvidia-gpu=3"  # what the README's MxJob asks a scheduler for

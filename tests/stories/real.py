@@ -21,9 +21,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from actors import PATIENCE
-from stage import Clock
-
+from tests.stories.actors import PATIENCE
+from tests.stories.stage import Clock
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_fixtures import create_namespace
+from tests.support.control_plane_pki import ADMIN
 from trainyard import kinds
 from trainyard.app.config import shipped_files
 from trainyard.app.kubeconfig import read_kubeconfig
@@ -33,9 +35,6 @@ from trainyard.client import ApiClient
 from trainyard.core import Config
 from trainyard.objects import Json, name_of
 from trainyard.operator import Operator
-from trainyard.testing.control_plane import ControlPlane
-from trainyard.testing.control_plane_fixtures import create_namespace
-from trainyard.testing.control_plane_pki import ADMIN
 
 START_SECONDS = 60.0
 _numbers = itertools.count(1)

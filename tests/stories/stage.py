@@ -23,9 +23,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from actors import Actor, actor
-from back_ends import Cluster
-
+from tests.stories.actors import Actor, actor
+from tests.stories.back_ends import Cluster
 from trainyard import kinds
 from trainyard.client import ApiClient, ApiError, Request
 from trainyard.objects import GVK, Json, find_condition, is_condition_true, labels_of, name_of, parse_time, uid_of

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from runs import EXAMPLES, LONGEST, REPOSITORY, ran, succeeded
-from test_mxnet_training import all_have_learnt_the_same
+
+from tests.stories.runs import EXAMPLES, LONGEST, REPOSITORY, ran, succeeded
+from tests.stories.test_mxnet_training import all_have_learnt_the_same
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 

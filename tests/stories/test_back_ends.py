@@ -6,10 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import embedded_only
 import pytest
-from back_ends import OWN
-from stage import Stage
+
+from tests.stories import embedded_only
+from tests.stories.back_ends import OWN
+from tests.stories.stage import Stage
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import re
 import signal
 
 import pytest
-from runs import EXAMPLES, Run, Said, process_of, ran
 
+from tests.stories.runs import EXAMPLES, Run, Said, process_of, ran
 from trainyard.objects import Json
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]

@@ -9,10 +9,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from actors import ACTOR, Actor
-from plays import PLAYS, worker_set
-from stage import Stage
 
+from tests.stories.actors import ACTOR, Actor
+from tests.stories.plays import PLAYS, worker_set
+from tests.stories.stage import Stage
 from trainyard.objects import name_of
 
 CHAINER = PLAYS["ChainerJob"]

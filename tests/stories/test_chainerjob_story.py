@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fates import deaths
-from plays import PLAYS, all_ready, chainer_alone, chainer_job, template, worker_set
-from stage import CONFIG_MAP, JOB, POD, STATEFUL_SET, Stage, looked, place_of, restarts
 
+from tests.stories.fates import deaths
+from tests.stories.plays import PLAYS, all_ready, chainer_alone, chainer_job, template, worker_set
+from tests.stories.stage import CONFIG_MAP, JOB, POD, STATEFUL_SET, Stage, looked, place_of, restarts
 from trainyard.client import Invalid
 from trainyard.objects import GVK, Json, is_condition_true, name_of, uid_of
 from trainyard.objects.resources import ROLE, SERVICE_ACCOUNT

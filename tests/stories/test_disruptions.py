@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from plays import elastic_job, mx_job, mx_local, mx_set, template
-from stage import POD, Stage, attempt_of, restarts
 
+from tests.stories.plays import elastic_job, mx_job, mx_local, mx_set, template
+from tests.stories.stage import POD, Stage, attempt_of, restarts
 from trainyard.objects import Json, is_condition_true, name_of, uid_of
 
 NOWHERE = {"nodeName": "of-the-story"}

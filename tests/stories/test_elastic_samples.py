@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from runs import EXAMPLES, REPOSITORY, Run, ran
+
+from tests.stories.runs import EXAMPLES, REPOSITORY, Run, ran
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from persons import Yard
-from runs import EXAMPLES, REPOSITORY, processes_of
+
+from tests.stories.persons import Yard
+from tests.stories.runs import EXAMPLES, REPOSITORY, processes_of
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 

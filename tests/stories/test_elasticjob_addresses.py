@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from plays import PLAYS, argument
-from stage import SERVICE, Actor, Stage
+
+from tests.stories.plays import PLAYS, argument
+from tests.stories.stage import SERVICE, Actor, Stage
 
 ELASTIC = PLAYS["ElasticJob"]
 

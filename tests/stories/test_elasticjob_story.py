@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from fates import deaths
-from plays import PLAYS, argument, elastic_job, workers
-from stage import POD, SERVICE, Stage, attempt_of, failures, looked, place_of, restarts
 
+from tests.stories.fates import deaths
+from tests.stories.plays import PLAYS, argument, elastic_job, workers
+from tests.stories.stage import POD, SERVICE, Stage, attempt_of, failures, looked, place_of, restarts
 from trainyard.client import Invalid
 from trainyard.objects import GVK, Json, is_condition_true, name_of, uid_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from plays import NEW, Play
-from stage import Stage, looked
 
+from tests.stories.plays import NEW, Play
+from tests.stories.stage import Stage, looked
 from trainyard.objects import is_condition_true
 
 each = pytest.mark.parametrize("play", NEW.values(), ids=NEW)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from actors import actor
-from stage import JOB, POD, Stage, attempt_of, failures, looked, replicas, restarts, tf_job
 
+from tests.stories.actors import actor
+from tests.stories.stage import JOB, POD, Stage, attempt_of, failures, looked, replicas, restarts, tf_job
 from trainyard.objects import Json, is_condition_true, name_of, uid_of
 
 pytestmark = pytest.mark.slow

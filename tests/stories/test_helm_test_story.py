@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from stage import POD, TFJOB, Stage
 
+from tests.stories.stage import POD, TFJOB, Stage
+from tools.generate_manifests import ROOT
 from trainyard.app.local import LocalClusterOptions
 from trainyard.objects import GVK, Json
-from trainyard.testing.packages import ROOT
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 

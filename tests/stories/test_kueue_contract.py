@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kueue import QUEUE, Flavor, Kueue, pod_sets
-from plays import PLAYS, Play
-from stage import POD, Stage, looked, replicas, tf_job
 
+from tests.stories.kueue import QUEUE, Flavor, Kueue, pod_sets
+from tests.stories.plays import PLAYS, Play
+from tests.stories.stage import POD, Stage, looked, replicas, tf_job
 from trainyard.client import Invalid
 from trainyard.objects import Json, find_condition, is_condition_true, labels_of, name_of
 

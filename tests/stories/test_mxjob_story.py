@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from fates import deaths
-from plays import PLAYS, mx_job, mx_local, mx_set, mx_tally
-from stage import JOB, POD, SERVICE, Stage, attempt_of, failures, looked, restarts
 
+from tests.stories.fates import deaths
+from tests.stories.plays import PLAYS, mx_job, mx_local, mx_set, mx_tally
+from tests.stories.stage import JOB, POD, SERVICE, Stage, attempt_of, failures, looked, restarts
 from trainyard.client import Invalid
 from trainyard.objects import GVK, Json, is_condition_true, name_of, uid_of
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from plays import NEW, chainer_job, elastic_job, mx_job, mx_set, template, worker_set
-from stage import JOB, POD, STATEFUL_SET, Stage, looked
 
+from tests.stories.plays import NEW, chainer_job, elastic_job, mx_job, mx_set, template, worker_set
+from tests.stories.stage import JOB, POD, STATEFUL_SET, Stage, looked
 from trainyard import kinds
 from trainyard.objects import Json, is_condition_true, name_of
 from trainyard.objects.resources import CRD, ROLE

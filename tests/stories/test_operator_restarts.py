@@ -6,10 +6,10 @@ import asyncio
 from collections import Counter
 
 import pytest
-from fates import deaths
-from plays import NEW, Play
-from stage import CONFIG_MAP, JOB, SERVICE, TFJOB, Noted, Stage, looked, replicas, tally, tf_job
 
+from tests.stories.fates import deaths
+from tests.stories.plays import NEW, Play
+from tests.stories.stage import CONFIG_MAP, JOB, SERVICE, TFJOB, Noted, Stage, looked, replicas, tally, tf_job
 from trainyard.client import Request
 from trainyard.objects import Json, is_condition_true
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from stage import DEPLOYMENT, JOB, POD, SERVICE, TFJOB, Stage, attempt_of, looked, replicas, tf_job
 
+from tests.stories.stage import DEPLOYMENT, JOB, POD, SERVICE, TFJOB, Stage, attempt_of, looked, replicas, tf_job
 from trainyard.objects import Json, find_condition, is_condition_true, name_of, uid_of
 
 pytestmark = pytest.mark.slow

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from back_ends import REAL
-from plays import PLAYS, template
-from stage import JOB, Stage
 
+from tests.stories.back_ends import REAL
+from tests.stories.plays import PLAYS, template
+from tests.stories.stage import JOB, Stage
 from trainyard.objects import parse_time
 
 pytestmark = pytest.mark.parametrize("back_end", [REAL])

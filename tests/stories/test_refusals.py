@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from stage import JOB, SERVICE, TFJOB, Noted, Stage, actor, looked, replicas, tf_job
 
+from tests.stories.stage import JOB, SERVICE, TFJOB, Noted, Stage, actor, looked, replicas, tf_job
 from trainyard import kinds
 from trainyard.client import Forbidden, Invalid, Request
 from trainyard.objects import Json, find_condition, is_condition_true, name_of, uid_of

@@ -7,9 +7,9 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from plays import PLAYS, elastic_job
-from stage import POD, SERVICE, Stage
 
+from tests.stories.plays import PLAYS, elastic_job
+from tests.stories.stage import POD, SERVICE, Stage
 from trainyard.cli import main
 from trainyard.objects import Json, name_of
 

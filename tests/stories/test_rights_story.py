@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from plays import PLAYS, chainer_job, elastic_job, mx_job, worker_set
-from stage import Cluster, Noted, Stage, looked, replicas, tf_job
-from test_tensorboard import board
 
+from tests.stories.plays import PLAYS, chainer_job, elastic_job, mx_job, worker_set
+from tests.stories.stage import Cluster, Noted, Stage, looked, replicas, tf_job
+from tests.stories.test_tensorboard import board
 from trainyard import kinds
 from trainyard.app import installation, rights
 from trainyard.app.config import shipped_files

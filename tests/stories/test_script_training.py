@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from runs import processes_of
 
+from tests.stories.runs import processes_of
 from trainyard.node.images.catalogue import SHIPPED
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from stage import DEPLOYMENT, SERVICE, TFJOB, Stage, looked, replicas, tf_job
 
+from tests.stories.stage import DEPLOYMENT, SERVICE, TFJOB, Stage, looked, replicas, tf_job
 from trainyard.objects import Json, is_condition_true
 
 

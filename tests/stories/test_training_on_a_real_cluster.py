@@ -6,13 +6,13 @@ A person has typed it all: `trainyard node`, `trainyard operator`, `trainyard su
 from __future__ import annotations
 
 import pytest
-from back_ends import REAL
-from persons import Watched, Yard
-from runs import EXAMPLES
-from test_chainer_training import complete, trained_by_three
-from test_mxnet_training import all_have_learnt_the_same
-from test_training import all_have_learnt
 
+from tests.stories.back_ends import REAL
+from tests.stories.persons import Watched, Yard
+from tests.stories.runs import EXAMPLES
+from tests.stories.test_chainer_training import complete, trained_by_three
+from tests.stories.test_mxnet_training import all_have_learnt_the_same
+from tests.stories.test_training import all_have_learnt
 from trainyard.objects import Json
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.parametrize("back_end", [REAL])]

@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from workload_world import Clock, World, running
 
+from tests.workloads.workload_world import Clock, World, running
 from trainyard.client import ApiClient
 from trainyard.server import Server
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from workload_values import NOW, deleted_in, ended, is_ready, job, made_in, pod_of, restarted, status_in
 
+from tests.workloads.workload_values import NOW, deleted_in, ended, is_ready, job, made_in, pod_of, restarted, status_in
 from trainyard.objects import Json, find_condition, format_time, labels_of, name_of
 from trainyard.objects.writes import Delete
 from trainyard.workloads.jobs import decide

@@ -4,8 +4,8 @@ import copy
 import re
 
 import pytest
-from workload_values import NOW, deleted_in, is_ready, made_in, owned, scaled_in, status_in
 
+from tests.workloads.workload_values import NOW, deleted_in, is_ready, made_in, owned, scaled_in, status_in
 from trainyard.objects import Json, find_condition, is_condition_true, labels_of, name_of, uid_of
 from trainyard.objects.writes import Delete, Patch
 from trainyard.workloads import replicasets

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from workload_world import World, running, template
-
+from tests.workloads.workload_world import World, running, template
 from trainyard.objects import Json, labels_of, name_of, uid_of
 from trainyard.objects.resources import ENDPOINT_SLICE, POD, SERVICE
 from trainyard.workloads import endpoint_slices

@@ -6,8 +6,8 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
-from workload_values import NOW, deleted_in, is_ready, made_in, status_in
 
+from tests.workloads.workload_values import NOW, deleted_in, is_ready, made_in, status_in
 from trainyard.objects import Json, format_time, labels_of, name_of
 from trainyard.objects.resources import PERSISTENT_VOLUME_CLAIM
 from trainyard.objects.writes import Create, Delete

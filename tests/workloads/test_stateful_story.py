@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from workload_world import World, running, template
 
+from tests.workloads.workload_world import World, running, template
 from trainyard.client import ApiClient, NotFound
 from trainyard.objects import GVK, Json, controller_reference, labels_of, name_of, uid_of
 from trainyard.objects.resources import (

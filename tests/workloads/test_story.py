@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from workload_world import TOY, Clock, World, ready_node, running, template
 
+from tests.workloads.workload_world import TOY, Clock, World, ready_node, running, template
 from trainyard.client import ApiClient, NotFound, Request
 from trainyard.objects import GVK, Json, controller_reference, find_condition, is_condition_true, name_of, uid_of
 from trainyard.objects.labels import OWNER

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Callable, Container
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from workload_values import NOW
-
+from tests.workloads.workload_values import NOW
 from trainyard.client import ApiClient
 from trainyard.objects import GVK, Json, format_time, name_of
 from trainyard.objects.resources import (

@@ -4,7 +4,7 @@
 
 Rules for this file:
 - Pure: values in, objects out. deploy/, config/ and charts/trainyard have these objects in files
-  (testing/packages.py).
+  (tools/generate_manifests.py).
 - The operator runs under the restricted Pod Security Standard: no root, no capabilities, a read-only file system.
 - The kinds of an installation determine its definitions, its rights, and the operator's --kinds.
 """

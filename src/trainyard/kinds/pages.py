@@ -68,7 +68,7 @@ def _head(kind: Kind) -> Iterator[str]:
     gvk = kind.gvk
     yield f"# {gvk.kind}"
     yield ""
-    yield "<!-- Written by `python -m trainyard.testing.pages` from the kind's value; edit that. -->"
+    yield "<!-- Written by `python -m tools.generate_kind_pages` from the kind's value; edit that. -->"
     yield ""
     yield _table_cell(schema(kind)["properties"]["spec"].get("description", ""))
     yield ""

@@ -1,4 +1,4 @@
-"""The types below a PodSpec, as Kubernetes 1.37.1 has them. Written by `python -m trainyard.testing.pod_types`.
+"""The types below a PodSpec, as Kubernetes 1.37.1 has them. Written by `python -m tools.generate_pod_types`.
 
 One type a line: its name, then `field:type` for each field, with a `!` where it is required. [T] is a list of T, {T}
 a map of T, and `any` is of any type.

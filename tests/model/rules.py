@@ -1,0 +1,203 @@
+"""What must hold in every world, after every step, and when a world has come to rest.
+
+Each rule is one short sentence; the first that is broken is told, with the shortest story that leads there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.model.executor_model import rendezvous, too_many, unsized
+from tests.model.plan_cache import Book, Sight, WorldFacts
+from tests.model.world import Batch, Pod, Set, World, fills
+from trainyard.objects import Json
+from trainyard.objects.resources import SERVICE
+
+
+def after_step(book: Book, before: World, after: World) -> str:
+    """The rule that one step broke, or ""."""
+    if before.kids != after.kids and (text := _side_by_side(book, after)):
+        return text
+    if before.status == after.status:
+        return ""
+    old, new = book.facts(before.status), book.facts(after.status)
+    if old.end:
+        return f"the job left {old.end}"
+    if any(-1 < now < then for then, now in zip(old.attempts, new.attempts, strict=True)):
+        return "an attempt went backwards"
+    if any(now < then for then, now in zip(old.failures, new.failures, strict=True)) and _same_roles(old, new):
+        return "a count of failures went backwards"
+    if new.resumes < old.resumes:
+        return "the count of resumes went backwards"
+    if new.resumes > old.resumes and new.attempts[0] == old.attempts[0]:
+        return "a resume without a new attempt"
+    if book.cast.gang and len(set(new.attempts)) > 1:
+        return "the gang is not of one attempt"
+    if book.cast.styles[0] == "retrying" and new.resumes == old.resumes and new.attempts[0] > old.attempts[0] > -1:
+        return "what tries again by itself was made again although nobody resumed the job"
+    for counts in range(len(new.failures)):
+        if new.failures[counts] > _most(after, counts):
+            return "a failure was counted twice, or one that was none"
+    return _false_end(book, after, new) if new.end else ""
+
+
+def _side_by_side(book: Book, world: World) -> str:
+    """No pod runs beside an older one of its slot, and none of a gang beside one of an older attempt."""
+    live = [pod for pod in world.pods() if pod.live and not pod.orphan]
+    if world.view:  # it may not have been seen yet that such a pod is there
+        live = [pod for pod in live if not pod.ownerless]
+    sets = [style == "set" for style in book.cast.styles]
+    places = {(pod.slot, pod.number if sets[pod.slot] else 0) for pod in live}
+    if len(places) < len(live):
+        return "two pods of one replica are alive"
+    shown_old = world.view is not None and world.view.restarted  # a real list after a restart is a quorum's
+    if book.cast.gang and not shown_old and len({pod.attempt for pod in live}) > 1:
+        return "pods of two attempts of a gang are alive"
+    return ""
+
+
+def _same_roles(old: WorldFacts, new: WorldFacts) -> bool:
+    return [one < 0 for one in old.attempts] == [one < 0 for one in new.attempts]
+
+
+def _most(world: World, counts: int) -> int:
+    return sum(by == counts for by, _ in (*world.truth.must, *world.truth.may))
+
+
+def _false_end(book: Book, world: World, facts: WorldFacts) -> str:
+    """An end that reality does not support."""
+    truth, spec = world.truth, book.value(world.spec)
+    if facts.reason == "JobSucceeded":
+        wants = book.wants(world.spec) & book.cast.deciding
+        return "" if wants <= set(truth.done) else "the job succeeded although the MASTER did not"
+    if facts.reason == "PermanentFailure":
+        return "" if truth.permanent else "the job failed for good although nothing permanent happened"
+    if facts.reason == "BackoffLimitExceeded" and not (book.cast.styles[0] == "retrying" and truth.permanent):
+        return "" if too_many(book, world, truth.in_place) else "backoffLimit was not exceeded"
+    if facts.reason == "DeadlineExceeded":
+        deadline = spec.get("activeDeadlineSeconds")
+        late = deadline is not None and facts.start is not None and world.now >= facts.start + deadline
+        return "" if late else "the deadline was not over"
+    return "" if facts.reason == "BackoffLimitExceeded" else f"an end for no reason: {facts.reason}"
+
+
+def at_rest(book: Book, world: World) -> str:
+    """The rule that a world at rest breaks, or ""."""
+    if not book.act(world, Sight.of(world)).idle:
+        return "it never settles"
+    facts, spec = book.facts(world.status), book.value(world.spec)
+    if any(pod.orphan for pod in world.pods()):
+        return "a pod was left behind without its Job"
+    if world.deleting:
+        return ""
+    return next((text for text in _wrong(book, world, facts, spec) if text), "")
+
+
+def _wrong(book: Book, world: World, facts: WorldFacts, spec: Json) -> Iterator[str]:
+    running = [pod for pod in world.pods() if pod.phase == "Running"]
+    if facts.end:
+        yield _uncleaned(book, world, facts, spec)
+        if spec.get("ttlSecondsAfterFinished") is not None:
+            yield "a finished job outlives its time to live"
+        return
+    for counts, found in enumerate(facts.failures):
+        if found < sum(by == counts for by, _ in world.truth.must):
+            yield "a failure was never counted"
+    if too_many(book, world, sum(pod.restarts for pod in running)):
+        yield "it goes on beyond backoffLimit"
+    if spec.get("suspend") is True:
+        yield "a pod runs in a suspended job" if running else ""
+        yield "" if "Suspended" in facts.true else "a suspended job does not say so"
+        return
+    if spec.get("activeDeadlineSeconds") is not None:
+        yield "the job outlives its deadline"
+    if facts.suspended:
+        yield "the job was resumed and says that it is suspended"
+    wants = book.wants(world.spec)
+    for slot in wants:
+        yield _misplaced(book, world, facts, slot)
+    if any(fills(kid) and kid.slot not in wants for kid in world.kids):  # type: ignore[union-attr]  # no Thing fills
+        yield "a replica stays that the spec does not have"
+    yield _misfitting(book, world, facts)
+    if running and "Running" not in facts.true:
+        yield "a replica runs and status does not say so"
+
+
+def _uncleaned(book: Book, world: World, facts: WorldFacts, spec: Json) -> str:
+    stopped = facts.reason in ("BackoffLimitExceeded", "DeadlineExceeded")
+    clean = spec.get("cleanPodPolicy") or book.cast.clean
+    ours = [kid for kid in world.kids if isinstance(kid, Batch | Set | Pod) or not kid.foreign]
+    if clean == "All":
+        return "cleanPodPolicy All left something" if ours else ""
+    if clean == "Running" or stopped:
+        live = any(pod.live for pod in world.pods())
+        return "something runs on after the end" if live else ""
+    if any(pod.live and pod.slot not in facts.has for pod in world.pods()):
+        return "what the job had given up runs on after its end"
+    if any(not one.replicas and one.slot in facts.has for one in world.sets()):
+        return "a StatefulSet was stopped although cleanPodPolicy is None"
+    return ""
+
+
+def _misplaced(book: Book, world: World, facts: WorldFacts, slot: int) -> str:
+    """A replica of a job at rest runs in its current attempt, or has ended well, or its name is somebody else's."""
+    one = world.holder(slot)
+    if one is None:
+        held = "NameConflict" in facts.true and (book.cast.resource(slot), book.names[slot]) in book.held(world)
+        fixed = slot in book.cast.fixed and "SpecChangeIgnored" in facts.true
+        return "" if held or fixed else "a replica is missing"
+    current = one.attempt == facts.attempts[slot]
+    if isinstance(one, Set):
+        return _misshapen(book, world, one) if current else "a StatefulSet is of an older attempt"
+    pods = [one] if isinstance(one, Pod) else world.pods(one.uid)
+    if book.cast.gang and not current:
+        return "a replica is of an older attempt"
+    if _ended_well(world, one):
+        decide = book.cast.deciding & book.wants(world.spec)
+        all_well = decide <= {kid.slot for kid in world.holders() if _ended_well(world, kid)}
+        return "the MASTER has ended well and the job has not" if slot in book.cast.deciding and all_well else ""
+    if not current:
+        return "a replica is of an older attempt"
+    return "" if any(pod.phase == "Running" for pod in pods) else "a replica does not run"
+
+
+def _ended_well(world: World, one: Batch | Set | Pod) -> bool:
+    if isinstance(one, Pod):
+        return one.phase == "Succeeded"
+    pods = world.pods(one.uid)
+    return isinstance(one, Batch) and (one.phase == "Complete" or any(pod.phase == "Succeeded" for pod in pods))
+
+
+def _misshapen(book: Book, world: World, one: Set) -> str:
+    wanted = book.body(world, one.slot, one.attempt)
+    if book.value(one.body) != unsized(wanted):
+        return "a StatefulSet is not what the spec says"
+    if one.replicas != wanted["spec"]["replicas"]:
+        return "a StatefulSet has not the size that the spec says"
+    runs = sum(pod.phase == "Running" for pod in world.pods(one.uid))
+    return "" if runs == one.replicas else "a replica does not run"
+
+
+def _misfitting(book: Book, world: World, facts: WorldFacts) -> str:
+    """The extras of a job at rest are those it has, and what they would be if they were made now.
+
+    A spec that is not followed does not say which are not needed any more.
+    """
+    wanted = book.extras(world)
+    found = {(thing.kind, thing.name): thing for thing in world.things() if not thing.foreign}
+    held = {ref for ref in wanted if "NameConflict" in facts.true and tuple(ref) in book.held(world)}
+    if missing := sorted(wanted.keys() - found.keys() - held):
+        return f"the {missing[0].kind} is missing"
+    surplus = sorted(found.keys() - wanted.keys())
+    if surplus and "SpecChangeIgnored" not in facts.true:
+        return f"the {surplus[0][0]} stays although the spec does not have it any more"
+    for ref, body in wanted.items():
+        if book.cast.bodies and ref in found and book.value(found[ref].body) != body:
+            return f"the {ref.kind} {ref.name} is not what the spec says"
+    if book.cast.styles[0] == "alone" and SERVICE in book.cast.kind.roles.child_resources:
+        names = {name for kind, name in found if kind == "Service"}
+        if not held and names != {book.names[slot] for slot in book.wants(world.spec)}:
+            return "the Services are not those of the workers"
+        if len({rendezvous(book, pod.body) for pod in world.pods() if pod.live}) > 1:
+            return "the workers meet in different places"
+    return ""

@@ -1,0 +1,364 @@
+"""Everything that happens without the operator: controllers, nodes, ends of containers, people, time.
+
+A move is a function from a world to the (story, world) pairs that may come next. `ENDS` says how containers can end;
+what must happen sooner or later (`UNASKED`) is also what `settle` uses, when nothing goes wrong any more. A move that
+is bounded takes one of its own counter in `World.left`; the bounds are those of `Bounds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+
+from tests.model.executor_model import ALL, Shell, obey, restarted, written
+from tests.model.plan_cache import Book, Sight
+from tests.model.world import JOB_UID, Batch, Pod, Set, Thing, View, World
+from trainyard.core.policies.restart import backoff
+
+Next = Iterator[tuple[str, World]]
+Move = Callable[[Book, World], Next]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How often each kind of trouble may happen in one history, and how many of them together."""
+
+    trouble: int = 2
+    exits: int = 2  # containers that end in failure
+    drains: int = 1
+    pods_deleted: int = 1
+    jobs_deleted: int = 1
+    suspends: int = 1
+    edits: int = 1
+    deletion: int = 1
+    time: int = 2
+    views: int = 1
+    restarts: int = 1
+
+    def start(self) -> tuple[int, ...]:
+        return tuple(getattr(self, one.name) for one in fields(self))
+
+
+PLACES = {one.name: place for place, one in enumerate(fields(Bounds))}
+FREE = frozenset({"time", "views", "restarts"})
+"""Moves that have a bound of their own but are no trouble."""
+
+
+def spend(world: World, *names: str) -> World | None:
+    """The world with one less of each of these left; None when one is used up."""
+    left = list(world.left)
+    for name in [*names, *([] if FREE.issuperset(names) else ["trouble"])]:
+        left[PLACES[name]] -= 1
+    if min(left) < 0:
+        return None
+    if not left[PLACES["trouble"]]:  # which trouble it was does not matter any more
+        left = [count if name in FREE else 0 for name, count in zip(PLACES, left, strict=True)]
+    return world._replace(left=tuple(left))
+
+
+# --- what happens sooner or later
+
+
+def controllers(book: Book, world: World) -> World:
+    """Every Job makes its pod, or is marked Complete or Failed; every StatefulSet has as many pods as it should have;
+    what has lost its owner goes."""
+    world = _collected(world)
+    if world.deleting:
+        return world
+    for job in world.batches():
+        world = world if job.deleting else _controller(book, world, job)
+    for one in world.sets():
+        world = world if one.deleting else _set_controller(world, one)
+    return world
+
+
+def _controller(book: Book, world: World, job: Batch) -> World:
+    pods, style = world.pods(job.uid), book.cast.styles[job.slot]
+    if job.phase:
+        return world
+    if any(pod.phase == "Succeeded" for pod in pods):
+        return world.swap(job, job._replace(phase="Complete", ended=world.now))
+    if job.pods > _limit(book, world, style) and not any(pod.live and not pod.deleting for pod in pods):
+        if style == "retrying":
+            world = world._replace(truth=world.truth._replace(permanent=True))
+        elif not any(pod.phase == "Failed" for pod in pods):
+            world = world.fail(book.failure(job.slot, job.uid, job.attempt), certain=False)
+        return world.swap(job, job._replace(phase="Failed", ended=world.now))
+    if any(pod.live or pod.deleting for pod in pods):
+        return world
+    made = job._replace(pods=job.pods + 1)
+    return world.with_kids(made, Pod(job.slot, job.gen, made.pods, attempt=job.attempt), gone=(job,))
+
+
+def _limit(book: Book, world: World, style: str) -> int:
+    """How many pods of a Job may be lost; of what is judged none."""
+    own = int(book.value(world.spec).get("backoffLimit", 6))
+    return {"judged": 0, "retrying": own}.get(style, ALL)
+
+
+def _set_controller(world: World, one: Set) -> World:
+    pods = world.pods(one.uid)
+    for pod in pods:
+        if pod.number >= one.replicas and not pod.deleting:
+            world = world.swap(pod, pod._replace(deleting=True))
+    there = {pod.number for pod in pods}
+    made = (Pod(one.slot, one.gen, n, attempt=one.attempt) for n in range(one.replicas) if n not in there)
+    return world.with_kids(*made)
+
+
+def nodes(book: Book, world: World) -> World:
+    """Nodes start what is pending and remove what is deleted."""
+    for pod in world.pods():
+        if pod.deleting:
+            world = world.with_kids(gone=(pod,))
+        elif pod.phase == "Pending":
+            began = world.now if pod.alone else pod.began
+            world = world.swap(pod, pod._replace(phase="Running", began=began))
+    return world
+
+
+def _collected(world: World) -> World:
+    if world.deleting:
+        gone = [kid for kid in world.kids if not (isinstance(kid, Thing) and kid.foreign)]
+        return world.with_kids(gone=tuple(gone))
+    owners = {one.uid for one in world.workloads() if not one.deleting} | {JOB_UID}
+    lost = [pod for pod in world.pods() if pod.owner not in owners and not pod.orphan]
+    stopped = (pod._replace(deleting=True) for pod in lost if pod.live)  # their nodes take them away
+    world = world.with_kids(*stopped, gone=tuple(lost))
+    return world.with_kids(gone=tuple(one for one in world.workloads() if one.deleting and not world.pods(one.uid)))
+
+
+UNASKED = (controllers, nodes)
+
+
+def unasked(book: Book, world: World) -> Next:
+    for step in UNASKED:
+        if (after := step(book, world)) is not world and after != world:
+            yield step.__name__, after
+
+
+# --- containers end
+
+
+def succeed(book: Book, world: World) -> Next:
+    for pod in _running(book, world):
+        ended = pod._replace(phase="Succeeded", code=0, reason="Completed", ended=world.now)
+        after = world.swap(pod, ended)
+        if pod.slot in book.cast.deciding and not (book.cast.gang and _is_stale(book, world, pod)):
+            done = tuple(sorted({*after.truth.done, pod.slot}))
+            after = after._replace(truth=after.truth._replace(done=done))
+        yield f"{pod.uid} exits 0", after
+
+
+def fail(book: Book, world: World) -> Next:
+    """A container ends in failure by its own fault. The WORKER's node restarts it in place when its pod says so."""
+    for pod in _running(book, world):
+        judged = book.cast.styles[pod.slot] in ("judged", "alone")
+        for code, reason in book.cast.ends if judged else ((137, "Error"),):
+            if after := spend(world, "exits"):
+                yield f"{pod.uid} exits {code} {reason}", _failed(book, after, pod, code, reason)
+
+
+def _failed(book: Book, world: World, pod: Pod, code: int, reason: str) -> World:
+    style = book.cast.styles[pod.slot]
+    if style in ("endless", "alone") and book.cast.in_place(book.value(world.spec), pod.slot):
+        truth = world.truth._replace(in_place=world.truth.in_place + 1)
+        return world.swap(pod, pod._replace(restarts=pod.restarts + 1))._replace(truth=truth)
+    world = world.swap(pod, pod._replace(phase="Failed", code=code, reason=reason, ended=world.now))
+    attempt, stale = pod.attempt, _is_stale(book, world, pod)
+    if style in ("endless", "retrying"):
+        return world.fail(book.failure(pod.slot, pod.uid, attempt), certain=not stale)
+    if pod.slot not in book.wants(world.spec):
+        return world
+    if book.cast.permanent(code, reason) and not (book.cast.gang and stale):
+        world = world._replace(truth=world.truth._replace(permanent=True))
+    one = book.failure(pod.slot, pod.uid if style == "alone" else pod.owner, attempt)
+    known = one in world.truth.must or (book.cast.gang and one in world.truth.may)  # then it waits for that one
+    world = world.fail(one, certain=not stale)
+    if stale or known or style == "alone" or (pod.slot and not book.cast.gang) or book.facts(world.status).suspended:
+        return world  # a resume starts anew, without a back-off
+    count = sum(by == one[0] for by, _ in world.truth.must)
+    return world._replace(truth=world.truth._replace(wait=world.now + int(backoff(count))))
+
+
+def _is_stale(book: Book, world: World, pod: Pod) -> bool:
+    return pod.attempt < book.facts(world.status).attempts[pod.slot]
+
+
+def drain(book: Book, world: World) -> Next:
+    """The machine's affairs: the pod gets DisruptionTarget and its container the code of a program that gives up."""
+    for pod in _running(book, world):
+        if after := spend(world, "drains"):
+            ended = pod._replace(phase="Failed", code=1, reason="Error", disrupted=True, ended=world.now)
+            yield f"{pod.uid} is drained", after.swap(pod, ended)
+
+
+def _running(book: Book, world: World) -> list[Pod]:
+    """What may end. The pods of a StatefulSet are started again by their nodes for ever."""
+    owners = {job.uid for job in world.batches() if not (job.phase or job.deleting)} | {JOB_UID}
+    return [pod for pod in world.pods() if pod.phase == "Running" and not pod.deleting and pod.owner in owners]
+
+
+# --- people
+
+
+def delete_pod(book: Book, world: World) -> Next:
+    for pod in world.pods():
+        touched = pod.slot < book.cast.touched and not pod.deleting and not pod.orphan
+        if touched and (after := spend(world, "pods_deleted")):
+            for uid in (pod.uid, pod.owner):
+                after = after.doubt(book.failure(pod.slot, uid, pod.attempt))
+            if book.cast.styles[pod.slot] == "judged" and pod.phase != "Succeeded":  # without a pod it counts (S14)
+                after = after.fail(book.failure(pod.slot, pod.owner, pod.attempt), certain=False)
+            after = after if book.cast.gang and pod.phase != "Failed" else _forget(after)
+            yield f"somebody deletes pod {pod.uid}", after.swap(pod, pod._replace(deleting=True))
+
+
+def delete_job(book: Book, world: World) -> Next:
+    """A batch Job or a StatefulSet goes with its pods."""
+    for one in world.workloads():
+        if one.slot < book.cast.touched and (after := spend(world, "jobs_deleted")):
+            pods = world.pods(one.uid)
+            for uid in (one.uid, *(pod.uid for pod in pods)):
+                after = after.doubt(book.failure(one.slot, uid, one.attempt))
+            lost = not book.cast.gang or any(pod.phase == "Failed" for pod in pods)
+            yield f"somebody deletes {one.uid}", _without(_forget(after) if lost else after, one)
+
+
+def _without(world: World, one: Batch | Set) -> World:
+    pods = world.pods(one.uid)
+    return world.with_kids(*(pod._replace(ownerless=True) for pod in pods), gone=(one, *pods))
+
+
+def meddle(book: Book, world: World) -> Next:
+    """Somebody deletes an extra, or scales a StatefulSet."""
+    after = spend(world, "jobs_deleted")
+    if after is None:
+        return
+    for thing in world.things():
+        if not thing.foreign:
+            yield f"somebody deletes the {thing.kind} {thing.name}", after.with_kids(gone=(thing,))
+    for one in world.sets():
+        yield f"somebody scales {one.uid} to 3", after.swap(one, one._replace(replicas=3))
+
+
+def _forget(world: World) -> World:
+    """Who takes evidence away takes the back-off along."""
+    return world._replace(truth=world.truth._replace(wait=0))
+
+
+def suspend(book: Book, world: World) -> Next:
+    spec = book.value(world.spec)
+    if spec.get("suspend") is True:
+        yield "resume", _edited(_forget(world), book.number({**spec, "suspend": False}))
+    elif after := spend(world, "suspends"):
+        yield "suspend", _edited(_forget(after), book.number({**spec, "suspend": True}))
+
+
+def edit(book: Book, world: World) -> Next:
+    """Somebody edits the spec."""
+    yield from _edits(book, world, early=False)
+
+
+def edit_early(book: Book, world: World) -> Next:
+    """The same before the defaults are stored."""
+    yield from _edits(book, world, early=True)
+
+
+def _edits(book: Book, world: World, early: bool) -> Next:
+    after = spend(world, "edits")
+    if after is None or book.ready(world.spec) is early:
+        return
+    spec = book.value(world.spec)
+    for one in book.cast.edits:
+        if one.early is early and (changed := one.change(spec)) and changed != spec:
+            yield f"somebody {one.told}", _rescaled(book, world, _edited(after, book.number(changed)))
+
+
+def _rescaled(book: Book, before: World, after: World) -> World:
+    """What has failed of replicas that the spec has no more is not counted; of those that it has again, it may be."""
+    old, new = book.wants(before.spec), book.wants(after.spec)
+    for pod in after.pods() if old != new else ():
+        if pod.alone and pod.phase == "Failed" and not pod.disrupted:
+            one = book.failure(pod.slot, pod.uid, pod.attempt)
+            if pod.slot in new - old:
+                after = after.fail(one, certain=False)
+                lasting = after.truth.permanent or book.cast.permanent(pod.code, pod.reason)
+                after = after._replace(truth=after.truth._replace(permanent=lasting))
+            elif pod.slot in old - new:
+                after = after.doubt(one)
+    return after
+
+
+def delete(book: Book, world: World) -> Next:
+    if after := spend(world, "deletion"):
+        yield "the job is deleted", _edited(after, world.spec)._replace(deleting=True)
+
+
+def _edited(world: World, spec: int) -> World:
+    return written(world._replace(spec=spec))
+
+
+# --- time, views, the operator
+
+
+def pass_time(book: Book, world: World) -> Next:
+    """Nothing happens until the time at which the plan wants to look again."""
+    after = book.act(world, Sight.of(world)).after
+    if after is not None and after > world.now and (later := spend(world, "time")):
+        yield "time passes", later._replace(now=-int(-after // 1))
+
+
+def remember(book: Book, world: World) -> Next:
+    """The operator's view stays behind from here on; or what a restarted operator is shown first is as old as this."""
+    if world.view is None and (after := spend(world, "views")):
+        view = View(world.spec, world.status, world.deleting, world.kids)
+        yield "a view is remembered", after._replace(view=view)
+        yield "a view is kept for after a restart", after._replace(view=view._replace(waits=False))
+
+
+def restart(book: Book, world: World) -> Next:
+    if (after := spend(world, "restarts")) and restarted(after) != after:
+        yield "the operator is restarted", restarted(after)
+
+
+MOVES: dict[str, Move] = {
+    "unasked": unasked,
+    "succeed": succeed,
+    "fail": fail,
+    "drain": drain,
+    "delete pod": delete_pod,
+    "delete job": delete_job,
+    "meddle": meddle,
+    "suspend": suspend,
+    "edit": edit,
+    "edit early": edit_early,
+    "delete": delete,
+    "time": pass_time,
+    "remember": remember,
+    "restart": restart,
+}
+
+PASSES = ("pass", "stale pass", "mixed pass", "dying pass")
+
+
+def sights(world: World, names: frozenset[str]) -> Iterator[tuple[str, Sight]]:
+    """What a pass may look at."""
+    if "pass" in names:
+        yield "pass", Sight.of(world)
+    view = world.view
+    if view is None:
+        return
+    if "stale pass" in names and not view.fresh and view.status >= 0:
+        yield "pass on the old view", Sight.old(view)
+    if "mixed pass" in names and view.kids != world.kids and (view.waits or view.restarted):
+        yield "pass on a fresh job and old children", Sight.mixed(world, view)
+
+
+def settled_step(book: Book, world: World, shell: Shell) -> tuple[World, list[str]]:
+    """One round in which nothing goes wrong: a pass on what is, and everybody else does their part."""
+    done = obey(book, world, Sight.of(world), ALL, shell)
+    world = done.world
+    for step in UNASKED:
+        world = step(book, world)
+    return world, done.broken

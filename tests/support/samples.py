@@ -1,0 +1,68 @@
+"""One good job of each kind, as small as it may be, with room for what a test wants to change.
+
+Rules for this file: every builder has defaults that make a legal object, and returns a new one each time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.model.simulated_job import UID
+from tests.support.builders import tfjob
+from trainyard.objects import Json
+
+GPU = "nvidia.com/gpu"
+
+
+def pods(container: str, image: str = "example/train:1", **spec: Any) -> Json:
+    """A pod template with one container; `spec` is merged into the pod spec."""
+    return {"spec": {"containers": [{"name": container, "image": image}], **spec}}
+
+
+def job_of(api_version: str, kind: str, spec: Json, name: str = "example") -> Json:
+    """A stored job."""
+    meta = {"name": name, "namespace": "default", "uid": UID, "resourceVersion": "1"}
+    return {"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec}
+
+
+def mx_set(kind: str, count: int = 1, **fields: Any) -> Json:
+    """One item of an MxJob's `replicaSpecs`."""
+    template = pods("mxnet", restartPolicy="OnFailure")
+    return {"mxReplicaType": kind, "replicas": count, "template": template, **fields}
+
+
+def mxjob(*items: Json, name: str = "example", **spec: Any) -> Json:
+    """An MxJob in dist mode; without items it has a SCHEDULER, a SERVER and two WORKERs. Its RuntimeId is stored."""
+    listed = list(items) or [mx_set("SCHEDULER"), mx_set("SERVER"), mx_set("WORKER", 2)]
+    whole = {"RuntimeId": "1kkf", "jobMode": "dist", "replicaSpecs": listed, **spec}
+    return job_of("mlkube.io/v1beta1", "MxJob", whole, name)
+
+
+def worker_set(count: int | None = 2, **fields: Any) -> Json:
+    """One worker set of a ChainerJob."""
+    size = {} if count is None else {"replicas": count}
+    return {**size, "template": pods("chainer"), **fields}
+
+
+def chainerjob(sets: Json | None = None, name: str = "example", master: Json | None = None, **spec: Any) -> Json:
+    """A ChainerJob; without sets it has one of two workers, ws0."""
+    given = {"ws0": worker_set()} if sets is None else sets
+    whole = {"backend": "mpi", "master": master or {"template": pods("chainer")}, "workerSets": given, **spec}
+    return job_of("kubeflow.org/v1alpha1", "ChainerJob", whole, name)
+
+
+def elasticjob(count: int | None = 2, name: str = "example", worker: Json | None = None, **spec: Any) -> Json:
+    """An ElasticJob of two workers under ExitCode; `worker` changes its replica set."""
+    size = {} if count is None else {"replicas": count}
+    whole = {**size, "restartPolicy": "ExitCode", "template": pods("elasticjob-worker"), **(worker or {})}
+    return job_of(
+        "elastic.pytorch.org/v1alpha1",
+        "ElasticJob",
+        {"rdzvEndpoint": "etcd-service:2379", "replicaSpecs": {"Worker": whole}, **spec},
+        name,
+    )
+
+
+def sample(kind: str) -> Json:
+    """A good job of that kind."""
+    return {"TfJob": tfjob(), "MxJob": mxjob(), "ChainerJob": chainerjob(), "ElasticJob": elasticjob()}[kind]

@@ -10,20 +10,21 @@ from trainyard.core import Kind
 TEXT = """\
 # What the operator may do
 
-Written by `make manifests` from the table of call sites in `src/trainyard/app/rights.py`. A test runs the life of a job
-of each kind under exactly these rights, and fails when one is missing and when one is not used.
+Written by `make manifests` from the table of call sites in `src/trainyard/app/rights.py`. A test runs a job of each
+kind with exactly these permissions, and fails if one is missing or unused.
 
-TfJob, MxJob and ElasticJob need {count} pairs of resource and verb, each API group counted. None is about secrets,
-exec, roles or service accounts, none has a wildcard. What the operator may list, it never needs to get.
+TfJob, MxJob and ElasticJob need {count} pairs of resource and verb, counted for each API group, without secrets,
+exec, roles, service accounts and wildcards. The operator lists and watches, and never needs `get`.
 
-Not counted: `update` of `*/finalizers`, which no request of the operator uses. Clusters with the admission plugin
-OwnerReferencesPermissionEnforcement (OpenShift) ask for it when a child's owner reference says `blockOwnerDeletion`, as
-those of the operator do.
+Not counted is `update` of `*/finalizers`, which no request of the operator uses. Clusters with the admission plugin
+OwnerReferencesPermissionEnforcement (OpenShift) require it, because the owner references of children have
+`blockOwnerDeletion`.
 
 {plain}
 
-In the namespace `default`, for leader election, on Leases: all operators of a cluster have theirs there, under names
-that follow from what they serve (see [operator.md](operator.md#the-lease)):
+For leader election the operator needs permissions on Leases in the namespace `default`, where all operators of a
+cluster have their Leases, with names that list the kinds and the namespace they serve (see
+[operator.md](operator.md#the-lease)):
 
 | verb | for |
 |---|---|
@@ -31,21 +32,21 @@ that follow from what they serve (see [operator.md](operator.md#the-lease)):
 
 ## ChainerJob
 
-Opt-in, in a role of its own (`...-chainerjob`): `trainyard manifests --kinds all`, `deploy/`, or the chart's
-`chainerjob=true`. MPI starts its ranks through the API's exec, so the launcher of each job gets a Role for the pods of
-that job alone, and RBAC lets the operator grant only what it holds itself. Where that is too much, install with
-`--namespaced`: then it holds in one namespace only.
+The permissions for ChainerJob are a separate role (`...-chainerjob`) of `trainyard manifests --kinds all`, `deploy/`,
+and the chart with `chainerjob=true`. MPI starts its ranks through the API's exec. So the launcher of each job gets a
+Role for the pods of that job, and RBAC allows the operator to grant only permissions that it has itself. With
+`--namespaced` it has them in one namespace only.
 
 {opted}
 
 ## One namespace
 
-`trainyard manifests --namespace N --namespaced` has Roles and RoleBindings in N and no ClusterRole. The definitions
-(CRDs) belong to the cluster all the same, and are installed by somebody who may.
+`trainyard manifests --namespace N --namespaced` has Roles and RoleBindings in N and no ClusterRole. The CRDs are
+cluster-scoped all the same, and an administrator of the cluster must install them.
 
 ## Names
 
-Short names and categories of the definitions. None is a name of Kubernetes' own; a test asks a real API server.
+Short names and categories of the CRDs. None is a name of a built-in resource; a test compares with a real API server.
 
 | resource | kind | short names | categories | columns (`-o wide`) |
 |---|---|---|---|---|
@@ -78,8 +79,8 @@ def _words(words: tuple[str, ...]) -> str:
 
 
 def _table(held: frozenset[Right]) -> str:
-    """One line for each pair, with who asks and why."""
-    lines = ["| resource | verb | asked by | for |", "|---|---|---|---|"]
+    """One line for each pair, with its call sites and reasons."""
+    lines = ["| resource | verb | used in | for |", "|---|---|---|---|"]
     for right in sorted(held):
         sites = [site for site in rights.SITES if any(_asks(site, kind, right) for kind in kinds.KINDS)]
         where = "; ".join(dict.fromkeys(f"`{site.where}`" for site in sites)) or "the Role of each job"

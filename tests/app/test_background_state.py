@@ -85,7 +85,7 @@ def test_a_state_folder_that_is_a_link_is_not_trusted(home: Path, tmp_path: Path
     home.mkdir()
     (tmp_path / "elsewhere").mkdir()
     (home / "default").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(BackgroundError, match="belongs to somebody else"):
+    with pytest.raises(BackgroundError, match="belongs to another user"):
         Background().start({}, print)
 
 

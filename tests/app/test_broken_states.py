@@ -190,4 +190,4 @@ def test_a_log_that_is_missing_is_said_by_up_and_put_aside_by_fresh(whole: Path,
         assert code == 3 and "log.db: it is missing" in err and "trainyard up --fresh" in err
         assert contents(home.state / "state") == before
         code, _, err = home.up("--fresh")
-        assert code == 0 and "put aside" in err
+        assert code == 0 and "its old state was moved to" in err

@@ -61,7 +61,7 @@ def test_unknown_keys_are_warned_about_and_left_out() -> None:
         ("grpcServerFilePath: 3\n", "grpcServerFilePath: is not text"),
         ("a: 1\n---\nb: 2\n", "a second document"),
         ("a: [\n", "c.yaml"),
-        ("kind: ConfigMap\ndata: {}\n", "holds no controller_config_file.yaml"),
+        ("kind: ConfigMap\ndata: {}\n", "has no key controller_config_file.yaml"),
     ],
 )
 def test_a_wrong_file_names_the_field_and_the_fix(text: str, where: str) -> None:

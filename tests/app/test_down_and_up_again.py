@@ -208,7 +208,7 @@ def test_a_state_that_cannot_be_used_is_named_and_kept(tmp_path: Path) -> None:
         assert code == 3 and f"{path}: it is broken" in err and path.read_bytes() == b"something else" * 99
         path.write_bytes(before)
         code, _, err = home.up("--fresh")
-        assert code == 0 and "put aside" in err
+        assert code == 0 and "its old state was moved to" in err
         (aside,) = (home.state / "aside").iterdir()
         assert (aside / "log" / NAME).read_bytes() == before
         assert "no jobs" in home.say("get")[2]

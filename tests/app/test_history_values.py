@@ -286,7 +286,7 @@ def test_a_long_log_keeps_its_beginning_and_its_end_and_says_what_is_left_out(tm
     first, last = lines.index("line 0024"), lines.index("line 0926")
     assert lines[0] == "line 0000" and lines[-1] == "line 0999" and last == first + 2
     left_out = 10 * (926 - 25)
-    assert lines[first + 1].startswith(f"[trainyard: {left_out} bytes of this log were left out")
+    assert lines[first + 1].startswith(f"[trainyard: {left_out} bytes of this log were removed")
 
 
 def test_only_the_long_logs_of_jobs_that_are_over_are_cut(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_the_history_is_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "trainyard" / "history").mkdir(parents=True)
     (tmp_path / "trainyard" / "default").mkdir()
     assert cluster_names() == ["default"]
-    with pytest.raises(BackgroundError, match="write another name"):
+    with pytest.raises(BackgroundError, match="choose another name"):
         Background("history")
 
 

@@ -76,17 +76,17 @@ def test_of_several_files_the_first_that_says_something_wins(tmp_path: Path) -> 
         ({"users": []}, "contexts[here].user"),
         ({"cluster": {"server": ""}}, "server is missing"),
         ({"cluster": {"certificate-authority": "no.pem"}}, "no.pem, which cannot be read"),
-        ({"cluster": {"proxy-url": "socks5://p"}}, "clusters[c].cluster.proxy-url is no HTTP proxy"),
+        ({"cluster": {"proxy-url": "socks5://p"}}, "clusters[c].cluster.proxy-url is not an HTTP proxy"),
         ({"cluster": {"certificate-authority-data": "%"}}, "certificate-authority-data is not base64"),
         (
             {"user": {"auth-provider": {"name": "gcp"}}},
-            "user.auth-provider cannot be used here; write a token",
+            "user.auth-provider is not supported; write a token",
         ),
         ({"user": {"exec": {"command": "aws"}}}, "users[u].user.exec.apiVersion is None; write client.authentication"),
         ({"user": {"exec": {"apiVersion": V1}}}, "users[u].user.exec.command is missing; write the program's name"),
         (
             {"user": {"exec": {"apiVersion": V1, "command": "a", "interactiveMode": "Always"}}},
-            "users[u].user.exec.interactiveMode is Always: nobody is asked here",
+            "users[u].user.exec.interactiveMode is Always: there is no terminal input",
         ),
         (
             {"user": {"exec": {"apiVersion": V1, "command": "a", "env": [{"value": "x"}]}}},

@@ -168,7 +168,7 @@ def test_what_is_no_kubeconfig_is_never_written_to(tmp_path: Path, source: Path,
     for word in (lambda: check_mergeable(path), lambda: merge(path, source, NAME), lambda: remove(path, NAME)):
         with pytest.raises(KubeconfigError, match=said) as refused:
             word()
-        assert str(path) in str(refused.value) and "It stays as it is" in str(refused.value)
+        assert str(path) in str(refused.value) and "It was not changed" in str(refused.value)
     assert path.read_bytes() == text.encode("latin-1")
     assert {one.name for one in tmp_path.iterdir()} == {"config", "source"}
 
@@ -180,7 +180,7 @@ def test_a_write_of_another_program_is_waited_for(
     path.write_text(PERSONS)
     (tmp_path / "config.lock").touch()
     monkeypatch.setattr("trainyard.app.kubeconfig_merge.LOCK_TIMEOUT", 0.1)
-    with pytest.raises(KubeconfigError, match=r"config\.lock is there"):
+    with pytest.raises(KubeconfigError, match=r"config\.lock exists"):
         merge(path, source, NAME)
     assert path.read_text() == PERSONS and (tmp_path / "config.lock").exists()
 

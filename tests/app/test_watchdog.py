@@ -27,7 +27,7 @@ async def test_a_loop_that_stands_still_is_said_once_with_the_place_where_it_sta
         await asyncio.sleep(0.8)
         await watchdog.stop()
     (said,) = [record.getMessage() for record in caplog.records]
-    assert "has stood still" in said and "a_long_sum (test_watchdog.py:" in said
+    assert "event loop is blocked" in said and "a_long_sum (test_watchdog.py:" in said
 
 
 async def test_a_loop_that_turns_is_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:
@@ -47,7 +47,7 @@ def test_a_pass_hangs_when_nothing_is_done_for_long_while_a_job_is_held() -> Non
     now = 179
     assert watchdog.unhealthy_reason(1, (5, 7)) == ""
     now = 180
-    assert watchdog.unhealthy_reason(1, (5, 7)) == "a pass over a job has got no further for 180 s"
+    assert watchdog.unhealthy_reason(1, (5, 7)) == "a reconcile has made no progress for 180 s"
 
 
 @pytest.mark.parametrize(("held", "done"), [(0, (5, 7)), (1, (6, 7)), (1, (5, 8))])

@@ -16,7 +16,7 @@ def program() -> ModuleType:
     """What opens files in the elastic example's program; the rest of it needs torch."""
     text = (PROGRAMS / "elastic_train.py").read_text()
     module = ModuleType("elastic_train_files")
-    exec("import os, stat\n" + text[text.index("def opened(") : text.index("def share(")], module.__dict__)  # noqa: S102
+    exec("import os, stat\n" + text[text.index("def open_own(") : text.index("def share(")], module.__dict__)  # noqa: S102
     return module
 
 
@@ -26,10 +26,10 @@ def test_a_checkpoint_that_another_user_made_is_refused(
     file = tmp_path / "checkpoint.pth.tar"
     file.write_bytes(b"theirs")
     file.chmod(0o600)
-    assert program.opened(file).read() == b"theirs"
+    assert program.open_own(file).read() == b"theirs"
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     with pytest.raises(PermissionError, match="not a regular file that only user 4711 writes; remove it"):
-        program.opened(file)
+        program.open_own(file)
 
 
 @pytest.mark.parametrize("way", ["a link", "a FIFO", "writable by others"])
@@ -45,14 +45,14 @@ def test_a_checkpoint_that_is_no_file_of_our_own_is_refused(program: ModuleType,
         file.write_bytes(b"")
         file.chmod(0o666)
     with pytest.raises(OSError):
-        program.opened(file)
+        program.open_own(file)
 
 
 def test_a_checkpoint_is_never_written_through_a_link(program: ModuleType, tmp_path: Path) -> None:
     theirs, beside = tmp_path / "theirs", tmp_path / "checkpoint.pth.tar.7"
     theirs.write_bytes(b"precious")
     beside.symlink_to(theirs)
-    with program.made(beside) as file:
+    with program.create_own(beside) as file:
         file.write(b"ours")
     assert theirs.read_bytes() == b"precious" and not beside.is_symlink()
     assert beside.stat().st_mode & 0o777 == 0o600

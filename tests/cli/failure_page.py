@@ -11,20 +11,19 @@ PAGE = ROOT / "docs" / "failures.md"
 ANSWERS = ROOT / "testdata" / "failures"
 
 TEXT = """\
-# What `trainyard why` says of a failure
+# The output of `trainyard why` for each failure
 
-Written by `pytest tests/cli --update` from the failures in `tests/cli/failure_cases.py`. Each of them is a real job on
-a local cluster; what `why` answers is compared as a whole. Names, paths, times and process numbers are replaced.
-`trainyard run` and `submit --wait` end with the same lines; where the last lines of the output stand just above, they
-are not repeated.
+Written by `pytest tests/cli --update` from the failures in `tests/cli/failure_cases.py`. Each of them is a real job
+on a local cluster; the whole output of `why` is compared, with names, paths, times and process numbers replaced.
+`trainyard run` and `submit --wait` end with the same lines, without log lines that they have just printed.
 
-| failure | the cause in a line |
+| failure | cause |
 |---|---|
 {table}
 
 ## The daemon was killed with -9
 
-There is nobody to ask then. `trainyard status` says `not up: its daemon was killed`, every other command ends with 3:
+`trainyard status` prints `not up: its daemon was killed`. Every other command exits with 3:
 
 ```
 the daemon of the cluster default was killed; its jobs and files are kept: go on

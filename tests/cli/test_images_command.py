@@ -80,14 +80,16 @@ def test_the_list_says_what_each_image_is_and_fits_the_terminal(trainyard: Train
     assert ["my/img", "Python", VERSION, "ready", "images.yaml"] in rows
     assert ["my/gone", "/nowhere/venv", "missing", "images.yaml"] in rows
     assert ["my/a", "+1", "a==1", "would", "install", "9", "MB", "images.yaml"] in rows
-    assert "my/gone is missing: /nowhere/venv is not there; make it (python3 -m venv\n  /nowhere/venv)" in ended.stdout
+    assert (
+        "my/gone is missing: /nowhere/venv does not exist; make it (python3 -m venv\n  /nowhere/venv)" in ended.stdout
+    )
     assert any(row[0] == "pytorch/pytorch*" and row[-1] == "shipped" for row in rows)
 
 
 def test_the_list_as_data(trainyard: Trainyard) -> None:
     first, second = json.loads(trainyard("-o", "json", images=GONE + PINNED.partition("\n")[2]).stdout)[:2]
     assert (first["images"], first["state"], first["shipped"]) == (["my/gone"], "missing", False)
-    assert "/nowhere/venv is not there" in first["problems"][0]
+    assert "/nowhere/venv does not exist" in first["problems"][0]
     assert (second["state"], second["is"], second["problems"]) == ("install", "a==1", [])
     assert trainyard("-o", "name", images=GONE).stdout.splitlines()[0] == "my/gone"
 
@@ -110,7 +112,7 @@ def test_an_explanation_names_the_way_and_why_the_others_are_not_taken(trainyard
 def test_an_explanation_of_an_image_that_cannot_be_had_ends_with_3(trainyard: Trainyard) -> None:
     ended = trainyard("explain", "my/gone", "-o", "json", images=GONE)
     (way,) = json.loads(ended.stdout)["ways"]
-    assert ended.exit_code == 3 and way["state"].startswith("not taken: /nowhere/venv is not there; make it")
+    assert ended.exit_code == 3 and way["state"].startswith("not taken: /nowhere/venv does not exist; make it")
 
 
 def test_an_image_without_an_entry_is_explained_by_the_interpreter(trainyard: Trainyard) -> None:
@@ -144,7 +146,7 @@ def test_trying_imports_what_an_image_must_have(trainyard: Trainyard, tmp_path: 
 def test_trying_an_image_that_cannot_be_had_says_why(trainyard: Trainyard) -> None:
     ended = trainyard("try", "my/gone", images=GONE)
     assert ended.exit_code == 3 and ended.stdout == ""
-    assert ended.stderr.startswith("my/gone: /nowhere/venv is not there; make it (python3 -m venv")
+    assert ended.stderr.startswith("my/gone: /nowhere/venv does not exist; make it (python3 -m venv")
 
 
 def test_an_environment_is_sized_kept_and_pruned(trainyard: Trainyard, tmp_path: Path) -> None:
@@ -195,7 +197,7 @@ def test_a_catalogue_that_cannot_be_used_ends_with_2(trainyard: Trainyard, words
 @pytest.mark.parametrize(
     ("python", "told"),
     [
-        ("/nowhere/venv", "--python: /nowhere/venv is not there; make it"),
+        ("/nowhere/venv", "--python: /nowhere/venv does not exist; make it"),
         ("no-such-python", "--python: no-such-python is neither here nor on PATH; name an interpreter"),
     ],
 )

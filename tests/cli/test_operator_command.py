@@ -48,10 +48,14 @@ def home(tmp_path: Path) -> Path:
     [
         ("", 3, "no cluster: this is no pod with a service account; name one with --kubeconfig FILE"),
         ("--kubeconfig missing", 3, "missing: no such file"),
-        ("--kubeconfig k --kinds pods", 2, "'pods' is no kind of job; known are: tfjob, mxjob, chainerjob, elasticjob"),
+        (
+            "--kubeconfig k --kinds pods",
+            2,
+            "'pods' is not a kind of job; known are: tfjob, mxjob, chainerjob, elasticjob",
+        ),
         ("--kubeconfig k --controller_config_file broken.yaml", 2, "accelerators: is not a mapping"),
         ("--kubeconfig k --controller-config-file no.yaml", 2, "no.yaml: cannot be read"),
-        ("--kubeconfig k --metrics-bind-address here", 2, "'here' is no address; write HOST:PORT"),
+        ("--kubeconfig k --metrics-bind-address here", 2, "'here' is not an address; write HOST:PORT"),
         ("--kubeconfig k --lease-duration 1", 2, "is not in the range"),
         ("--kubeconfig k --node-lost-timeout -1", 2, "is not in the range"),
         ("--kubeconfig k --log-format xml", 2, "'text', 'json'"),

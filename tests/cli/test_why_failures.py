@@ -65,7 +65,7 @@ def known(text: str, folder: Path, state: Path) -> str:
         (r"python3 -uc import socket.*?\)", "python3 -uc import socket ...)"),
         (r", line \d+, in (getaddrinfo|create_connection)", r", line 800, in \1"),
         (r"\n +[~^]+(?=\n)", ""),  # since Python 3.11
-        (r"It said: .*", "It said: ..."),
+        (r"Its last output: .*", "Its last output: ..."),
     ):
         text = re.sub(pattern, word, text)
     lines: list[str] = []

@@ -45,7 +45,7 @@ def test_what_is_so_is_said_with_place_and_fix(case: Case) -> None:
 def test_equal_findings_of_several_replicas_are_one() -> None:
     names = [f"WORKER-{number}" for number in range(6)]
     job = tfjob(RUNNING)
-    pods = [pod(name, waits("ErrImageNeverPull", "nothing says what x is"), "Pending") for name in names]
+    pods = [pod(name, waits("ErrImageNeverPull", "no catalogue has an entry for x"), "Pending") for name in names]
     findings = found(job, *pods)
     assert [one.what for one in findings] == [
         "worker-0, worker-1, worker-2 and 3 others: its image is not on its node, and imagePullPolicy Never "

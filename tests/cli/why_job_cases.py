@@ -83,7 +83,7 @@ JOB_CASES = (
     Case(
         "a deadline, and what it waited for",
         failed("DeadlineExceeded", "still running after activeDeadlineSeconds (60 s)"),
-        (pod("MASTER-0", waits("ErrImageNeverPull", "nothing says what x is"), "Pending"),),
+        (pod("MASTER-0", waits("ErrImageNeverPull", "no catalogue has an entry for x"), "Pending"),),
         END,
         ("activeDeadlineSeconds (60 s)", "raise spec.activeDeadlineSeconds", "master-0: its image is not on its node"),
     ),

@@ -77,7 +77,7 @@ REPLICA_CASES = (
     Case(
         "an image without an entry",
         tfjob(RUNNING),
-        (pod("MASTER-0", waits("ErrImageNeverPull", "nothing says what the image is"), "Pending"),),
+        (pod("MASTER-0", waits("ErrImageNeverPull", "no catalogue has an entry for the image"), "Pending"),),
         BLOCK,
         ("no command, and no catalogue says", "registry/x:1", "--images", "state.waiting"),
         {"process_nodes": frozenset({"here"})},

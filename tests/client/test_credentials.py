@@ -201,7 +201,7 @@ async def test_a_certificate_of_no_use_is_the_programs_fault() -> None:
     who = ExecPlugin(
         ExecConfig(V1, sys.executable, ("-c", code)), lambda certificate: tls_context(certificate=certificate)
     )
-    with pytest.raises(PluginError, match="certificate that is of no use"):
+    with pytest.raises(PluginError, match="an unusable certificate"):
         await who.identity()
 
 

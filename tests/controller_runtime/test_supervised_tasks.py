@@ -108,13 +108,13 @@ def test_background_work_that_fails_is_reported_and_ends_nothing_else() -> None:
     async def run_for_some_time() -> None:
         tasks = TaskSupervisor("node", messages.append)
         tasks.start("heartbeat", asyncio.Event().wait)  # type: ignore[arg-type]
-        tasks.spawn("adapt to Services", _fail())
+        tasks.spawn("update Services", _fail())
         await asyncio.sleep(0.01)
         assert tasks.task("heartbeat") is not None and not tasks.failing
         await tasks.stop()
 
     run(run_for_some_time())
-    assert messages == ["node: the task 'adapt to Services' failed: ValueError: no such thing"]
+    assert messages == ["node: the task 'update Services' failed: ValueError: no such thing"]
 
 
 def test_the_config_file_of_the_operator_is_followed_again(tmp_path: Path) -> None:

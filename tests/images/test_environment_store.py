@@ -155,7 +155,7 @@ async def test_the_state_of_an_entry_is_that_of_the_first_way_that_can_be_had(
     images = make(f"images:\n- match: x\n  ways: {ways}\n- match: other\n  ways: {gone}\n", uv=installer)
     first, second = (await entry_states(images))[:2]
     assert (first.state, first.missing) == ("install", []) and first.available is not None
-    assert second.state == "missing" and "/nowhere/venv is not there; make it" in second.missing[1]
+    assert second.state == "missing" and "/nowhere/venv does not exist; make it" in second.missing[1]
     await images.prepare("x", False)
     assert (await entry_states(images))[0].state == "ready"
     await images.close()

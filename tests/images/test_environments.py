@@ -157,7 +157,7 @@ async def test_a_second_builder_waits_for_the_first_and_uses_what_it_built(
     building = asyncio.create_task(first.prepare("x", False))
     await until(lambda: "pip" in (tmp_path / "log").read_text() if (tmp_path / "log").exists() else False)
     waiting = asyncio.create_task(second.prepare("x", False))
-    await until(lambda: any("another build of Tiny One is under way" in line for line in said))
+    await until(lambda: any("another process is installing Tiny One" in line for line in said))
     (tmp_path / "go").touch()
     assert await waiting == await building
 

@@ -253,11 +253,14 @@ def plain_file(folder: Path) -> Path:
 
 
 BROKEN = [
-    (lambda folder: folder, "{} is not there; make it (python3 -m venv {}) or name one that is there"),
-    (empty, "{} is no virtual environment and no conda prefix: it has no bin/python; make one there"),
-    (dangling, "{} is broken: its interpreter /nowhere/python3.9 is gone; make it again (python3 -m venv --clear {})"),
+    (lambda folder: folder, "{} does not exist; make it (python3 -m venv {}) or name an existing one"),
+    (empty, "{} is neither a virtual environment nor a conda prefix: it has no bin/python; make one there"),
+    (
+        dangling,
+        "{} is broken: its interpreter /nowhere/python3.9 does not exist; make it again (python3 -m venv --clear {})",
+    ),
     (not_python, "{}/bin/python does not work as Python 3: libpython3.9.so: cannot open shared object file; repair it"),
-    (plain_file, "{} is no program; name an interpreter, a virtual environment, or a prefix"),
+    (plain_file, "{} is not a program; name an interpreter, a virtual environment, or a prefix"),
 ]
 
 

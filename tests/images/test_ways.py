@@ -102,7 +102,7 @@ async def test_a_large_way_is_taken_only_with_consent(
     )
     monkeypatch.delenv("TRAINYARD_YES", raising=False)
     told = await refused(images, "x")
-    assert told == "x: huge 1 takes 1 kB, and nobody has agreed to that; write --yes to agree (or set TRAINYARD_YES=1)"
+    assert told == "x: huge 1 takes 1 kB, which needs your consent; write --yes to consent (or set TRAINYARD_YES=1)"
     assert not (tmp_path / "made").exists()
     monkeypatch.setenv("TRAINYARD_YES", "1")
     assert "cannot be installed" in await refused(images, "x")
@@ -126,9 +126,9 @@ async def test_build_tools_come_before_the_pins_and_alone(make: Make, tmp_path: 
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ("files: {train.py: /a}", ".files: 'train.py' is no absolute path below /"),
-        ("files: {/a/../b: /a}", ".files: '/a/../b' is no absolute path below /"),
-        ("folders: [/]", ".folders: '/' is no absolute path below /"),
+        ("files: {train.py: /a}", ".files: 'train.py' is not an absolute path below /"),
+        ("files: {/a/../b: /a}", ".files: '/a/../b' is not an absolute path below /"),
+        ("folders: [/]", ".folders: '/' is not an absolute path below /"),
         ("ways: [{requirements: [a==1], build: [setuptools]}]", ".ways[0].build: 'setuptools' is not pinned"),
         ("ways: [{current: {}, needs: [etcd]}]", "needs"),
     ],
@@ -141,7 +141,7 @@ def test_an_entry_that_cannot_be_used_is_refused_with_its_place(make: Make, entr
 
 async def test_a_file_of_an_image_that_is_not_there_is_said(make: Make) -> None:
     told = await refused(make("images:\n- match: x\n  files: {/train.py: '{here}/gone.py'}\n"), "x")
-    assert told.startswith("x: /train.py should be ") and "gone.py, which is not there; see its entry" in told
+    assert told.startswith("x: /train.py should be ") and "gone.py, which does not exist; see its entry" in told
 
 
 def test_a_dead_name_on_path_does_not_hide_a_python_further_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "kubectl.md"
 TEXT = """\
 # kubectl
 
-Written by `pytest tests/kubectl --update` from the stories in `tests/kubectl/kubectl_stories.py`. Each line below is
-typed at a cluster of `trainyard up` and at a real one (Kubernetes 1.37, with a node of ours), with the pinned kubectl,
-and what both say is compared after times, uids, addresses and random names have been mapped. So a line without a remark
-says the same on both.
+Written by `pytest tests/kubectl --update` from the stories in `tests/kubectl/kubectl_stories.py`. A test runs each
+command below, with the pinned kubectl, against a cluster of `trainyard up` and a real one (Kubernetes 1.37, with
+`trainyard node`), and compares the output after mapping times, uids, addresses and random names. A command without a
+remark has the same output with both.
 
 <!-- runs as a test: kubectl -->
 ```console
@@ -31,12 +31,12 @@ $ trainyard down --delete
 ...
 ```
 
-## What goes on while it runs
+## Interactive and long-running commands
 
-Told at both clusters as well, in `tests/kubectl/test_kubectl_while_it_runs.py`: `get -w`, `logs -f` and `-p`,
-`exec -it` with a terminal that is resized, `exec -i` with all that is piped into it, `cp` both ways (it is `exec` and
-`tar`: the program's image needs `tar`), `wait`, `edit`, `rollout status`, `events --watch`, tokens of ServiceAccounts,
-`config`.
+Also tested with both clusters, in `tests/kubectl/test_kubectl_while_it_runs.py`: `get -w`, `logs -f` and `-p`,
+`exec -it` with a terminal that is resized, `exec -i` with piped input, `cp` in both directions (it runs `tar` by
+`exec`: the program's image needs `tar`), `wait`, `edit`, `rollout status`, `events --watch`, tokens of
+ServiceAccounts, `config`.
 
 ## Programs in pods: `kubectl proxy`
 
@@ -46,46 +46,47 @@ $ kubectl proxy
 Starting to serve on 127.0.0.1:8001
 ```
 
-Then a browser finds a program under `http://127.0.0.1:8001/api/v1/namespaces/NAMESPACE/` and
+The URLs of programs begin with `http://127.0.0.1:8001/api/v1/namespaces/NAMESPACE/`:
 
-| path | leads to |
+| path | target |
 |---|---|
 | `services/NAME:PORT/proxy/` | a ready pod of the Service; PORT is its number or its name |
 | `services/tensorboard-ID:80/proxy/` | the TensorBoard of a job, ID is its `spec.RuntimeId` |
 | `pods/NAME:PORT/proxy/` | a port of the pod, by default the first one it declares, or 80 |
 
-All methods, bodies of up to 3 MB, redirects and WebSockets pass; `https:NAME:PORT` speaks TLS to the program. The
-program never sees who asks. Who may: `pods/proxy` and `services/proxy`, which are in the roles `edit` and `admin`.
-Unlike a real API server this one does not rewrite the links within HTML pages: programs that name their pages by
-absolute paths need a setting for their prefix (`--path_prefix` of TensorBoard; its pages are relative anyway). On a
-real cluster this reaches no pods of a `trainyard node`: their addresses are known on its machine only.
+All methods, bodies of up to 3 MB, redirects and WebSockets are proxied; with `https:NAME:PORT` by TLS. The program
+does not receive the user's credentials. The required permissions are `pods/proxy` and `services/proxy`, which the
+roles `edit` and `admin` have. Unlike a real API server, the embedded one does not rewrite links in HTML pages:
+programs with absolute links need an option for their prefix (`--path_prefix` of TensorBoard, whose links are relative
+anyway). A real cluster cannot reach pods of a `trainyard node` in this way: their addresses exist on its machine
+only.
 
-## What differs for every command
+## Differences of all commands
 
-- `logs --timestamps` puts the time of reading before each line, and `--since` leaves out a run only when it wrote
-  nothing since then: a log is a file of what was printed, and it has no times.
-- `attach` shows what a container prints from now on. Containers here have no standard input, so `attach -i` and
-  `run -it` are refused; `kubectl exec -it POD -- COMMAND` starts a program with one.
-- Who wrote which field (`managedFields`) is known for objects that are applied by the server alone.
+- `logs --timestamps` prefixes each line with the time of the request, and `--since` omits a container run only if it
+  wrote nothing since then: log files have no timestamps.
+- `attach` shows output from now on. Containers have no standard input, so `attach -i` and `run -it` are refused;
+  `kubectl exec -it POD -- COMMAND` starts a program with one.
+- Only objects of a server-side apply have `managedFields`.
 
-## Not served, and what to do instead
+## Not served
 
-| | the answer | instead |
+| | response | alternative |
 |---|---|---|
 | `port-forward` | port-forward is not served here: run `kubectl proxy` ... | `kubectl proxy`, as above |
 | `attach -i`, `run -it` | containers have no standard input to attach to here ... | `kubectl exec -it POD -- COMMAND` |
 | `debug` | containers cannot be added to a running pod here ... | `kubectl exec -it POD -- COMMAND` |
-| `top` | Metrics API not available (kubectl's own words) | `top`, `ps` on this machine: pods are its processes |
-| `autoscale` | kubectl's own words | nobody here measures load: `kubectl scale` |
+| `top` | Metrics API not available (a message of kubectl) | `top`, `ps` on this machine: pods are its processes |
+| `autoscale` | a message of kubectl | there are no metrics: `kubectl scale` |
 | `rollout history`, `undo` of a StatefulSet | controllerrevisions.apps are not served here ... | `kubectl apply` |
 
-`kubectl drain` evicts through the API, and stops for nobody: there are no disruption budgets. A pod that no controller
-makes again needs `--force`, as everywhere. After `kubectl uncordon` the node takes pods again.
+`kubectl drain` evicts through the API, without disruption budgets. A pod without a controller needs `--force`, as on
+every cluster. After `kubectl uncordon` pods are scheduled again.
 
-These types are not there. `get` says `the server doesn't have a resource type`, `apply` says `no matches for kind`, and
-what is made by words (`create cronjob`) says what to do instead:
+For the following types `get` prints `the server doesn't have a resource type`, `apply` prints `no matches for kind`,
+and commands such as `create cronjob` print the alternative:
 
-| | instead |
+| | alternative |
 |---|---|
 {types}
 

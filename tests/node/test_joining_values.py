@@ -55,7 +55,7 @@ async def test_an_unforeseen_fault_does_not_end_the_renewal_of_the_lease(tmp_pat
     assert joined.lease_taken.is_set()
     assert said == [
         "node: the lease kube-node-lease/one could not be renewed: ValueError('what is this')",
-        "node: somebody has taken the name one; ending",
+        "node: somebody has taken the name one; stopping",
     ]
     await joined.stop()
 

@@ -54,7 +54,7 @@ def test_beginning_and_end_are_kept_in_whole_lines_and_the_number_of_bytes_betwe
     stat = os.fstat(log.fd)
     assert stat.st_size == 60_000 * LINE and stat.st_blocks * 512 <= SIZE + 4096
     lines = text(log)
-    (note,) = [at for at, line in enumerate(lines) if "left out" in line]
+    (note,) = [at for at, line in enumerate(lines) if "were removed" in line]
     assert lines[: note - 1] == [f"line {n:05d}" for n in range(note - 1)]
     last = lines[note + 1 :]
     assert last == [f"line {n:05d}" for n in range(60_000 - len(last), 60_000)]
@@ -93,6 +93,6 @@ def test_when_the_job_is_over_the_file_has_no_hole_any_more(log: LogFile, tmp_pa
     cut_log(path, SIZE)
     lines = path.read_text().splitlines()
     assert len(lines) == len(before) and b"\0" not in path.read_bytes()
-    (note,) = [line for line in lines if "left out" in line]
+    (note,) = [line for line in lines if "were removed" in line]
     kept = sum(len(line) + 1 for line in lines if line != note)
-    assert note.startswith(f"[trainyard: {60_000 * LINE - kept} bytes of this log were left out")
+    assert note.startswith(f"[trainyard: {60_000 * LINE - kept} bytes of this log were removed")

@@ -157,7 +157,7 @@ def test_a_host_path_of_another_type_is_waited_for_in_the_words_of_the_kubelet(
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ({"nfs": {"server": "x"}}, "type nfs is not available"),
+        ({"nfs": {"server": "x"}}, "type nfs is not supported"),
         ({}, "type nothing"),
         ({"persistentVolumeClaim": {"claimName": "lost"}}, "--mount lost="),
         ({"configMap": {"name": "map", "items": [{"key": "a", "path": "../up"}]}}, 'without ".."'),

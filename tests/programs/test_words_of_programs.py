@@ -68,19 +68,19 @@ def test_what_cannot_be_trained_is_one_sentence(words: list[str], role: str, tol
 def test_workers_have_equal_parts_of_whole_batches() -> None:
     mx = program("mx_cifar10")
     args = mx.parser().parse_args([])
-    assert [mx.my_part(args, rank, 3) for rank in range(3)] == [(0, 3200), (3200, 6400), (6400, 9600)]
+    assert [mx.worker_range(args, rank, 3) for rank in range(3)] == [(0, 3200), (3200, 6400), (6400, 9600)]
     args = mx.parser().parse_args(["--num-examples=200", "--batch-size=100"])
-    assert [mx.my_part(args, rank, 3) for rank in range(3)] == [(0, 100), (100, 200), (200, 300)]
+    assert [mx.worker_range(args, rank, 3) for rank in range(3)] == [(0, 100), (100, 200), (200, 300)]
 
 
 def test_a_job_on_this_machine_meets_on_the_loopback_and_a_late_name_is_left_to_mxnet() -> None:
     mx = program("mx_cifar10")
     for root, host in (("127.0.0.1", "127.0.0.1"), ("no-such-host.invalid", None)):
         environ = {"DMLC_PS_ROOT_URI": root}
-        mx.find_myself(environ)
+        mx.set_own_address(environ)
         assert environ.get("DMLC_NODE_HOST") == host
     environ = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_NODE_HOST": "mine"}
-    mx.find_myself(environ)
+    mx.set_own_address(environ)
     assert environ["DMLC_NODE_HOST"] == "mine"
 
 
@@ -129,7 +129,7 @@ def test_a_configuration_that_says_something_else_is_refused(config: object) -> 
 
 def test_the_default_checkpoint_is_in_the_temporary_folder_of_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two pods of one machine share /tmp: a checkpoint there would be overwritten by the other."""
-    own = program("elastic_train").own_file
+    own = program("elastic_train").checkpoint_path
     monkeypatch.setattr(tempfile, "tempdir", "/pod-tmp")
     assert own("/tmp/checkpoint.pth.tar") == "/pod-tmp/checkpoint.pth.tar"
     assert own("/data/mine.tar") == "/data/mine.tar"
@@ -154,7 +154,7 @@ def test_the_launcher_waits_for_the_etcd_that_it_is_given() -> None:
 
 def test_the_old_defaults_hold_unless_a_variable_says_otherwise() -> None:
     environ = {"PET_MAX_RESTARTS": "3", "PET_TEE": "1", "PET_REDIRECTS": "3"}
-    program("torchelastic.distributed.launch").settle_defaults(environ)
+    program("torchelastic.distributed.launch").set_defaults(environ)
     assert environ["PET_MAX_RESTARTS"] == "3"
     assert (environ["PET_TEE"], environ["PET_REDIRECTS"]) == ("0", "3"), "nothing is lost between trainer and log"
     assert (environ["PET_RDZV_BACKEND"], environ["PET_NPROC_PER_NODE"]) == ("etcd", "auto")
@@ -165,11 +165,11 @@ def test_an_etcd_that_never_comes_is_left_to_torch(capsys: pytest.CaptureFixture
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        launch.await_etcd(("127.0.0.1", port), patience=0.05, pause=0.01)
+        launch.wait_for_etcd(("127.0.0.1", port), patience=0.05, pause=0.01)
         said = capsys.readouterr().out
         assert said.count("waiting for the rendezvous at 127.0.0.1:") == 1
         taken.listen()
-        launch.await_etcd(("127.0.0.1", port))
+        launch.wait_for_etcd(("127.0.0.1", port))
         assert capsys.readouterr().out == ""
 
 
@@ -181,7 +181,7 @@ def test_a_redirection_of_nothing_is_repaired_where_torch_cannot_read_it() -> No
         def from_str(cls, text: str) -> str | None:
             return None if text == "0" else f"std {text}"
 
-    program("torchelastic.distributed.launch").repair(Std)
+    program("torchelastic.distributed.launch").patch_redirects(Std)
     assert (Std.from_str("0"), Std.from_str("3")) == ("none", "std 3")
 
 

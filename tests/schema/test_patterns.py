@@ -26,7 +26,7 @@ def test_a_pattern_that_backtracking_cannot_finish_is_matched(pattern: str) -> N
 def test_what_re2_does_not_take_is_refused_with_the_definition(pattern: str) -> None:
     with pytest.raises(PatternError):
         compiled_pattern(pattern)
-    with pytest.raises(ValueError, match="is no regular expression"):
+    with pytest.raises(ValueError, match="is not a regular expression"):
         Schema({"type": "string", "pattern": pattern})
 
 

@@ -89,9 +89,9 @@ VALIDATE: list[tuple[str, dict[str, Any], Any, list[Problem]]] = [
     ("a set", {"type": "array", "items": STRING, "x-kubernetes-list-type": "set"}, ["a", "a"],
      [Problem("spec[1]", 'Duplicate value: "a": the same as item 0; each must be different')]),
     ("any of", {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, {},
-     [Problem("spec", "Invalid value: {}: must fit at least one of the 2 schemas (anyOf)")]),
+     [Problem("spec", "Invalid value: {}: must match at least one of the 2 schemas (anyOf)")]),
     ("not", {"not": {"enum": ["x"]}}, "x",
-     [Problem("spec", 'Invalid value: "x": must not fit the schema under `not`')]),
+     [Problem("spec", 'Invalid value: "x": must not match the schema under `not`')]),
     ("an embedded resource says what it is", {"type": "object", "x-kubernetes-embedded-resource": True}, {},
      [Problem("spec.apiVersion", "Required value: write a value"),
       Problem("spec.kind", "Required value: write a value")]),
@@ -196,8 +196,8 @@ def test_a_wide_wrong_list_is_cut_short_and_says_so() -> None:
     ("schema", "text"),
     [
         ({"type": "strng"}, "spec: unknown type 'strng'"),
-        ({"type": "string", "pattern": "("}, "spec: pattern '\\(' is no regular expression"),
-        (1, "spec is no schema: 1"),
+        ({"type": "string", "pattern": "("}, "spec: pattern '\\(' is not a regular expression"),
+        (1, "spec is not a schema: 1"),
         ({"properties": 5}, "the schema is malformed"),
     ],
 )

@@ -41,9 +41,11 @@ class Background:
 
     def __init__(self, name: str = "default") -> None:
         if not CLUSTER_NAME.fullmatch(name):
-            raise BackgroundError(f"--name: {name!r} is not a name; write up to 40 lower-case letters, digits, '-'", 2)
+            raise BackgroundError(
+                f"--name: {name!r} is not a name; write up to 40 lower-case letters, digits and '-'", 2
+            )
         if name == HISTORY:
-            raise BackgroundError(f"--name: {name} is where the history of all jobs is kept; write another name", 2)
+            raise BackgroundError(f"--name: {name} is the folder of the history of all jobs; choose another name", 2)
         self.name = name
         self.folder = state_folder() / name
         self._daemon = DaemonProcess(self.folder)
@@ -125,7 +127,7 @@ class Background:
             try:
                 self._daemon.remove_leftovers()
                 if fresh and self.state.exists():
-                    say(f"what it had is put aside, as it was: {_move_aside(self.state)}")
+                    say(f"its old state was moved to {_move_aside(self.state)}")
                 self._daemon.spawn(lock, options, say)
             except OSError as error:
                 raise folder_error(self.folder, error) from None
@@ -143,9 +145,9 @@ class Background:
         with exclusive(self.folder):
             daemon, was_alive = self._daemon, self.daemon_alive
             if was_alive and not daemon.signal_and_wait(signal.SIGTERM, grace):
-                say(f"it has not ended within {grace:g} seconds: its pods are killed")
+                say(f"it has not ended within {grace:g} seconds; killing its pods")
                 if not any(daemon.signal_and_wait(number, KILL_TIMEOUT) for number in (signal.SIGTERM, signal.SIGKILL)):
-                    raise BackgroundError(f"process {daemon.pid} does not end; look into {self.log_path}")
+                    raise BackgroundError(f"process {daemon.pid} does not end; see {self.log_path}")
             daemon.remove_leftovers()
             return was_alive
 

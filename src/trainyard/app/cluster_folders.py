@@ -41,7 +41,7 @@ def state_folder() -> Path:
     try:
         return Path.home() / ".local" / "state" / "trainyard"
     except RuntimeError:
-        raise BackgroundError("there is no home folder; set XDG_STATE_HOME to a folder of yours") from None
+        raise BackgroundError("there is no home folder; set XDG_STATE_HOME to a folder that you own") from None
 
 
 def cluster_names() -> list[str]:

@@ -105,7 +105,7 @@ def _parse_config_map(config_map: Mapping[str, Any], source: str) -> Parsed:
     data = config_map.get("data")
     text = data.get(_INSIDE) if isinstance(data, dict) else None
     if not isinstance(text, str):
-        raise ConfigError([Problem(f"{source}: data", f"holds no {_INSIDE}; write the config under this key")])
+        raise ConfigError([Problem(f"{source}: data", f"has no key {_INSIDE}; write the config under this key")])
     return parse_config(text, f"{source}, {_INSIDE}")
 
 
@@ -119,9 +119,7 @@ def _read_top(top: Mapping[str, Any], parsed: Parsed) -> None:
             else:
                 parsed.problems.append(Problem(key, "is not text; write the path of a Python file"))
         else:
-            parsed.warnings.append(
-                Problem(key, "is not known and is left out; known: accelerators, grpcServerFilePath")
-            )
+            parsed.warnings.append(Problem(key, "is unknown and ignored; known: accelerators, grpcServerFilePath"))
 
 
 def _read_accelerators(value: Any, parsed: Parsed) -> None:
@@ -143,7 +141,7 @@ def _read_entry(entry: Mapping[str, Any], path: str, parsed: Parsed) -> Json:
     result: Json = {}
     for key, items in entry.items():
         if key not in _ITEM_FIELDS:
-            parsed.warnings.append(Problem(f"{path}.{key}", "is not known and is left out; known: volumes, envVars"))
+            parsed.warnings.append(Problem(f"{path}.{key}", "is unknown and ignored; known: volumes, envVars"))
         elif items is not None and not isinstance(items, list):
             parsed.problems.append(Problem(f"{path}.{key}", "is not a list; begin each item with '- name:'"))
         else:
@@ -159,7 +157,7 @@ def _read_item(item: Any, fields: tuple[str, ...], path: str, parsed: Parsed) ->
         parsed.problems.append(Problem(path, f"is not a mapping; write {', '.join(fields)}"))
         return {}
     for key in item.keys() - set(fields):
-        parsed.warnings.append(Problem(f"{path}.{key}", f"is not known and is left out; known: {', '.join(fields)}"))
+        parsed.warnings.append(Problem(f"{path}.{key}", f"is unknown and ignored; known: {', '.join(fields)}"))
     result: dict[str, str] = {}
     for key in fields:
         value = item.get(key)

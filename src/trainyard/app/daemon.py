@@ -94,17 +94,21 @@ async def run_daemon(folder: Path, words: dict[str, Any], mouth: StartupPipe) ->
             return 1
         mouth.close()
         await signals.stop.wait()
-        log.warning("going down: every pod ends within its grace period")
+        log.warning("stopping: every pod ends within its grace period")
         return 0
     except (ManifestError, ConfigError) as error:
         mouth.send(failed="\n".join(map(str, error.problems)), code=2)
         return 2
     except DiskError as error:
-        fix = f"\nTo put it aside and start anew: {command_line('up --fresh', folder.name)}" if error.unusable else ""
+        fix = (
+            f"\nTo move it away and start with an empty state: {command_line('up --fresh', folder.name)}"
+            if error.unusable
+            else ""
+        )
         mouth.send(failed=f"{error}{fix}", code=3)
         return 3
     except (OSError, ApiError, NodeError, NotWritten) as error:
-        mouth.send(failed=f"cannot run here: {error_text(error)}", code=3)
+        mouth.send(failed=f"cannot start: {error_text(error)}", code=3)
         return 3
     finally:
         (folder / "cluster.json").unlink(missing_ok=True)

@@ -67,12 +67,12 @@ class DaemonProcess:
         lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         if try_lock(lock, LOCK_TIMEOUT):
             return lock
-        say("a cluster of that name is on its way down; waiting for it")
+        say("a cluster of that name is stopping; waiting for it")
         if try_lock(lock, STOP_TIMEOUT):
             return lock
         os.close(lock)
         raise BackgroundError(
-            f"the cluster {self.folder.name} does not end; stop it with: {command_line('down', self.folder.name)}"
+            f"the cluster {self.folder.name} does not stop; stop it with: {command_line('down', self.folder.name)}"
         )
 
     def spawn(self, lock: int, options: dict[str, Any], say: Print) -> None:
@@ -157,7 +157,7 @@ def _wait_until_ready(messages: Any, say: Print, log: Path) -> None:
             raise BackgroundError(message["failed"], message["code"])
         say(message["note"])
     last_line = (log.read_text(errors="replace").splitlines() or ["nothing"])[-1]
-    raise BackgroundError(f"the cluster ended while it started; the last it said was: {last_line}\nSee {log}")
+    raise BackgroundError(f"the cluster ended during its start; its last message: {last_line}\nSee {log}")
 
 
 def _terminate(daemon: subprocess.Popen[bytes]) -> None:

@@ -46,7 +46,7 @@ def _acquire_turn(folder: Path) -> int:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-            raise BackgroundError(f"{folder} belongs to somebody else; set XDG_STATE_HOME to a folder of yours")
+            raise BackgroundError(f"{folder} belongs to another user; set XDG_STATE_HOME to a folder that you own")
         folder.chmod(0o700)
         lock = os.open(folder / "turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:

@@ -190,7 +190,7 @@ def as_interrupted(data: Json, folder: Path) -> Json:
     write_times = [
         path.stat().st_mtime for path in (folder / RESULT, *folder.glob(f"{LOGS}/*/*/*/*.log")) if path.exists()
     ]
-    message = data.get("message") or "its result is not known: the process that ran it was killed, or its disk was full"
+    message = data.get("message") or "its result is unknown: the process that ran it was killed, or its disk was full"
     return {**data, "result": INTERRUPTED, "ended": format_time(max(write_times, default=0.0)), "message": message}
 
 

@@ -148,7 +148,7 @@ def _in_cluster_again(env: Mapping[str, str], folder: Path) -> ClusterAccess:
     """As `in_cluster`, but raises KubeconfigError when the token is missing."""
     access = in_cluster(env, folder)
     if access is None or not access.token:
-        raise KubeconfigError(f"{folder}/token is not there now")
+        raise KubeconfigError(f"{folder}/token does not exist")
     return access
 
 
@@ -189,7 +189,7 @@ def read_kubeconfig(paths: Sequence[Path], context: str = "") -> ClusterAccess:
         and (unsupported := [key for key in UNSUPPORTED if user.get(key)])
     ):
         fix = "write a token or a client certificate, for example with `kubectl create token`"
-        raise KubeconfigError(f"{source}: users[{user_name}].user.{unsupported[0]} cannot be used here; {fix}")
+        raise KubeconfigError(f"{source}: users[{user_name}].user.{unsupported[0]} is not supported; {fix}")
     return ClusterAccess(
         server=str(cluster["server"]).rstrip("/"),
         namespace=str(chosen_context.get("namespace") or "default"),
@@ -210,7 +210,9 @@ def _proxy(cluster: Json, path: str) -> str:
     """The proxy-url of a cluster entry, which `path` names in errors; "" without one. Raises KubeconfigError."""
     url = str(cluster.get("proxy-url") or "")
     if url and not url.startswith(("http://", "https://")):
-        raise KubeconfigError(f"{path} is no HTTP proxy, and no other can be used here; write http://HOST:PORT")
+        raise KubeconfigError(
+            f"{path} is not an HTTP proxy, and other proxies are not supported; write http://HOST:PORT"
+        )
     return url
 
 
@@ -232,7 +234,7 @@ def _plugin(file: Path, user: Json, path: str) -> Json | None:
     if spec.get("apiVersion") not in versions:
         raise KubeconfigError(f"{path}.apiVersion is {spec.get('apiVersion')!r}; write {versions[0]}")
     if spec.get("interactiveMode") == "Always":
-        fix = "nobody is asked here; write IfAvailable or Never"
+        fix = "there is no terminal input; write IfAvailable or Never"
         raise KubeconfigError(f"{path}.interactiveMode is Always: {fix}")
     if not all(isinstance(variable, dict) and variable.get("name") for variable in spec.get("env") or ()):
         raise KubeconfigError(f"{path}.env has an entry without a name; write name: and value:")
@@ -250,10 +252,10 @@ def _load(path: Path) -> Json:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise KubeconfigError(
-            f"{path}:{mark.line + 1 if mark else 1}: not YAML; mend it or name another file"
+            f"{path}:{mark.line + 1 if mark else 1}: not YAML; correct it, or name another file"
         ) from None
     if not isinstance(config, dict):
-        raise KubeconfigError(f"{path}: is not a kubeconfig; name a file that is one")
+        raise KubeconfigError(f"{path}: is not a kubeconfig; name a kubeconfig")
     return config
 
 
@@ -281,7 +283,7 @@ def _bytes(file: Path, entry: Json, key: str) -> bytes:
         try:
             return base64.b64decode(str(data), validate=True)
         except (binascii.Error, ValueError):
-            raise KubeconfigError(f"{file}: {key}-data is not base64; write it anew") from None
+            raise KubeconfigError(f"{file}: {key}-data is not base64; write it again") from None
     return _read(file, entry.get(key))
 
 

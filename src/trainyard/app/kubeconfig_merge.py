@@ -33,7 +33,7 @@ def own_kubeconfig(env: Mapping[str, str] = os.environ) -> Path:
     if paths:
         return next((path for path in paths if path.exists()), paths[-1]).absolute()
     if not env.get("HOME"):
-        raise KubeconfigError("there is no home folder; set KUBECONFIG to the file that is meant")
+        raise KubeconfigError("there is no home folder; set KUBECONFIG to the file")
     return Path(env["HOME"]) / ".kube" / "config"
 
 
@@ -94,12 +94,12 @@ def _load(path: Path) -> yaml.MappingNode:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         raise KubeconfigError(
-            f"{path}{line}: not YAML; mend it, or name another file with $KUBECONFIG. It stays as it is"
+            f"{path}{line}: not YAML; correct it, or name another file with $KUBECONFIG. It was not changed"
         ) from None
     if document is None:
         document = yaml.compose("apiVersion: v1\nkind: Config\n", Loader=yaml.SafeLoader)
     if not isinstance(document, yaml.MappingNode) or _text(_get(document, "kind")) not in ("Config", ""):
-        raise KubeconfigError(f"{path}: is not a kubeconfig; name another file with $KUBECONFIG. It stays as it is")
+        raise KubeconfigError(f"{path}: is not a kubeconfig; name another file with $KUBECONFIG. It was not changed")
     for section in SECTIONS:
         _items(path, document, section)
     return document
@@ -125,7 +125,7 @@ def _items(path: Path, document: yaml.MappingNode, section: str) -> yaml.Sequenc
         _set(document, section, node)
     if not isinstance(node, yaml.SequenceNode) or not all(isinstance(item, yaml.MappingNode) for item in node.value):
         raise KubeconfigError(
-            f"{path}: {section} is not a list of entries; mend it, or name another file. It stays as it is"
+            f"{path}: {section} is not a list of entries; correct it, or name another file. It was not changed"
         )
     if not node.value:
         node.flow_style = document.flow_style
@@ -177,8 +177,8 @@ def _locked(path: Path) -> Iterator[None]:
             break
         except FileExistsError:
             if time.monotonic() > deadline:
-                text = f"{path}: another program is writing it ({lock} is there)"
-                raise KubeconfigError(f"{text}; try again, or remove that file if none is") from None
+                text = f"{path}: another program is writing it ({lock} exists)"
+                raise KubeconfigError(f"{text}; try again, or remove that file if no program is") from None
             time.sleep(POLL_SECONDS)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
@@ -187,7 +187,7 @@ def _locked(path: Path) -> Iterator[None]:
         yield
     except (OSError, UnicodeError) as error:
         reason = (getattr(error, "strerror", "") or str(error)).lower()
-        raise KubeconfigError(f"{path}: {reason}; it stays as it was") from None
+        raise KubeconfigError(f"{path}: {reason}; it was not changed") from None
     finally:
         lock.unlink(missing_ok=True)
 

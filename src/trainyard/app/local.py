@@ -225,8 +225,8 @@ class LocalCluster:
             if state is None or not state.port or error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
             await self.server.start_tls(context)
-            text = f"port {state.port} is taken by another program, so the API server has another one"
-            self._options.say(f"{text}; a kubeconfig written before no longer finds it")
+            text = f"port {state.port} is in use by another program, so the API server has another one"
+            self._options.say(f"{text}; older copies of the kubeconfig are no longer valid")
         if state is not None:
             state.save_port(_address(self.server.tls_url)[1])
 

@@ -149,7 +149,7 @@ class JoinedNode:
         if node is not None and not self._ended and not self.lease_taken.is_set():
             unreachable = not await node.drain(kill, ANSWER_SECONDS)
         if unreachable:
-            self._options.say("node: the API server does not answer; it will find this node gone by its lease")
+            self._options.say("node: the API server does not respond; this node's lease will expire")
         self._ended = True
         # The stack calls in reverse order; an error of one callback does not skip the other ones.
         async with contextlib.AsyncExitStack() as stack:
@@ -172,12 +172,16 @@ class JoinedNode:
         initial = await self._current_holder()
         holder = initial.holder if initial else ""
         if holder and HolderIdentity.parse(holder).ended():
-            self._options.say(f"node: the one before, {holder}, was killed; its pods are looked after")
+            self._options.say(
+                f"node: the previous holder of the lease, {holder}, was killed; this node takes over its pods"
+            )
             await self._election.step()
             # The holder is dead: its lease counts as expired.
             self._election.observed = replace(self._election.observed, unchanged_since=-math.inf)
         elif holder:
-            self._options.say(f"node: {self._options.name} is held by {holder}; watching whether that one lives")
+            self._options.say(
+                f"node: {self._options.name} is held by {holder}; waiting to see whether it renews its lease"
+            )
         clock, timeout = (
             asyncio.get_running_loop().time,
             ANSWER_SECONDS + 2 * max(self._options.lease_seconds, LEASE_SECONDS),
@@ -190,10 +194,8 @@ class JoinedNode:
             pause = await self._election.step()
             record = self._election.observed.record
             if initial and record and record.holder == holder and record.revision != initial.revision:
-                text = (
-                    f"a node of the name {self._options.name} is alive: {holder} renews its lease in {LEASE_NAMESPACE}"
-                )
-                raise NodeError(f"{text}; choose another name with --name, or stop that one")
+                text = f"another node {self._options.name} is running: {holder} renews its lease in {LEASE_NAMESPACE}"
+                raise NodeError(f"{text}; choose another name with --name, or stop that node")
             if not self._election.leads:
                 await asyncio.sleep(min(pause, 1.0))
 
@@ -224,7 +226,7 @@ class JoinedNode:
             if not self._election.leads and record and record.holder not in ("", self._life.text):
                 break
             await asyncio.sleep(pause)
-        self._options.say(f"node: {record.holder} has taken the name {self._options.name}; ending")
+        self._options.say(f"node: {record.holder} has taken the name {self._options.name}; stopping")
         if self._node is not None:
             await self._node.stop(kill=True)
         self.lease_taken.set()
@@ -302,8 +304,8 @@ class JoinedNode:
         context.load_cert_chain(*serving)
         authority = options.client_ca or options.access.ca
         if not authority:
-            fix = "name the authority of the API server's client certificate with --client-ca-file"
-            options.say(f"node: logs and exec are refused to everybody; {fix}")
+            fix = "name the CA of the API server's client certificate with --client-ca-file"
+            options.say(f"node: all requests for logs and exec are refused; {fix}")
         return CertificateAuthenticator(with_client_ca(context, authority), tuple(options.client_names))
 
 

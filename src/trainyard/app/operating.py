@@ -87,8 +87,8 @@ def find_cluster(
         return read_kubeconfig(paths, context)
     if (access := in_cluster(env, folder)) is not None:
         return access
-    text = "no cluster: this is no pod with a service account; name one with --kubeconfig FILE, $USE_KUBE_CONFIG"
-    raise KubeconfigError(f"{text} or $KUBECONFIG")
+    text = "no cluster: this process is not in a pod with a service account"
+    raise KubeconfigError(f"{text}; name a cluster with --kubeconfig FILE, $USE_KUBE_CONFIG or $KUBECONFIG")
 
 
 def parse_kinds(words: str) -> tuple[Kind, ...]:
@@ -99,11 +99,11 @@ def parse_kinds(words: str) -> tuple[Kind, ...]:
     for word in (part.strip().lower() for part in words.split(",") if part.strip()):
         name = aliases.get(word, word)
         if word != "all" and name not in kind_by_name:
-            text = f"{word!r} is no kind of job; known are: {', '.join(kind_by_name)}, all"
+            text = f"{word!r} is not a kind of job; known are: {', '.join(kind_by_name)}, all"
             raise ManifestError([Problem("--kinds", text)])
         names += kind_by_name if word == "all" else [name]
     if not names:
-        raise ManifestError([Problem("--kinds", f"names no kind; write some of: {', '.join(kind_by_name)}, all")])
+        raise ManifestError([Problem("--kinds", f"names no kind; choose from: {', '.join(kind_by_name)}, all")])
     return kinds.per_api_group(kind_by_name[name] for name in dict.fromkeys(names))
 
 
@@ -129,7 +129,9 @@ def cluster_domain(named: str, in_cluster: bool, resolver: Path = RESOLVER) -> s
     if named:
         domain = named.strip(".")
         if len(domain) > 200 or not all(map(is_dns_label, domain.split("."))):
-            raise ManifestError([Problem("--cluster-domain", f"{named!r} is no DNS name; write one such as {DOMAIN}")])
+            raise ManifestError(
+                [Problem("--cluster-domain", f"{named!r} is not a DNS name; write one such as {DOMAIN}")]
+            )
         return domain
     try:
         lines = resolver.read_text().splitlines() if in_cluster else []
@@ -150,7 +152,7 @@ def parse_address(text: str) -> tuple[str, int] | None:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         fix = "write HOST:PORT, :PORT for every address, or 0 for none"
-        raise ManifestError([Problem("--metrics-bind-address", f"{text!r} is no address; {fix}")])
+        raise ManifestError([Problem("--metrics-bind-address", f"{text!r} is not an address; {fix}")])
     return host.strip("[]"), int(port)
 
 
@@ -184,7 +186,7 @@ class OperatorProcess:
         try:
             if self._options.bind is not None:
                 await self.health.start(*self._options.bind)
-                log.info("health and metrics are served host=%s port=%d", self._options.bind[0], self.health.port)
+                log.info("serving health and metrics host=%s port=%d", self._options.bind[0], self.health.port)
             await (self._reconcile(stop) if self._election is None else self._run_elected(self._election, stop))
         finally:
             await self.tasks.stop()
@@ -325,10 +327,10 @@ async def follow_config(path: Path, apply: Callable[[Config | None], None], paus
             config = read_config(path, lambda text: log.warning("controller config: %s", text))
         except ConfigError as error:
             for problem in error.problems:
-                log.error("the new controller config is not used, the old one stays why=%s", problem)
+                log.error("the new controller config is invalid, the old one stays in use error=%s", problem)
             apply(None)
         else:
-            log.info("controller config read again file=%s", path)
+            log.info("controller config reloaded file=%s", path)
             apply(config)
 
 

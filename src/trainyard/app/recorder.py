@@ -181,7 +181,7 @@ class HistoryRecorder:
         await self.tasks.stop()
         for uid, record in self._records.items():
             if not record.finished:
-                record.interrupt(self._now(), message or "the cluster was stopped before its end")
+                record.interrupt(self._now(), message or "the cluster was stopped before the job ended")
                 self._changed[uid] = record
         await self._write()
         if self._lock:
@@ -380,7 +380,7 @@ class HistoryRecorder:
         if reason not in self._reported:
             self._reported.add(reason)
             fix = "Free some space, or set XDG_STATE_HOME to a folder that you can write"
-            self._say(f"history: {error.filename or self._root}: {reason}; not everything is kept. {fix}")
+            self._say(f"history: {error.filename or self._root}: {reason}; the record is incomplete. {fix}")
 
 
 def _versions(objects: Iterable[Json]) -> set[tuple[str, str]]:

@@ -137,7 +137,7 @@ def cut_log(path: Path, max_size: int) -> None:
         last = log.read()
         last = last[last.find(b"\n") + 1 :] or last
         left_out = size - len(first) - len(last)
-        note = f"[trainyard: {left_out} bytes of this log were left out to keep the history small]\n"
+        note = f"[trainyard: {left_out} bytes of this log were removed to limit the size of the history]\n"
         kept.write(first + (b"" if first.endswith(b"\n") else b"\n") + note.encode() + last)
     new_file.chmod(0o600)
     new_file.replace(path)

@@ -79,48 +79,53 @@ def _patched_children(kind: Kind) -> list[tuple[str, str]]:
 
 
 SITES: tuple[CallSite, ...] = (
-    CallSite("controller_runtime/reflector.py", ("list", "watch"), _job_resources, "jobs are seen"),
+    CallSite("controller_runtime/reflector.py", ("list", "watch"), _job_resources, "watch of jobs"),
     CallSite(
         "operator/plan_executor.py, spec",
         ("patch",),
         _jobs_with_stored_defaults,
-        "the RuntimeId and other defaults are stored, once",
+        "stores the RuntimeId and other defaults, once",
     ),
     CallSite(
         "operator/plan_executor.py, status",
         ("patch",),
         lambda kind: _job_resources(kind, "/status"),
-        "the status is said",
+        "the status of jobs",
     ),
     CallSite("operator/plan_executor.py, deletes", ("delete",), _job_resources, "ttlSecondsAfterFinished"),
     CallSite(
         "objects/meta.py, owner references",
         ("update",),
         lambda kind: _job_resources(kind, "/finalizers"),
-        "no request of ours: OwnerReferencesPermissionEnforcement asks for it, see above",
+        "no request: OwnerReferencesPermissionEnforcement requires it, see above",
     ),
     CallSite(
         "controller_runtime/reflector.py",
         ("list", "watch"),
         _child_resources,
-        "children, and the pods of children, are seen",
+        "watch of children and their pods",
     ),
-    CallSite("operator/plan_executor.py, creates", ("create",), _created_children, "children are made"),
+    CallSite("operator/plan_executor.py, creates", ("create",), _created_children, "creation of children"),
     CallSite(
         "operator/plan_executor.py, deletes",
         ("delete",),
         _created_children,
         "suspend, a new attempt, scaling down, cleanPodPolicy",
     ),
-    CallSite("operator/plan_executor.py, patches", ("patch",), _patched_children, "children follow an edit of the job"),
-    CallSite("controller_runtime/event_recorder.py", ("create",), lambda kind: [("", "events")], "people are told"),
+    CallSite(
+        "operator/plan_executor.py, patches",
+        ("patch",),
+        _patched_children,
+        "updates of children after an edit of the job",
+    ),
+    CallSite("controller_runtime/event_recorder.py", ("create",), lambda kind: [("", "events")], "events"),
 )
 """Every place in the code that sends requests for jobs and their children."""
 
 LEASE_SITES: tuple[tuple[str, str], ...] = (
-    ("list", "who leads is looked up, and who serves some of the same jobs"),
-    ("create", "the first operator makes the lease"),
-    ("patch", "it is taken, renewed and released; one that overlaps and has expired is cleared"),
+    ("list", "finds the leader, and operators that serve some of the same jobs"),
+    ("create", "the first operator creates the Lease"),
+    ("patch", "acquires, renews and releases the Lease; clears an expired one that overlaps"),
 )
 """(verb, reason) of leader election, for the Leases of all operators of a cluster, which are in one namespace."""
 

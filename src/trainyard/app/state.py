@@ -71,10 +71,10 @@ class ClusterState:
             try:
                 return server_context(chain, key), ca.read_text("ascii")
             except (OSError, ValueError):  # ssl.SSLError is an OSError
-                text = f"{self._keys}: the certificate cannot be read, so there is a new one"
-                self._say(f"{text}; a kubeconfig written before is no longer good")
+                text = f"{self._keys}: the certificate cannot be read and was replaced"
+                self._say(f"{text}; older copies of the kubeconfig are no longer valid")
         elif self._facts.get("certified"):
-            self._say("the certificate is renewed: a kubeconfig written before is no longer good")
+            self._say("the certificate is renewed: older copies of the kubeconfig are no longer valid")
         if self._facts.get("certified"):
             # Stored first, so that a kill before the last line leaves no file that differs from its checksum.
             self._save(certified=0.0, files={})

@@ -24,7 +24,7 @@ from trainyard.server.storage.database import NAME
 
 FACTS = "keys.json"
 FORMAT = 1
-_RESTORE = "put it back from a copy, or move the state away to start anew"
+_RESTORE = "restore it from a copy, or move the state away to start with an empty one"
 
 
 def encode_facts(facts: dict[str, Any]) -> bytes:
@@ -52,17 +52,17 @@ def check_state(folder: Path) -> dict[str, Any] | None:
     has_node = node.is_dir() and any(node.iterdir())
     facts = _facts(keys / FACTS) if _exists(keys / FACTS) else None
     if facts is None and (has_log or has_node):
-        raise DiskError(keys / FACTS, f"it is missing, but what belongs to it is there; {_RESTORE}", spoilt=True)
+        raise DiskError(keys / FACTS, f"it is missing, but its other files exist; {_RESTORE}", spoilt=True)
     if not has_log and (has_node or (facts or {}).get("port")):  # the port is stored after the first entries of the log
         problem = "it is empty" if (log / NAME).exists() else "it is missing"
-        raise DiskError(log / NAME, f"{problem}, but what belongs to it is there; {_RESTORE}", spoilt=True)
+        raise DiskError(log / NAME, f"{problem}, but its other files exist; {_RESTORE}", spoilt=True)
     for name, expected in (facts or {}).get("files", {}).items():
         try:
             unchanged = sha256_of(keys / name) == expected
         except OSError:
             raise DiskError(keys / name, f"it is missing or cannot be read; {_RESTORE}", spoilt=True) from None
         if not unchanged:
-            raise DiskError(keys / name, f"it is not what was written; {_RESTORE}", spoilt=True)
+            raise DiskError(keys / name, f"its content has changed; {_RESTORE}", spoilt=True)
     return facts
 
 
@@ -71,7 +71,7 @@ def _facts(path: Path) -> dict[str, Any]:
     try:
         facts = json.loads(path.read_bytes())
         if not isinstance(facts, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not an object")
         version = facts.get("format")
         if isinstance(version, int) and version > FORMAT:
             text = f"it was written by a newer trainyard (format {version}, this one knows {FORMAT}); install that one"
@@ -79,7 +79,7 @@ def _facts(path: Path) -> dict[str, Any]:
         if version is not None or "checksum" in facts:
             checksum = facts.pop("checksum", None)
             if checksum != _checksum(facts):
-                raise ValueError("its fields are not what was written")
+                raise ValueError("its fields do not match their checksum")
         _must_be_usable(facts)
     except OSError as error:
         raise _unreadable(path, error) from None
@@ -94,14 +94,14 @@ def _must_be_usable(facts: dict[str, Any]) -> None:
     for name in ("token", "key"):
         secret = facts.get(name)
         if not (isinstance(secret, str) and len(secret) >= 32) and not (name == "key" and name not in facts):
-            raise ValueError(f"its {name} is no secret of 32 characters")
+            raise ValueError(f"its {name} is not a secret of 32 characters")
     if not isinstance(port := facts.get("port") or 0, int) or not 0 <= port <= 65535:
         raise ValueError("its port is not between 0 and 65535")
     if not isinstance(facts.get("certified", 0.0), int | float):
-        raise ValueError("its time of certification is no number")
+        raise ValueError("the time of its certificate is not a number")
     files = facts.get("files", {})
     if not isinstance(files, dict) or not all(isinstance(name, str) and "/" not in name for name in files):
-        raise ValueError("its files are no names with checksums")
+        raise ValueError("its files are not names with checksums")
 
 
 def _must_be_private(path: Path, is_type: Any, type_name: str) -> None:
@@ -123,7 +123,7 @@ def _must_be_private(path: Path, is_type: Any, type_name: str) -> None:
 
 
 def _unreadable(path: Path, error: OSError) -> DiskError:
-    return DiskError(path, f"{(error.strerror or str(error)).lower()}; give this user the right to read it")
+    return DiskError(path, f"{(error.strerror or str(error)).lower()}; allow this user to read it")
 
 
 def _exists(path: Path) -> bool:

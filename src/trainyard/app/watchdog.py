@@ -61,7 +61,7 @@ class Watchdog:
         if not held or done != self._progress:
             self._progress, self._progress_time = done, now
         elapsed = now - self._progress_time
-        return f"a pass over a job has got no further for {elapsed:.0f} s" if elapsed >= self._hung_seconds else ""
+        return f"a reconcile has made no progress for {elapsed:.0f} s" if elapsed >= self._hung_seconds else ""
 
     async def _heartbeat(self) -> None:
         while True:
@@ -79,7 +79,7 @@ class Watchdog:
                 reported = reported and elapsed >= self._still_seconds
             elif not reported:
                 reported = True
-                log.error("the loop has stood still seconds=%.1f where=%s", elapsed, _stack_of(thread))
+                log.error("the event loop is blocked seconds=%.1f where=%s", elapsed, _stack_of(thread))
 
 
 def _stack_of(thread: int) -> str:

@@ -96,7 +96,7 @@ class FileCredentials:
         try:
             self._identity = self._load()
         except Exception as error:  # a file is incomplete, or missing for a moment
-            log.warning("credentials could not be read again, the old ones are used why=%s", error)
+            log.warning("credentials could not be reloaded, the old ones stay in use error=%s", error)
         else:
             self._stamps = stamps
 
@@ -167,7 +167,7 @@ class ExecPlugin:
                 except PluginError as error:
                     if self._identity is None or self._now() >= self._expires:
                         raise
-                    log.warning("credentials are not renewed yet, the old ones still hold why=%s", error)
+                    log.warning("credentials are not renewed yet, the old ones are still valid error=%s", error)
             return self._current()
 
     async def renew(self, refused: Identity) -> Identity:
@@ -201,7 +201,7 @@ class ExecPlugin:
         try:
             return self._secure(certificate)
         except ssl.SSLError as error:
-            raise PluginError(self._program, f"gave a certificate that is of no use ({error.reason})") from None
+            raise PluginError(self._program, f"returned an unusable certificate ({error.reason})") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ async def _run(program: ExecConfig) -> bytes:
         async with asyncio.timeout(PLUGIN_TIMEOUT):
             stdout, _ = await process.communicate()
     except TimeoutError:
-        raise PluginError(program, f"has not answered within {PLUGIN_TIMEOUT:.0f} seconds") from None
+        raise PluginError(program, f"has not responded within {PLUGIN_TIMEOUT:.0f} seconds") from None
     finally:
         if process.returncode is None:
             process.kill()

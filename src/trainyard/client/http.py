@@ -91,7 +91,7 @@ class HttpTransport:
             ) as response:
                 yield _Reply(response)
         except TimeoutError:
-            message = f"{request.method} {request.path}: no answer in time"
+            message = f"{request.method} {request.path}: no response in time"
             raise Unavailable(0, "Timeout", message) from None
         except (aiohttp.ClientError, OSError) as error:
             message = f"{request.method} {request.path}: {_error_message(error)}"

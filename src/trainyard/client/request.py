@@ -110,7 +110,7 @@ def path_of(gvk: GVK, namespace: str = "", name: str = "", subresource: str = ""
 def object_path(gvk: GVK, namespace: str, name: str, subresource: str = "") -> str:
     """As `path_of`, for one object. Raises ValueError for an empty name."""
     if not name:
-        raise ValueError(f"{gvk.kind}: the request needs a name; without one it would mean the whole collection")
+        raise ValueError(f"{gvk.kind}: the request needs a name; without one it would apply to the whole collection")
     return path_of(gvk, namespace, name, subresource)
 
 
@@ -200,7 +200,7 @@ def decode_object(request: Request, body: bytes) -> Json:
     except ValueError as error:
         raise Unavailable(0, "BadAnswer", f"{request.method} {request.path}: {error}") from None
     if not isinstance(value, dict):
-        raise Unavailable(0, "BadAnswer", f"{request.method} {request.path}: the answer is not an object")
+        raise Unavailable(0, "BadAnswer", f"{request.method} {request.path}: the response is not an object")
     return value
 
 

@@ -32,7 +32,7 @@ class MpiConfig(msgspec.Struct, kw_only=True):
 
     slots: Annotated[
         Annotated[int, Meta(ge=1, le=65536)] | None,
-        Meta(description="Processes in each pod; the GPUs of the container chainer, or 1, when unset."),
+        Meta(description="Processes in each pod; by default the number of GPUs of the container chainer, or 1."),
     ] = None
 
 
@@ -44,35 +44,35 @@ Mpi = Annotated[MpiConfig | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **
 
 
 class Master(msgspec.Struct, kw_only=True):
-    """The pod that starts the whole job; it is tried again by its batch Job."""
+    """The pod that starts the job; its batch Job retries it."""
 
-    activeDeadlineSeconds: Annotated[Seconds | None, Meta(description="Passed on to the master Job.")] = None
+    activeDeadlineSeconds: Annotated[Seconds | None, Meta(description="Of the master Job.")] = None
     backoffLimit: Annotated[
-        Annotated[int, Meta(ge=0, le=2147483647)] | None, Meta(description="Passed on to the master Job.")
+        Annotated[int, Meta(ge=0, le=2147483647)] | None, Meta(description="Of the master Job.")
     ] = None
     mpiConfig: Mpi = None
     template: Template = None
 
 
 class WorkerSet(msgspec.Struct, kw_only=True):
-    """Workers of one shape; those that exit are started again."""
+    """Workers with the same template; a worker that exits is restarted."""
 
     replicas: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_REPLICAS)] | None,
-        Meta(description="How many; 1 when unset. May be changed while the job runs."),
+        Meta(description="Number of workers, by default 1. Can change while the job runs."),
     ] = None
     mpiConfig: Mpi = None
     template: Template = None
 
 
 class ChainerJobSpec(Policies, kw_only=True):
-    """A Chainer job: one master, and any number of sets of workers."""
+    """A Chainer job: one master, and any number of worker sets."""
 
-    backend: Annotated[str, Meta(max_length=63, description="How processes find each other: mpi.")] | None = None
+    backend: Annotated[str, Meta(max_length=63, description="The communication backend: mpi.")] | None = None
     master: Annotated[Master | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
     workerSets: Annotated[
         dict[str, Annotated[WorkerSet, Meta(extra_json_schema=PRESERVE_UNKNOWN)]] | None,
-        Meta(description="Sets of workers by name.", extra_json_schema={"maxProperties": 64}),
+        Meta(description="Worker sets by name.", extra_json_schema={"maxProperties": 64}),
     ] = None
 
 

@@ -37,20 +37,20 @@ Count = Annotated[int, Meta(ge=1, le=MAX_REPLICAS)]
 class WorkerReplicas(msgspec.Struct, kw_only=True):
     """The nodes of an elastic job: each runs one launcher, which starts the trainers."""
 
-    replicas: Annotated[Count, Meta(description="How many nodes; may be changed while the job runs.")] = 1
+    replicas: Annotated[Count, Meta(description="Number of workers; can change while the job runs.")] = 1
     template: Annotated[PodTemplate | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
     restartPolicy: Annotated[
         Literal["Always", "OnFailure", "Never", "ExitCode"] | None,
-        Meta(description="ExitCode: 130, 137, 138 and 143 are tried again, all else fails the job. Never when unset."),
+        Meta(description="ExitCode: 130, 137, 138 and 143 are retried, other codes fail the job. By default Never."),
     ] = None
 
 
 class RunPolicies(Policies, kw_only=True):
-    """The policies once more."""
+    """Policies under their old field name."""
 
 
 class SchedulingPolicy(msgspec.Struct, kw_only=True):
-    """Accepted for old manifests; it has no effect, and never had."""
+    """Accepted for old manifests; has no effect."""
 
     minAvailable: int | None = None
 
@@ -60,17 +60,19 @@ class ElasticJobSpec(Policies, kw_only=True):
 
     rdzvEndpoint: Annotated[
         Annotated[str, Meta(max_length=512)] | None,
-        Meta(description="Where the nodes meet: host:port of an etcd server; c10d: NAME-worker-0:29400 if unset."),
+        Meta(description="host:port of an etcd server; for c10d by default NAME-worker-0:29400."),
     ] = None
     rdzvBackend: Annotated[
         Literal["etcd", "etcd-v2", "c10d", "none"] | None,
-        Meta(description="etcd when unset. c10d: Worker 0 holds the store. none: no rendezvous arguments are added."),
+        Meta(description="By default etcd. c10d: the store is in Worker 0. none: no rendezvous arguments are added."),
     ] = None
-    minReplicas: Annotated[Count | None, Meta(description="Training goes on with at least that many nodes.")] = None
-    maxReplicas: Annotated[Count | None, Meta(description="Training uses at most that many nodes.")] = None
+    minReplicas: Annotated[
+        Count | None, Meta(description="The least number of workers with which training continues.")
+    ] = None
+    maxReplicas: Annotated[Count | None, Meta(description="The greatest number of workers.")] = None
     replicaSpecs: Annotated[
         dict[str, Annotated[WorkerReplicas, Meta(extra_json_schema=PRESERVE_UNKNOWN)]] | None,
-        Meta(description="One set, Worker.", extra_json_schema={"maxProperties": 8}),
+        Meta(description="The replica set Worker.", extra_json_schema={"maxProperties": 8}),
     ] = None
     runPolicy: Annotated[RunPolicies | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
     RunPolicy: Annotated[RunPolicies | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None

@@ -43,9 +43,9 @@ _ITEM = "spec.replicaSpecs[]"
 class MxReplicaSpec(msgspec.Struct, kw_only=True):
     """A set of MXNet processes of one type."""
 
-    replicas: Annotated[int, Meta(ge=0, le=MAX_REPLICAS, description="How many; one SCHEDULER.")] = 1
+    replicas: Annotated[int, Meta(ge=0, le=MAX_REPLICAS, description="Number of replicas; 1 for the SCHEDULER.")] = 1
     template: Annotated[PodTemplate | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
-    PsRootPort: Annotated[int, Meta(ge=1, le=65535, description="Where the SCHEDULER serves.")] = PORT
+    PsRootPort: Annotated[int, Meta(ge=1, le=65535, description="The port of the SCHEDULER.")] = PORT
     mxReplicaType: Annotated[str, Meta(description="SCHEDULER, SERVER or WORKER.")] = WORKER
 
 
@@ -54,12 +54,12 @@ class MxJobSpec(Policies, kw_only=True):
 
     RuntimeId: Annotated[
         Annotated[str, Meta(pattern=f"^$|{RUNTIME_ID}")] | None,
-        Meta(description="Names the children; worked out from the uid when it is not given."),
+        Meta(description="Part of the names of the children; derived from the uid by default."),
     ] = None
     jobMode: Annotated[str, Meta(description="local or dist.")] = ""
     replicaSpecs: Annotated[
         list[Annotated[MxReplicaSpec, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]] | None,
-        Meta(description="One set for each type.", extra_json_schema={"maxItems": len(TYPES)}),
+        Meta(description="One replica set for each type.", extra_json_schema={"maxItems": len(TYPES)}),
     ] = None
     replica_specs: Annotated[
         list[Annotated[MxReplicaSpec, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]] | None,

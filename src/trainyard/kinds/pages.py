@@ -15,45 +15,45 @@ from trainyard.kinds.immutability import rules_of
 from trainyard.objects import Json
 
 POLICIES = {
-    "cleanPodPolicy": "what is taken away once the job has ended: `None` nothing; `Running` what still runs, what has "
-    "ended stays with its logs; `All` every child",
-    "ttlSecondsAfterFinished": "the job, and with it every child, is deleted that many seconds after its end",
-    "activeDeadlineSeconds": "a job that has not ended that many seconds after its start (or resume) fails with reason "
-    "`DeadlineExceeded`, and what runs is stopped",
-    "backoffLimit": "when more attempts of its replicas than that have failed, the job fails with reason "
-    "`BackoffLimitExceeded`, and what runs is stopped; a disruption (drain, eviction, preemption) is no failure",
-    "suspend": "while true, no replica runs; when it is taken back, replicas are made anew from the spec of then",
-    "managedBy": "with any other value than `trainyard.dev/operator` the job is left alone",
+    "cleanPodPolicy": "which children are deleted when the job has ended: `None`; `Running`, those that still run, so "
+    "that ended pods keep their logs; `All`",
+    "ttlSecondsAfterFinished": "the job and its children are deleted this many seconds after its end",
+    "activeDeadlineSeconds": "a job that has not ended this many seconds after its start (or resume) fails with reason "
+    "`DeadlineExceeded`, and its running pods are stopped",
+    "backoffLimit": "if more attempts of its replicas than this have failed, the job fails with reason "
+    "`BackoffLimitExceeded`, and its running pods are stopped; disruptions (drain, eviction, preemption) do not count",
+    "suspend": "while true, no replica runs; afterwards replicas are created from the current spec",
+    "managedBy": "the operator ignores a job with any other value than `trainyard.dev/operator`",
 }
 """What each policy does (docs/rules.md S2 to S6)."""
 
 CONDITIONS = {
     "Created": "the job is accepted",
-    "Running": "at least one replica runs; the message names replicas that wait, and why",
-    "Suspended": "no replica runs, because the spec says so",
-    "Restarting": "a replica has ended and is tried again; the message has its exit code",
-    "Succeeded": "the end: it has done what it should",
-    "Failed": "the end: the message says which replica, container and exit code, and what to do",
-    "Degraded": "a replica has given up for good, or TensorBoard does not run, and the job goes on without it",
-    "NameConflict": "an object that is not this job's holds the name of one of its children",
-    "Blocked": "a child cannot be made now, or gets no pod: a quota, a LimitRange, an admission policy, PodSecurity, "
-    "a webhook, missing rights, or a pod of an older attempt that does not go",
-    "SpecChangeIgnored": "the spec was edited in a way that is not followed",
-    "UnknownFields": "the spec has fields that are not known here",
+    "Running": "at least one replica runs; the message lists replicas that wait, with the reason",
+    "Suspended": "no replica runs, because of `suspend`",
+    "Restarting": "a replica has failed and is retried; the message has its exit code",
+    "Succeeded": "the job has ended with success",
+    "Failed": "the job has ended with a failure; the message has replica, container, exit code and the fix",
+    "Degraded": "a replica has failed for good, or TensorBoard does not run, and the job continues without it",
+    "NameConflict": "a foreign object has the name of one of the job's children",
+    "Blocked": "a child cannot be created, or gets no pod: a quota, a LimitRange, an admission policy, PodSecurity, "
+    "a webhook, missing permissions, or a pod of an older attempt that does not terminate",
+    "SpecChangeIgnored": "an edit of the spec has no effect",
+    "UnknownFields": "the spec has unknown fields",
 }
 """What each condition means when it is True."""
 
 RESTARTS = {
     RestartScope.ROLE: (
-        "a replica that ends with a retryable exit code is made again, 10 s later at first, then twice as long "
+        "a replica that ends with a retryable exit code is created again, after 10 s at first, then twice as long "
         "each time, up to 6 minutes"
     ),
     RestartScope.GANG: (
-        "when a replica ends with a retryable exit code all replicas are made again, 10 s later at first, then "
-        "twice as long each time, up to 6 minutes: the others cannot go on without it"
+        "if a replica ends with a retryable exit code all replicas are created again, after 10 s at first, then "
+        "twice as long each time, up to 6 minutes: the others cannot continue without it"
     ),
     RestartScope.SLOT: (
-        "a replica that ends with a retryable exit code is made again alone, at the earliest 10 s after its start"
+        "only a replica that ends with a retryable exit code is created again, 10 s after its start at the earliest"
     ),
 }
 
@@ -79,9 +79,9 @@ def _head(kind: Kind) -> Iterator[str]:
     categories = f"; in `kubectl get {'`, `'.join(kind.api.categories)}`" if kind.api.categories else ""
     yield f"- `apiVersion: {gvk.api_version}`{other_groups}, `kind: {gvk.kind}`"
     yield f"- `kubectl get {gvk.plural}` or `{kind.api.singular}`{short}{categories}"
-    yield f"- the container that counts is named `{kind.roles.container}`"
+    yield f"- the container whose exit code counts is named `{kind.roles.container}`"
     child_kinds = ", ".join(f"{child.kind} (`{child.api_version}`)" for child in kind.roles.child_resources)
-    yield f"- it makes, and owns: {child_kinds}"
+    yield f"- children: {child_kinds}"
     yield ""
 
 
@@ -96,8 +96,8 @@ def _fields(kind: Kind) -> Iterator[str]:
         meaning = alias or _table_cell(node.get("description", "")) or _table_cell(POLICIES.get(path, ""))
         yield f"| `{path}` | {_type(node)} | {default} | {meaning} |"
     yield ""
-    yield "Fields that are not listed are kept, and named by the condition `UnknownFields`. A template is a"
-    yield "PodTemplateSpec: every field of it is passed on."
+    yield "Other fields are kept, and listed in the condition `UnknownFields`. A template is a PodTemplateSpec with all"
+    yield "of its fields."
     yield ""
 
 
@@ -137,7 +137,7 @@ def _type(node: Json) -> str:
 def _rules(kind: Kind) -> Iterator[str]:
     yield "## Rules"
     yield ""
-    yield "An API server refuses what breaks one; `trainyard lint` says the same offline."
+    yield "An API server refuses a job that violates one, with the same message as `trainyard lint`."
     yield ""
     yield "| where | rule |"
     yield "|---|---|"

@@ -19,22 +19,26 @@ class Policies(msgspec.Struct, kw_only=True):
 
     cleanPodPolicy: Annotated[
         Literal["None", "Running", "All"] | None,
-        Meta(description="What is taken away at the end of the job: None, Running (what still runs) or All."),
+        Meta(
+            description="Which children are deleted at the end of the job: None, Running (those that still run) or All."
+        ),
     ] = None
     ttlSecondsAfterFinished: Annotated[
-        Seconds | None, Meta(description="The job is deleted that many seconds after it has ended.")
+        Seconds | None, Meta(description="The job is deleted this many seconds after its end.")
     ] = None
     activeDeadlineSeconds: Annotated[
-        Seconds | None, Meta(description="The job fails when it is not done that many seconds after its start.")
+        Seconds | None, Meta(description="The job fails if it has not ended this many seconds after its start.")
     ] = None
     backoffLimit: Annotated[
         Annotated[int, Meta(ge=0, le=2147483647)] | None,
-        Meta(description="The job fails when more attempts of its replicas than that have failed."),
+        Meta(description="The job fails if more attempts of its replicas than this have failed."),
     ] = None
     suspend: Annotated[bool | None, Meta(description="While true, no replica runs.")] = None
     managedBy: Annotated[
         Annotated[str, Meta(max_length=63)] | None,
-        Meta(description="Who runs the job; empty or trainyard.dev/operator is this operator, others are left alone."),
+        Meta(
+            description="The controller of the job. This operator serves jobs with trainyard.dev/operator or no value."
+        ),
     ] = None
 
 

@@ -20,7 +20,7 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104  # in its pod, behind a ClusterIP Service
 class TensorBoard(msgspec.Struct, kw_only=True):
     """A TensorBoard instance for the job."""
 
-    logDir: Annotated[str | None, Meta(description="Where TensorBoard looks for event files. Required.")] = None
+    logDir: Annotated[str | None, Meta(description="The directory of the event files. Required.")] = None
     volumes: Annotated[
         list[Annotated[dict[str, Any], Meta(extra_json_schema=PRESERVE_UNKNOWN)]] | None,
         Meta(extra_json_schema=NULLABLE),
@@ -29,7 +29,7 @@ class TensorBoard(msgspec.Struct, kw_only=True):
         list[Annotated[dict[str, Any], Meta(extra_json_schema=PRESERVE_UNKNOWN)]] | None,
         Meta(extra_json_schema=NULLABLE),
     ] = None
-    serviceType: Annotated[str | None, Meta(description="Type of the Service; ClusterIP when empty.")] = None
+    serviceType: Annotated[str | None, Meta(description="Type of the Service; by default ClusterIP.")] = None
 
 
 def tensorboard(job: Job, labels: Json) -> tuple[AuxiliaryObject, ...]:

@@ -38,11 +38,11 @@ _PRINTED_FIELDS = ("replicas", "template", "tfPort", "tfReplicaType", "IsDefault
 class TfReplicaSpec(msgspec.Struct, kw_only=True):
     """A set of TensorFlow processes of one type."""
 
-    replicas: Annotated[int, Meta(ge=0, le=MAX_REPLICAS, description="How many.")] = 1
+    replicas: Annotated[int, Meta(ge=0, le=MAX_REPLICAS, description="Number of replicas.")] = 1
     template: Annotated[PodTemplate | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
-    tfPort: Annotated[int, Meta(ge=1, le=65535, description="Where each process of the set serves.")] = PORT
+    tfPort: Annotated[int, Meta(ge=1, le=65535, description="The port of each replica.")] = PORT
     tfReplicaType: Annotated[str, Meta(description="MASTER, PS or WORKER.")] = MASTER
-    IsDefaultPS: Annotated[bool, Meta(description="The set runs the standard server that is mounted into it.")] = False
+    IsDefaultPS: Annotated[bool, Meta(description="The set runs the standard TensorFlow server.")] = False
 
 
 class TfJobSpec(Policies, kw_only=True):
@@ -50,11 +50,11 @@ class TfJobSpec(Policies, kw_only=True):
 
     RuntimeId: Annotated[
         Annotated[str, Meta(pattern=f"^$|{RUNTIME_ID}")] | None,
-        Meta(description="Names the children; worked out from the uid when it is not given."),
+        Meta(description="Part of the names of the children; derived from the uid by default."),
     ] = None
     replicaSpecs: Annotated[
         list[Annotated[TfReplicaSpec, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]] | None,
-        Meta(description="One set for each type.", extra_json_schema={"maxItems": len(TYPES)}),
+        Meta(description="One replica set for each type.", extra_json_schema={"maxItems": len(TYPES)}),
     ] = None
     replica_specs: Annotated[
         list[Annotated[TfReplicaSpec, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})]] | None,
@@ -65,7 +65,9 @@ class TfJobSpec(Policies, kw_only=True):
     tfImage: Annotated[str, Meta(min_length=1, description="Image of the default PS and of TensorBoard.")] = IMAGE
     masterTaskType: Annotated[
         Literal["master", "chief"] | None,
-        Meta(description="What TF_CONFIG calls the MASTER: master when unset; TensorFlow 2 knows only chief."),
+        Meta(
+            description="The task type of the MASTER in TF_CONFIG: by default master; TensorFlow 2 accepts only chief."
+        ),
     ] = None
 
 

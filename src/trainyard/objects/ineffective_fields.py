@@ -37,14 +37,14 @@ SCHEDULING = {
     "priorityClassName": "no pod is preempted",
     "preemptionPolicy": "no pod is preempted",
     "resourceClaims": "no device is allocated; a program sees those that this machine has",
-    "schedulingGroup": "pods start as they come",
+    "schedulingGroup": "pods are not ordered",
 }
 POD = {
     "hostIPC": NO_CONTAINERS,
     "hostPID": NO_CONTAINERS,
     "hostNetwork": "in network namespace a pod has a network of its own, in network shared it has this machine's",
     "hostUsers": NO_CONTAINERS,
-    "imagePullSecrets": "no image is pulled from a registry",
+    "imagePullSecrets": "images are not pulled",
     "os": NO_CONTAINERS,
     "resources": "limits of a whole pod are not enforced",
     "runtimeClassName": NO_CONTAINERS,
@@ -52,13 +52,13 @@ POD = {
     "shareProcessNamespace": NO_CONTAINERS,
 }
 CONTAINER = {
-    "imagePullPolicy": "no image is pulled from a registry",
+    "imagePullPolicy": "images are not pulled",
     "lifecycle": "hooks are not called",
     "livenessProbe": NO_PROBES,
     "readinessProbe": NO_PROBES,
     "startupProbe": NO_PROBES,
     "resizePolicy": "limits are not changed while a program runs",
-    "restartPolicyRules": "the restartPolicy of the pod holds",
+    "restartPolicyRules": "only the restartPolicy of the pod has an effect",
     "stdin": "standard input is empty",
     "tty": "a program has no terminal",
     "volumeDevices": "there are no block devices",

@@ -51,7 +51,7 @@ def read(text: str | bytes, source: str) -> list[Document]:
     problems: list[Problem] = []
     values = load(text, source)
     if not values:
-        raise ManifestError([Problem(source, "holds no object; write one, beginning with apiVersion and kind")])
+        raise ManifestError([Problem(source, "has no object; write one, beginning with apiVersion and kind")])
     for value in values:
         _expand(value, source, documents, problems)
     if problems:

@@ -118,7 +118,7 @@ class ValueBuilder:
         value: Any = text
         if event.tag is not None:
             self._add_problem(
-                line, f"the tag {shorten(event.tag)} is not read; remove it, and quote the value if it is text"
+                line, f"the tag {shorten(event.tag)} is not supported; remove it, and quote the value if it is text"
             )
         elif event.implicit[0]:
             value = _MERGE if text == "<<" and self._expects_key() else self._resolve(text, line)
@@ -146,7 +146,7 @@ class ValueBuilder:
                 line, "a key is a list or a mapping; quote it if it is text; render a {{ template }} first"
             )
         if event.tag is not None:
-            self._add_problem(line, f"the tag {shorten(event.tag)} is not read; remove it")
+            self._add_problem(line, f"the tag {shorten(event.tag)} is not supported; remove it")
         if len(self._stack) >= MAX_DEPTH:
             raise self._fatal_problem(
                 line, f"values are nested more than {MAX_DEPTH} levels deep; make the structure flatter"
@@ -170,9 +170,7 @@ class ValueBuilder:
     def _add_alias(self, name: str, line: int) -> None:
         anchor = self._anchors.get(name)
         if any(frame.anchor == name for frame in self._stack):
-            raise self._fatal_problem(
-                line, f"the alias *{shorten(name)} stands inside its own anchor; write the value out"
-            )
+            raise self._fatal_problem(line, f"the alias *{shorten(name)} is inside its own anchor; write the value out")
         if anchor is None:
             raise self._fatal_problem(
                 line, f"the alias *{shorten(name)} has no anchor before it; write &{shorten(name)} at a value"
@@ -180,14 +178,14 @@ class ValueBuilder:
         self._aliased_weight += anchor.weight
         if self._aliased_weight > MAX_ALIAS_WEIGHT or len(self._stack) + anchor.depth > MAX_DEPTH:
             raise self._fatal_problem(
-                line, "the aliases (*name) expand to far more than the file holds; write the values out"
+                line, "the aliases (*name) expand to far more values than the file has; write the values out"
             )
         self._add_value(_copy(anchor.value, self._lines), line, anchor.weight, anchor.depth)
 
     def _add_value(self, value: Any, line: int, weight: int, depth: int, scalar_text: str = "") -> None:
         self._value_count += 1
         if self._value_count > MAX_VALUES:
-            raise self._fatal_problem(line, f"the file holds more than {MAX_VALUES:,} values; split it")
+            raise self._fatal_problem(line, f"the file has more than {MAX_VALUES:,} values; split it")
         if not self._stack:
             if value is not None:
                 self.values.append(Value(value, line, Lines(value, line, self._lines)))

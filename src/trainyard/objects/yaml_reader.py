@@ -27,7 +27,7 @@ _TAB = "a tab"
 # Part of libyaml's error text -> the text of the problem. The first match is used.
 _ADVICE = (
     (_TAB, "a tab is used for indentation; use spaces"),
-    ("mapping values are not allowed", "a ': ' stands where no key can be; check the indentation, or quote the text"),
+    ("mapping values are not allowed", "a ': ' where no key is allowed; check the indentation, or quote the text"),
     ("could not find expected ':'", "a key without ':'; write 'key: value', and check the indentation and the quotes"),
     ("did not find expected key", "the indentation does not fit the lines above; align keys of one mapping exactly"),
     ("did not find expected '-'", "the indentation does not fit the list above; align its '- ' exactly"),
@@ -40,7 +40,7 @@ _ADVICE = (
     ("did not find expected <document start>", "text after the end of a document; separate documents with '---'"),
     ("did not find expected node content", "a value is missing, or begins with a sign such as , ] }; quote the text"),
     ("control characters", 'a control character; remove it, or write it as an escape such as "\\t"'),
-    ("nesting", f"values are nested too deeply; at most {MAX_DEPTH} levels are read"),
+    ("nesting", f"values are nested too deeply; at most {MAX_DEPTH} levels are allowed"),
 )
 
 
@@ -88,7 +88,7 @@ def _decode(text: str | bytes, source: str) -> str:
         raise manifest_error("is not UTF-8 text (a lone surrogate); save it as UTF-8") from None
     if size > MAX_BYTES:
         raise manifest_error(
-            f"is larger than {MAX_BYTES // 1024 // 1024} MiB, the most an API server takes; split the file"
+            f"is larger than {MAX_BYTES // 1024 // 1024} MiB, the limit of an API server; split the file"
         )
     if isinstance(text, str):
         return text.removeprefix("\ufeff")

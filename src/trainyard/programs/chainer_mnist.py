@@ -1,23 +1,23 @@
-"""train_mnist.py of the Chainer and ChainerMN examples: a multi-layer perceptron learns to read digits.
+"""train_mnist.py of the Chainer and ChainerMN examples: trains a multi-layer perceptron to read digits.
 
-One file for both images: started as it is, it is the program of everpeace/chainer; with ChainerMN (see
-chainermn_mnist.py) every process of mpiexec trains on its share, and gradients are averaged over MPI after every batch.
-
-It takes the arguments of the originals and prints their lines. The digits are drawn here, from a seed: no download.
+One file for both images. Started directly it is the program of everpeace/chainer; with ChainerMN
+(chainermn_mnist.py) every process of mpiexec trains on its share, and gradients are averaged over MPI after every
+batch. Arguments and output lines are those of the originals. The digits are generated from a seed, without a
+download.
 """
 
 import argparse
 import os
 import sys
 
-TRAINING, HELD = 60000, 10000  # as many pictures as MNIST has
+TRAINING, HELD = 60000, 10000  # as many images as MNIST has
 ENTRIES = ["epoch", "main/loss", "validation/main/loss", "main/accuracy", "validation/main/accuracy", "elapsed_time"]
 
 
 def parser(mpi):
     """The arguments of the original of that image."""
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = found.add_argument
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = options.add_argument
     add("--batchsize", "-b", type=int, default=100, help="pictures of one process and one step")
     add("--epoch", "-e", type=int, default=20)
     add("--unit", "-u", type=int, default=1000, help="units of a hidden layer")
@@ -31,11 +31,11 @@ def parser(mpi):
     else:
         add("--gpu", "-g", "--device", "-d", default="-1", help="there is none here: the CPU trains")
     add("--pictures", type=int, default=TRAINING, help="pictures of an epoch, over all processes")
-    return found
+    return options
 
 
 def problem(args):
-    """What is wrong with the arguments, in one sentence; "" when nothing is."""
+    """The mistake in the arguments as one sentence, "" without one."""
     for name in ("batchsize", "epoch", "unit", "pictures"):
         if getattr(args, name) < 1:
             return "--%s=%d must be at least 1" % (name, getattr(args, name))
@@ -43,7 +43,7 @@ def problem(args):
 
 
 class Plain:
-    """Where the table goes: lines as they are, without the codes that clear a terminal's line."""
+    """The stream of the table: removes the codes that clear a terminal's line."""
 
     def __init__(self, out):
         self.out = out
@@ -56,7 +56,7 @@ class Plain:
 
 
 def network(chainer, units):
-    """Two hidden layers, and the loss on top."""
+    """Two hidden layers, with the loss as the last one."""
     layers = chainer.links.Linear
     relu = chainer.functions.relu
     return chainer.links.Classifier(
@@ -68,15 +68,15 @@ def pictures(chainer, args):
     """(training, validation) data sets."""
     import drawn_digits
 
-    found = []
+    datasets = []
     for count, seed in ((args.pictures, 1), (max(args.pictures * HELD // TRAINING, 1), 2)):
         images, labels = drawn_digits.digits(count, seed)
-        found.append(chainer.datasets.TupleDataset(images, labels.astype("int32")))
-    return found
+        datasets.append(chainer.datasets.TupleDataset(images, labels.astype("int32")))
+    return datasets
 
 
 def train(args, comm):
-    """Trains until the last epoch. `comm` is a ChainerMN communicator, or None for one process alone."""
+    """Train until the last epoch. `comm` is a ChainerMN communicator, or None for a single process."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import chainer
     from chainer.training import StandardUpdater, Trainer, extensions

@@ -1,7 +1,8 @@
-"""train_mnist.py of everpeace/chainermn: what chainer_mnist.py does, with one process per rank of mpiexec.
+"""train_mnist.py of everpeace/chainermn: chainer_mnist.py with one process per rank of mpiexec.
 
-Gradients are averaged by a real allreduce over MPI. Without GPUs the communicator is always the naive one; the lines say
-so as the README's listing does. A rank that raises takes the whole job down instead of leaving the others waiting.
+Gradients are averaged by an allreduce over MPI. Without GPUs the communicator is always the naive one, and the
+output says so as in the README. If a rank raises an exception, the whole job ends, because the others would wait for
+it.
 """
 
 import os
@@ -12,13 +13,13 @@ import chainer_mnist
 
 
 def main():
-    # A line is one write, also unbuffered: mpiexec mixes what its ranks write, write by write.
+    # A line is one write, also unbuffered: mpiexec interleaves the output of its ranks write by write.
     sys.stdout.reconfigure(line_buffering=True, write_through=False)
     args = chainer_mnist.parser(mpi=True).parse_args()
     if chainer_mnist.problem(args):
         sys.exit(chainer_mnist.problem(args))
     warnings.simplefilter("ignore")
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the ranks share the processors
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the ranks share the CPUs
     import chainermn
     import chainermn.global_except_hook
 

@@ -1,7 +1,7 @@
-"""A data set that needs no download: the digits 0 to 9, drawn here, moved about and covered with noise, from a seed.
+"""A data set without a download: images of the digits 0 to 9, generated from a seed, shifted, with noise.
 
-It is made up, but not trivial: each digit may stand in nine places of a 9 x 7 picture, and the noise is a third as strong as
-the ink. Guessing gives 10 %; one layer of weights alone stays clearly below what a small network reaches.
+The task is not trivial: a digit has nine possible positions in an image of 9 x 7 pixels, and the noise has a third
+of the amplitude of the digit. Guessing gives 10 %; a single layer stays clearly below a small network.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ DRAWN = """
 
 
 def digits(count, seed):
-    """`count` pictures (rows of HEIGHT * WIDTH numbers) and their labels."""
+    """`count` images (rows of HEIGHT * WIDTH numbers) and their labels."""
     rows = [line.split() for line in DRAWN.split("\n") if line]
     ink = np.array([[[dot == "#" for dot in row[digit]] for row in rows] for digit in range(10)], np.float32)
     random = np.random.RandomState(seed)
@@ -32,14 +32,15 @@ def digits(count, seed):
 
 
 def coloured(count, seed, height, width):
-    """The same digits as colour pictures (count, 3, height, width): larger, in a colour of their own, on another one."""
+    """The same digits as colour images (count, 3, height, width): enlarged, with random foreground and background
+    colours."""
     pictures, labels = digits(count, seed)
     random = np.random.RandomState(seed + 1)
     scale = max(1, min(height // HEIGHT, width // WIDTH))
     large = pictures.reshape(count, HEIGHT, WIDTH).repeat(scale, 1).repeat(scale, 2)[:, :height, :width]
     ground = random.uniform(-1, 0, (count, 3, 1, 1)).astype(np.float32)
     ink = random.uniform(0.5, 1.5, (count, 3, 1, 1)).astype(np.float32)
-    found = np.broadcast_to(ground, (count, 3, height, width)).copy()
+    coloured_images = np.broadcast_to(ground, (count, 3, height, width)).copy()
     down, right = (height - large.shape[1]) // 2, (width - large.shape[2]) // 2
-    found[:, :, down : down + large.shape[1], right : right + large.shape[2]] += ink * large[:, None]
-    return found, labels
+    coloured_images[:, :, down : down + large.shape[1], right : right + large.shape[2]] += ink * large[:, None]
+    return coloured_images, labels

@@ -1,7 +1,7 @@
-"""/workspace/classy_vision/classy_train.py of torchelastic/examples: training as a configuration file says.
+"""/workspace/classy_vision/classy_train.py of torchelastic/examples: training from a configuration file.
 
-Of the file it reads num_epochs, optimizer (lr, momentum, weight_decay), dataset.train.batchsize_per_replica and the
-model's depth. Everything else is as elastic_imagenet.py does it: small drawn pictures, a small residual network.
+It reads num_epochs, optimizer (lr, momentum, weight_decay), dataset.train.batchsize_per_replica and the model's
+depth from the file. Everything else is as in elastic_imagenet.py: small generated images, a small residual network.
 """
 
 import argparse
@@ -13,8 +13,8 @@ import elastic_train
 
 
 def parser():
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = found.add_argument
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = options.add_argument
     add("--config_file", "--config", required=True)
     add("--num_workers", type=int, default=0, help="accepted: the pictures are in memory")
     add("--device", default="cpu", help="the CPU trains here")
@@ -26,17 +26,17 @@ def parser():
     add("--delay", type=float, default=0.0, help="seconds to wait after each step, to have time to look")
     for name in ("show_progress", "skip_tensorboard"):
         add("--" + name, action="store_true")
-    return found
+    return options
 
 
 def course(config, pictures):
-    """What the configuration asks for. A sentence as ValueError when it does not say it."""
+    """The `Course` of the configuration. Raises ValueError with one sentence when a value is missing or wrong."""
     if not isinstance(config, dict):
         raise ValueError("holds no JSON object")
     try:
         optimizer = config.get("optimizer") or {}
         lr = optimizer.get("lr", 0.02)
-        if isinstance(lr, dict):  # a schedule: its first value
+        if isinstance(lr, dict):  # of a schedule, its first value
             lr = lr.get("value") or (lr.get("values") or [0.02])[0]
         train = (config.get("dataset") or {}).get("train") or {}
         model = config.get("model") or {}
@@ -55,7 +55,7 @@ def main():
         print("not known here, ignored: %s" % " ".join(unknown), flush=True)
     try:
         with open(args.config_file) as file:
-            found = course(json.load(file), args.pictures)
+            parameters = course(json.load(file), args.pictures)
     except (OSError, ValueError) as error:
         sys.exit("--config_file=%s: %s" % (args.config_file, error))
     print("data: %d pictures are drawn here, no data set is read" % args.pictures, flush=True)
@@ -63,7 +63,7 @@ def main():
     if args.checkpoint_folder:
         os.makedirs(args.checkpoint_folder, exist_ok=True)
         file = os.path.join(args.checkpoint_folder, "checkpoint.pth.tar")
-    elastic_train.main(found, file, max(args.log_freq, 1), args.delay)
+    elastic_train.main(parameters, file, max(args.log_freq, 1), args.delay)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""/workspace/examples/imagenet/main.py of torchelastic/examples: an image classifier that outlives its members.
+"""/workspace/examples/imagenet/main.py of torchelastic/examples: elastic training of an image classifier.
 
-It takes the arguments of the original. The pictures are small and drawn here: the folder that is named is not read. A
-small residual network stands for every --arch; a number above 18 in its name doubles the blocks.
+The arguments are those of the original. The images are small and generated: the folder in the arguments is not read.
+Every --arch is a small residual network; a number above 18 in the name doubles the blocks.
 """
 
 import argparse
@@ -12,8 +12,8 @@ import elastic_train
 
 
 def parser():
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = found.add_argument
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = options.add_argument
     add("data", nargs="?", default="", metavar="DIR", help="not read: the pictures are drawn here")
     add("-a", "--arch", default="resnet18")
     add("-j", "--workers", type=int, default=0, help="accepted: the pictures are in memory")
@@ -28,11 +28,11 @@ def parser():
     add("--local_rank", "--local-rank", type=int, default=0, help="accepted: the environment says it")
     add("--pictures", type=int, default=2048, help="pictures of an epoch")
     add("--delay", type=float, default=0.0, help="seconds to wait after each step, to have time to look")
-    return found
+    return options
 
 
 def problem(args):
-    """What is wrong with the arguments, in one sentence; "" when nothing is."""
+    """The mistake in the arguments as one sentence, "" without one."""
     for name in ("epochs", "batch_size", "print_freq", "pictures"):
         if getattr(args, name) < 1:
             return "--%s=%d must be at least 1" % (name.replace("_", "-"), getattr(args, name))
@@ -40,8 +40,8 @@ def problem(args):
 
 
 def depth(arch):
-    found = re.search(r"\d+", arch)
-    return int(found.group()) if found else 18
+    number = re.search(r"\d+", arch)
+    return int(number.group()) if number else 18
 
 
 def main():

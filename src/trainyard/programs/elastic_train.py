@@ -1,11 +1,11 @@
-"""Elastic training: data-parallel steps over gloo whose state outlives every change of the members.
+"""Elastic training: data-parallel steps over gloo, with a state that survives every change of the members.
 
-What holds:
-- A step is printed only after every member has saved its result. So no printed step is ever lost, whoever is killed.
-- After each rendezvous the members compare their checkpoints, and the most advanced one goes to all.
-- An epoch goes on where it was: each picture is trained on once per epoch, however many members share it.
+Guarantees:
+- A step is printed only after every member has saved its result, so a printed step is never lost.
+- After each rendezvous the members compare their checkpoints, and all load the most advanced one.
+- An epoch continues where it was interrupted: each image is used once per epoch, however many members share it.
 
-The checkpoint is one file per pod. It is replaced, never written into, so a kill cannot leave half of one.
+The checkpoint is one file per pod. It is replaced atomically, so a killed process cannot leave a partial file.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ TEMPORARY = "/tmp/checkpoint.pth.tar"
 
 
 def wait_for_name(host, patience=120.0, pause=0.25):
-    """Names of pods may resolve late."""
+    """Resolve `host`, with retries: names of pods may resolve late."""
     deadline = time.time() + patience
     while True:
         try:
@@ -37,13 +37,15 @@ def wait_for_name(host, patience=120.0, pause=0.25):
             time.sleep(pause)
 
 
-def own_file(wanted):
-    """Where this pod saves. Pods of one machine share /tmp, so the default is in TMPDIR, which a pod has for itself."""
+def checkpoint_path(wanted):
+    """The path of this pod's checkpoint. Pods of one machine share /tmp, so the default is in TMPDIR, which each pod
+    has for itself."""
     return os.path.join(tempfile.gettempdir(), os.path.basename(TEMPORARY)) if wanted == TEMPORARY else wanted
 
 
-def opened(path):
-    """A file of this user's, for reading. Raises OSError for a link, for no regular file, for one that others wrote."""
+def open_own(path):
+    """Open a file of this user for reading. Raises OSError for a symbolic link, a file that is not regular, or one
+    that others can write."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     state = os.fstat(descriptor)
     if not stat.S_ISREG(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o022:
@@ -52,8 +54,8 @@ def opened(path):
     return os.fdopen(descriptor, "rb")
 
 
-def made(path):
-    """A new file for this user alone. What has the name already is removed, and never followed."""
+def create_own(path):
+    """Create a file that only this user can read. An existing file of that name is removed; links are not followed."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -62,14 +64,15 @@ def made(path):
 
 
 def share(order, seen, batch, rank, world):
-    """(this member's pictures of the next step, how many the step takes in all). Shares are equally large."""
+    """(indices of this member's images in the next step, number of images in the whole step). Shares have the same
+    size."""
     taken = order[seen : seen + batch * world]
     filled = np.concatenate([taken, order[: -len(taken) % world]])
     return filled[rank::world], len(taken)
 
 
 class Course:
-    """What is trained, and for how long."""
+    """The parameters of the training."""
 
     def __init__(self, epochs, batch, lr, momentum=0.9, wd=1e-4, pictures=2048, depth=18, classes=10):
         self.epochs, self.batch, self.lr, self.momentum, self.wd = epochs, batch, lr, momentum, wd
@@ -77,7 +80,8 @@ class Course:
 
 
 def network(torch, depth, classes):
-    """A small residual network: one block a stage up to 18 layers, two above. Its norms hold no state to disagree on."""
+    """A small residual network: one block per stage up to 18 layers, two above. Its normalisation layers have no
+    state that members would have to agree on."""
     nn = torch.nn
 
     class Block(nn.Module):
@@ -101,7 +105,7 @@ def network(torch, depth, classes):
 
 
 class Training:
-    """One member of the job: its model, how far it is, and the steps."""
+    """One member of the job: its model, its progress, and the training steps."""
 
     def __init__(self, torch, course, file, print_freq=10, delay=0.0):
         self.torch, self.dist, self.course, self.file = torch, torch.distributed, course, file
@@ -119,40 +123,40 @@ class Training:
         print(text + "\n", end="", flush=True)  # one write: several trainers may share the stream
 
     def resume(self):
-        """Everybody goes on from the most advanced checkpoint that any member has."""
+        """Load the most advanced checkpoint of all members."""
         torch, own = self.torch, None
         if os.path.lexists(self.file):
-            with opened(self.file) as file:
-                own = torch.load(file, map_location="cpu", weights_only=True)  # tensors and numbers: nothing is run
+            with open_own(self.file) as file:
+                own = torch.load(file, map_location="cpu", weights_only=True)  # executes no code
         steps = torch.zeros(self.world, dtype=torch.long)
         steps[self.rank] = own["step"] if own else 0
         self.dist.all_reduce(steps)
         best = int(steps.argmax())
         if int(steps[best]):
-            held = [own if self.rank == best else None]
-            self.dist.broadcast_object_list(held, src=best)
-            found = held[0]
-            self.model.load_state_dict(found["model"])
-            self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": found["optimizer"]})
-            self.epoch, self.seen, self.step = found["epoch"], found["seen"], found["step"]
-        whose = "from rank %d's checkpoint" % best if int(steps[best]) else "from the beginning"
-        self.say("rank %d of %d: going on %s, epoch %d step %d" % (self.rank, self.world, whose, self.epoch, self.step))
+            shared = [own if self.rank == best else None]
+            self.dist.broadcast_object_list(shared, src=best)
+            checkpoint = shared[0]
+            self.model.load_state_dict(checkpoint["model"])
+            self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": checkpoint["optimizer"]})
+            self.epoch, self.seen, self.step = checkpoint["epoch"], checkpoint["seen"], checkpoint["step"]
+        source = "from rank %d's checkpoint" % best if int(steps[best]) else "from the beginning"
+        self.say("rank %d of %d: going on %s, epoch %d step %d" % (self.rank, self.world, source, self.epoch, self.step))
 
     def save(self):
-        """Never half a file: beside it, then in its place. The optimizer's settings are the course's, and torch 1.13 reads
-        no floating-point number that is not in a tensor: so only its tensors are kept."""
+        """Write the checkpoint to a temporary file and rename it. The optimizer's settings are those of the course,
+        and torch 1.13 loads no floating-point number outside of a tensor: so only the optimizer's tensors are saved."""
         if self.saves:
             state = {
                 "epoch": self.epoch, "seen": self.seen, "step": self.step, "model": self.model.state_dict(),
                 "optimizer": self.optimizer.state_dict()["state"], "arch": self.course.depth,
             }
-            beside = "%s.%d" % (self.file, os.getpid())
-            with made(beside) as file:
+            temporary = "%s.%d" % (self.file, os.getpid())
+            with create_own(temporary) as file:
                 self.torch.save(state, file)
-            os.replace(beside, self.file)
+            os.replace(temporary, self.file)
 
     def run(self):
-        """All epochs that are left. The accuracy on pictures that nobody trained on."""
+        """Train the remaining epochs. Returns the accuracy on held-out images."""
         torch, course = self.torch, self.course
         pictures, labels = drawn_digits.coloured(course.pictures, SEED, SIDE, SIDE)
         pictures, labels = torch.from_numpy(pictures), torch.from_numpy(labels).long()
@@ -162,17 +166,17 @@ class Training:
             order = np.random.RandomState(SEED + self.epoch).permutation(course.pictures)
             totals = torch.zeros(3)
             while self.seen < course.pictures:
-                totals += self.one_step(parallel, pictures, labels, order)
+                totals += self.run_step(parallel, pictures, labels, order)
             self.epoch, self.seen = self.epoch + 1, 0
             self.save()
-            accuracy = self.judge()
+            accuracy = self.held_out_accuracy()
             loss = float(totals[0] / totals[2]) if totals[2] else float("nan")
             line = "epoch %d done: step %d world %d loss %.4f held-out accuracy %.3f, checkpoint in %s"
             self.say(line % (self.epoch - 1, self.step, self.world, loss, accuracy, self.file))
         return accuracy
 
-    def one_step(self, parallel, pictures, labels, order):
-        """(sum of losses, right answers, pictures) of the step, over all members."""
+    def run_step(self, parallel, pictures, labels, order):
+        """(sum of losses, number of correct answers, number of images) of the step, over all members."""
         torch = self.torch
         mine, taken = share(order, self.seen, self.course.batch, self.rank, self.world)
         self.optimizer.zero_grad()
@@ -184,7 +188,7 @@ class Training:
         self.save()
         right = float((scores.argmax(1) == labels[mine]).sum())
         totals = torch.tensor([float(loss) * len(mine), right, float(len(mine))])
-        self.dist.all_reduce(totals)  # everybody is here, so everybody has saved: now the step may be told
+        self.dist.all_reduce(totals)  # all members have saved, so the step may be printed
         if self.step % self.print_freq == 0 or self.seen >= self.course.pictures:
             line = "epoch %d step %d pictures %d/%d world %d rank %d loss %.4f accuracy %.3f"
             where = (self.epoch, self.step, self.seen, self.course.pictures, self.world, self.rank)
@@ -193,23 +197,24 @@ class Training:
             time.sleep(self.delay)
         return totals
 
-    def judge(self):
+    def held_out_accuracy(self):
         torch = self.torch
         pictures, labels = drawn_digits.coloured(HELD, SEED + 1000, SIDE, SIDE)
         with torch.no_grad():
-            found = self.model(torch.from_numpy(pictures)).argmax(1)
-        return float((found == torch.from_numpy(labels)).float().mean())
+            predicted = self.model(torch.from_numpy(pictures)).argmax(1)
+        return float((predicted == torch.from_numpy(labels)).float().mean())
 
 
-def end_with_the_agent():
-    """A trainer has a session of its own: when its agent is killed, nobody else would end it."""
+def die_with_agent():
+    """Ask the kernel to kill this trainer when its agent dies: the trainer has its own session, so no signal would
+    reach it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def main(course, file, print_freq, delay):
-    """Joins the others, trains, leaves."""
-    end_with_the_agent()
+    """Join the process group, train, leave."""
+    die_with_agent()
     import torch
     import torch.distributed as dist
 
@@ -221,9 +226,9 @@ def main(course, file, print_freq, delay):
     else:
         wait_for_name(os.environ["MASTER_ADDR"])
         dist.init_process_group("gloo")
-    training = Training(torch, course, own_file(file), print_freq, delay)
+    training = Training(torch, course, checkpoint_path(file), print_freq, delay)
     training.resume()
     accuracy = training.run()
     dist.barrier()
     line = "done: rank %d of %d, %d epochs, %d steps, held-out accuracy %.3f"
-    training.say(line % (training.rank, training.world, training.epoch, training.step, accuracy or training.judge()))
+    training.say(line % (training.rank, training.world, training.epoch, training.step, accuracy or training.held_out_accuracy()))

@@ -1,11 +1,11 @@
-"""train_cifar10.py of the MxJob README: an image classifier, on one machine or by a parameter server, with MXNet.
+"""train_cifar10.py of the MxJob README: an image classifier, on one machine or with parameter servers, with MXNet.
 
-It takes the arguments of the original and prints its log lines. The pictures have the shape of CIFAR-10, 3 x 28 x 28 in
-ten classes, but they are drawn here, from a seed: nothing is downloaded, and --data-train and --data-val are not read.
-A small convolutional network stands for every --network; --num-layers is the number of its convolutions.
+Arguments and log lines are those of the original. The images have the shape of CIFAR-10, 3 x 28 x 28 in ten classes,
+but they are generated from a seed: nothing is downloaded, and --data-train and --data-val are not read. Every
+--network is a small convolutional network; --num-layers is the number of its convolutions.
 
-In a dist job every role runs this same program. MXNet itself makes the scheduler and the servers: `import mxnet` serves
-there until training is over. Each worker trains on its own part of the pictures.
+In a dist job every role runs this program. MXNet itself starts the scheduler and the servers: for these roles
+`import mxnet` serves until the training is over. Each worker trains on its own part of the images.
 """
 
 import argparse
@@ -24,8 +24,8 @@ CHANNELS = 8  # of the first convolution; each further one has as many
 def parser():
     """The arguments of the original, with its names and most of its defaults."""
     dist = os.environ.get("DMLC_ROLE", "")
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = found.add_argument
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = options.add_argument
     add("--network", default="resnet", help="accepted for the sake of old command lines")
     add("--num-layers", type=int, default=2, help="convolutions of the network, at most 4")
     add("--gpus", help="list of GPUs, such as 0 or 0,2; without one the CPU trains")
@@ -64,11 +64,11 @@ def parser():
     add("--max-random-shear-ratio", type=float, default=0)
     add("--max-random-scale", type=float, default=1)
     add("--min-random-scale", type=float, default=1)
-    return found
+    return options
 
 
 def problem(args, role):
-    """What is wrong with the arguments, in one sentence; "" when nothing is."""
+    """The mistake in the arguments as one sentence, "" without one."""
     if args.kv_store.startswith("dist") and not role:
         return "--kv-store=%s needs a dist job: DMLC_ROLE is not set; use jobMode dist, or --kv-store=device" % args.kv_store
     try:
@@ -84,20 +84,21 @@ def problem(args, role):
     return ""
 
 
-def find_myself(environ):
-    """Before MXNet is imported: servers and workers must know an address of their own when all is on this machine."""
+def set_own_address(environ):
+    """Set the address of this node, before MXNet is imported: on one machine servers and workers cannot find it
+    themselves."""
     root = environ.get("DMLC_PS_ROOT_URI", "")
     if root and not environ.get("DMLC_NODE_HOST"):
         try:
             if socket.gethostbyname(root).startswith("127."):
                 environ["DMLC_NODE_HOST"] = "127.0.0.1"
         except OSError:
-            pass  # the name is not there yet; MXNet waits for it
-    environ.setdefault("OMP_NUM_THREADS", "1")  # the pods of a job share the processors
+            pass  # the name does not resolve yet; MXNet waits for it
+    environ.setdefault("OMP_NUM_THREADS", "1")  # the pods of a job share the CPUs
 
 
-def my_part(args, rank, workers):
-    """(first, last) of the pictures that this worker trains on: whole batches, and as many as every other has."""
+def worker_range(args, rank, workers):
+    """(first, last) index of the images of this worker: whole batches, the same number for every worker."""
     part = max(args.num_examples // workers // args.batch_size, 1) * args.batch_size
     return rank * part, (rank + 1) * part
 
@@ -117,7 +118,8 @@ def network(mx, args):
 
 
 class Speed:
-    """The line of the README after every --disp-batches batches. Accuracy counts from the start of the epoch."""
+    """Prints the line of the README after every --disp-batches batches. The accuracy is that since the start of the
+    epoch."""
 
     def __init__(self, batch_size, every):
         self.batch_size, self.every, self.since = batch_size, every, time.time()
@@ -133,8 +135,8 @@ class Speed:
             self.since = time.time()
 
 
-def contexts(mx, gpus):
-    """Where to compute. A GPU that is asked for and not there is said in one line."""
+def devices(mx, gpus):
+    """The devices to compute on. A GPU that is requested but missing is reported in one line."""
     if not gpus:
         return mx.cpu()
     have = mx.context.num_gpus()
@@ -146,7 +148,8 @@ def contexts(mx, gpus):
 
 
 def saved(mx, args, rank):
-    """(prefix, callback): the original adds the rank for all workers but the first."""
+    """(prefix, callback) of the checkpoints. As in the original, the prefix has the rank for all workers but the
+    first."""
     if not args.model_prefix:
         return "", None
     folder = os.path.dirname(args.model_prefix)
@@ -159,7 +162,7 @@ def saved(mx, args, rank):
 def data(mx, args, rank, workers):
     """(training, validation) iterators."""
     _, height, width = map(int, args.image_shape.split(","))
-    first, last = my_part(args, rank, workers)
+    first, last = worker_range(args, rank, workers)
     pictures, labels = drawn_digits.coloured(last, SEED, height, width)
     held, answers = drawn_digits.coloured(max(1000, args.batch_size), SEED + 1000, height, width)
     train = mx.io.NDArrayIter(pictures[first:], labels[first:], args.batch_size, shuffle=True)
@@ -174,7 +177,7 @@ def train(mx, args):
     symbol, known, auxiliary, begin = network(mx, args), None, None, args.load_epoch or 0
     if begin and prefix:
         symbol, known, auxiliary = mx.model.load_checkpoint(prefix, begin)
-    module = mx.mod.Module(symbol, context=contexts(mx, args.gpus))
+    module = mx.mod.Module(symbol, context=devices(mx, args.gpus))
     settings = {"learning_rate": args.lr, "wd": args.wd}
     if args.optimizer in ("sgd", "nag", "dcasgd", "signum"):
         settings["momentum"] = args.mom
@@ -200,12 +203,12 @@ def main():
     wrong = problem(args, role)
     if wrong:
         sys.exit(wrong)
-    find_myself(os.environ)
+    set_own_address(os.environ)
     logging.basicConfig(level=logging.INFO, stream=sys.stdout)
     if role in ("scheduler", "server"):
         root = "%s:%s" % (os.environ.get("DMLC_PS_ROOT_URI"), os.environ.get("DMLC_PS_ROOT_PORT"))
         logging.info("%s of the job, which meets at %s; serving until training is over", role, root)
-    import mxnet as mx  # a scheduler or a server never comes back from here
+    import mxnet as mx  # never returns in a scheduler or a server
 
     logging.info("start with arguments %s", args)
     store = train(mx, args)

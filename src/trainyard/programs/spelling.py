@@ -1,8 +1,9 @@
-"""Options in the spelling of today's documents, --nproc-per-node, for a torch that knows only --nproc_per_node."""
+"""Converts options to the spelling of the installed torch: --nproc-per-node or --nproc_per_node."""
 
 
 def spelled(argv, options):
-    """The words with every option before the script as this torch spells it. `options`: {spelling: takes a value}."""
+    """The arguments, with every option before the script in the spelling that this torch accepts. `options`:
+    {spelling: takes a value}."""
     words, at = [], 0
     while at < len(argv) and argv[at].startswith("-"):
         name, equals, value = argv[at].partition("=")

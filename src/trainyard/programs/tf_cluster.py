@@ -1,7 +1,7 @@
-"""What the TensorFlow programs here share: who am I in the cluster, and serving until told to stop.
+"""Parts that the TensorFlow programs share: the task of this process in the cluster, and serving until SIGTERM.
 
-TF_CONFIG is what the operator gives every replica: {"cluster": {"ps": ["host:port", ...], ...}, "task": {"type", "index"}}.
-Without it a program is a cluster of one master.
+The operator sets TF_CONFIG for every replica: {"cluster": {"ps": ["host:port", ...], ...}, "task": {"type",
+"index"}}. Without it a program is a cluster with a single master.
 """
 
 import importlib.util
@@ -16,7 +16,7 @@ CHIEFS = ("master", "chief")
 
 
 class Task:
-    """This process: its role, its number, and everybody's address."""
+    """The role and index of this process, and the addresses of all tasks."""
 
     def __init__(self, environ):
         try:
@@ -43,19 +43,18 @@ class Task:
 
 
 def quietly():
-    """Variables that TensorFlow reads when it is imported. No banner; and no Keras: that alone takes 1.5 seconds."""
+    """Set variables that TensorFlow reads at its import: no banner, and no Keras, which alone takes 1.5 seconds."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 
 def server_alone():
-    """(Server, ClusterSpec, ConfigProto), without the rest of TensorFlow: one second of a processor, not eight.
+    """(Server, ClusterSpec, ConfigProto), without the rest of TensorFlow: one CPU second instead of eight.
 
-    A task that only serves needs none of the Python above the server. `import tensorflow` brings all of it, so an empty
-    module takes that name here, with the folder of the real one. A TensorFlow that is laid out otherwise is imported
-    whole, by a fresh start of this program.
-    """
+    A task that only serves needs none of the Python code above the server, but `import tensorflow` imports all of
+    it. So an empty module with the path of the real package takes its place in sys.modules. If TensorFlow has
+    another layout, this program starts again and imports all of it."""
     whole = "TRAINYARD_WHOLE_TENSORFLOW"
     if os.environ.get(whole):
         import tensorflow.compat.v1 as tf
@@ -74,7 +73,7 @@ def server_alone():
 
 
 def serve(task):
-    """Serves until SIGTERM. What server.join() promises, in a place where Python hears the signal."""
+    """Serve until SIGTERM. Replaces server.join(), during which Python cannot handle the signal."""
     server, cluster, config = server_alone()
     running = server(cluster(task.cluster), task.role, task.index, config=config(intra_op_parallelism_threads=1))
     task.say("TensorFlow serves at %s" % task.address)
@@ -83,7 +82,7 @@ def serve(task):
 
 
 def end_on_sigterm(before=None):
-    """Also as process 1 of a container, where no signal has a default."""
+    """Exit on SIGTERM, also as process 1 of a container, for which signals have no default action."""
 
     def end(number, frame):
         if before:
@@ -94,7 +93,7 @@ def end_on_sigterm(before=None):
 
 
 def leave(code=0):
-    """The end, at once: a TensorFlow server cannot be stopped, and taking its modules apart takes seconds."""
+    """Exit at once: a TensorFlow server cannot be stopped, and unloading its modules takes seconds."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,9 +1,9 @@
-"""TensorFlow's smoke program: does every task of the cluster answer, and does it compute what it should?
+"""TensorFlow's smoke test: does every task of the cluster respond, with the right result?
 
-WORKER and PS serve until they are stopped. The MASTER waits until all tasks are up, however late they are, places a
-small matrix product on each of them, and prints the host name that the task itself read and the checksum it computed.
-It exits 0 when all are right, 1 when one is not. Nothing is worked out on the master's side: matrices and file name
-are fed, so that the graph cannot be folded into constants before it travels.
+WORKER and PS serve until they are stopped. The MASTER waits until all tasks run, however late they start, places a
+small matrix product on each of them, and prints the host name that the task read and the checksum that it computed.
+It exits with 0 if all are right, else with 1. The matrices and the file name are fed, so that TensorFlow cannot fold
+the graph into constants before it is sent to the tasks.
 """
 
 import argparse
@@ -14,12 +14,12 @@ import time
 import tf_cluster
 
 SIZE = 64
-HOST_NAME = "/proc/sys/kernel/hostname"  # every Linux has it, and it is the pod's own
-PATIENCE = 1.0  # seconds between two attempts to reach a task that went away
+HOST_NAME = "/proc/sys/kernel/hostname"  # exists on every Linux, and differs between pods
+PATIENCE = 1.0  # seconds between two attempts to reach a lost task
 
 
 def build(tf, task):
-    """Per task: (checksum, host name), placed there."""
+    """(checksum, host name) for each task, placed on it."""
     left, right = tf.placeholder(tf.float32, [SIZE, SIZE]), tf.placeholder(tf.float32, [SIZE, SIZE])
     file = tf.placeholder(tf.string, [])
     answers = []
@@ -30,7 +30,7 @@ def build(tf, task):
 
 
 def ask(tf, server, fetches, feed):
-    """The answers and the devices behind them. A task that is not there yet, or restarts, is waited for."""
+    """The results, and the devices that computed them. Waits for tasks that have not started or restart."""
     while True:
         try:
             with tf.Session(server.target) as session:
@@ -41,21 +41,22 @@ def ask(tf, server, fetches, feed):
 
 
 def report(task, answers, expected):
-    """One line per task. True when all checksums are right."""
+    """Print one line per task. True if all checksums are right."""
     names = [name.decode().strip() for _, name in answers]
     shared = len(names) > 1 and len(set(names)) == 1
     right = True
     for (role, index, address), (checksum, _), name in zip(task.everyone, answers, names):
         fits = abs(float(checksum) - expected) <= 1e-3 * abs(expected)
         right = right and fits
-        # Tasks that share one machine share its name; there the address tells them apart.
+        # Tasks on one machine have the same host name but different addresses.
         host = "%s at %s" % (name, address) if shared else name
         print("%s %d on %s: checksum %.4f %s" % (role, index, host, checksum, "ok" if fits else "WRONG"), flush=True)
     return right
 
 
 def write_summary(tf, folder, checksum):
-    """For TensorBoard. A place that TensorFlow cannot write (gs:// without its plug-in) does not fail the job."""
+    """Write a summary for TensorBoard. A path that TensorFlow cannot write (gs:// without its plug-in) does not fail
+    the job."""
     try:
         with tf.summary.FileWriter(folder, tf.get_default_graph()) as writer:
             writer.add_summary(tf.Summary(value=[tf.Summary.Value(tag="checksum", simple_value=checksum)]), 0)
@@ -65,9 +66,9 @@ def write_summary(tf, folder, checksum):
 
 
 def lead(task, flags):
-    """The master's part. Exits with a sentence when something is wrong."""
+    """The MASTER's part. Exits with one sentence after a wrong result."""
     import numpy as np
-    import tensorflow.compat.v1 as tf  # only here: a task that serves needs little of it, and this takes its time
+    import tensorflow.compat.v1 as tf  # imported here: it is slow, and a task that serves needs little of it
 
     tf.disable_eager_execution()
     threads = tf.ConfigProto(intra_op_parallelism_threads=1)
@@ -82,7 +83,7 @@ def lead(task, flags):
     expected = float((matrices[0].astype(np.float64) @ matrices[1].astype(np.float64)).sum())
     if not report(task, answers, expected):
         sys.exit("a task computed something else than %.4f" % expected)
-    # A server makes up its incarnation number when it starts: as many numbers as tasks are as many servers.
+    # A server chooses a random incarnation number at its start: so the numbers count the servers.
     servers = len({device.incarnation for device in devices if device.device_type == "CPU"})
     if servers != len(task.everyone):
         sys.exit("%d tasks answered, but only %d servers are behind them" % (len(task.everyone), servers))

@@ -1,15 +1,17 @@
-"""Parameter-server training for real: a small network learns to read digits, asynchronously, on all tasks of a TfJob.
+"""Parameter-server training: a small network learns to read digits, asynchronously, on all tasks of a TfJob.
 
-Flow: each PS serves a share of the variables. The MASTER and each WORKER hold their own copy of the graph and their own
-pictures; each reads the variables, computes gradients for one batch, and adds them to the variables, waiting for nobody.
-The MASTER is the chief: it makes the variables, saves them, measures accuracy on pictures nobody trained on, and exits 0
-only when that reaches --target_accuracy.
+Flow: each PS serves a share of the variables. The MASTER and each WORKER have their own copy of the graph and their
+own images; each reads the variables, computes gradients for one batch, and adds them to the variables, without
+waiting for others. The MASTER is the chief: it creates the variables, saves them, measures the accuracy on held-out
+images, and exits with 0 only if that reaches --target_accuracy.
 
-What holds when a process dies:
-- A worker that is killed and started again joins in where the others are. Workers end with 0 when training is done.
-- A master that is started again finds the variables on the parameter servers and goes on with them.
-- A PS that is started again is empty. The master notices, loads its last checkpoint, and training goes on from there.
-  The checkpoint is the master's own file: no shared folder is needed. Lost together with it: training begins anew.
+After the death of a process:
+- A worker that restarts continues with the current variables. Workers exit with 0 when the training is done.
+- A master that restarts finds the variables on the parameter servers and continues with them.
+- A PS that restarts is empty. The master detects this and loads its last checkpoint.
+
+The checkpoint is a file of the master, so no shared folder is needed. If both are lost, the training starts from the
+beginning.
 """
 
 import argparse
@@ -38,7 +40,7 @@ def arguments():
     return parser.parse_known_args()[0]
 
 
-# What needs no TensorFlow comes before the seconds that importing it takes.
+# Checked before TensorFlow is imported, which takes seconds.
 FLAGS = arguments()
 TASK = tf_cluster.Task(os.environ)
 if "worker" in TASK.cluster and "ps" not in TASK.cluster:
@@ -54,7 +56,7 @@ import drawn_digits  # noqa: E402
 
 
 class Model:
-    """The graph of one replica. Variables are on the parameter servers, everything else is here."""
+    """The graph of one replica. Variables are on the parameter servers, everything else is on this task."""
 
     def __init__(self, task, flags):
         here = "/job:%s/task:%d" % (task.role, task.index)
@@ -73,14 +75,14 @@ class Model:
             if flags.zero_gradients:
                 gradients = [(gradient * 0.0, variable) for gradient, variable in gradients]
             self.train = optimizer.apply_gradients(gradients, global_step=self.step)
-            # Who is done: so that the master's last line is the last, and no PS goes while a worker still needs it.
+            # Workers that are done: the master prints the last line, and no PS ends while a worker needs it.
             workers = len(task.cluster.get("worker", ()))
             done = tf.get_variable("done", [max(workers, 1)], tf.bool, tf.zeros_initializer(), trainable=False)
             self.done = done.read_value()
             self.finish = tf.scatter_update(done, [task.index], [True])
             self.initialize = tf.global_variables_initializer()
             self.missing = tf.report_uninitialized_variables()
-        with tf.device(here + "/device:CPU:0"):  # the files are the master's own, not the parameter servers'
+        with tf.device(here + "/device:CPU:0"):  # files of the master, not of the parameter servers
             self.saver = tf.train.Saver(max_to_keep=2)
 
     @staticmethod
@@ -93,13 +95,13 @@ class Model:
 
 
 class Begin(tf.train.SessionCreator):
-    """A session whose variables have values. Called again whenever a parameter server was lost."""
+    """A session whose variables are initialised. Created again whenever a parameter server was lost."""
 
     def __init__(self, task, server, model, folder):
         self.task, self.server, self.model, self.folder = task, server, model, folder
 
     def create_session(self):
-        # Without filters a session wants every task of the cluster: one worker less, and nobody could train.
+        # Without device filters a session waits for every task, so a lost worker would stop all others.
         filters = ["/job:ps", "/job:%s/task:%d" % (self.task.role, self.task.index)]
         config = tf.ConfigProto(device_filters=filters, allow_soft_placement=True)
         if not self.task.leads:
@@ -119,7 +121,7 @@ class Begin(tf.train.SessionCreator):
 
 
 def train(task, flags, model, session):
-    """Steps until all replicas together have done enough."""
+    """Run steps until all replicas together have done enough."""
     own = 0 if task.leads else task.index + 1
     pictures, labels = drawn_digits.digits(PICTURES, flags.seed + 100 + own)
     random = np.random.RandomState(flags.seed + own)
@@ -139,21 +141,22 @@ def train(task, flags, model, session):
 
 
 def finish(task, session, model):
-    """The worker says that it is done; the master waits for that, but not for ever: a lost worker fails no training."""
+    """A worker reports that it is done. The master waits for these reports, with a timeout: a lost worker does not
+    fail the job."""
     if not task.leads:
         session.run(model.finish)
         task.say("done")
         return
     workers, deadline = len(task.cluster.get("worker", ())), time.time() + 5
 
-    def done(step_context):  # past the hooks: summaries that are due would ask for pictures
+    def done(step_context):  # without the hooks: a summary that is due would need images
         return step_context.session.run(model.done)[:workers].all()
 
     while time.time() < deadline and not session.run_step_fn(done):
         time.sleep(0.05)
 
 
-def judge(task, flags, model, session):
+def held_out_accuracy(task, flags, model, session):
     """Accuracy on pictures that no replica has seen."""
     pictures, labels = drawn_digits.digits(2000, flags.seed)
     feed = {model.pictures: pictures, model.labels: labels}
@@ -163,7 +166,7 @@ def judge(task, flags, model, session):
 
 
 def hooks(flags, model, folder):
-    """What the master does beside training: save every two seconds, and write summaries when asked to."""
+    """The master's additional work: a checkpoint every two seconds, and summaries if requested."""
     wanted = [tf.train.CheckpointSaverHook(folder, save_secs=2, saver=model.saver)]
     if flags.log_dir:
         with tf.device(model.loss.device):
@@ -174,7 +177,7 @@ def hooks(flags, model, folder):
 
 
 def learn(task, flags, folder):
-    """The whole training of one replica. The held-out accuracy, None for a worker."""
+    """The whole training of one replica. Returns the held-out accuracy, None for a worker."""
     threads = tf.ConfigProto(intra_op_parallelism_threads=1)
     server = tf.train.Server(tf.train.ClusterSpec(task.cluster), task.role, task.index, config=threads)
     task.say("TensorFlow %s serves at %s" % (tf.__version__, task.address))
@@ -184,7 +187,7 @@ def learn(task, flags, folder):
         task.say("training begins")
         train(task, flags, model, session)
         finish(task, session, model)
-        return judge(task, flags, model, session) if task.leads else None
+        return held_out_accuracy(task, flags, model, session) if task.leads else None
 
 
 def main(task, flags):

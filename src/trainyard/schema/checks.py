@@ -365,7 +365,7 @@ def _alternatives_check(keyword: str, checks: list[Check]) -> Check:
             valid += not alternative_problems
         if valid == 0 or (keyword == "oneOf" and valid != 1):
             count = "one" if keyword == "oneOf" else "at least one"
-            problems.append(_invalid_value(path, value, f"must fit {count} of the {len(checks)} schemas ({keyword})"))
+            problems.append(_invalid_value(path, value, f"must match {count} of the {len(checks)} schemas ({keyword})"))
 
     return check_alternatives
 
@@ -375,6 +375,6 @@ def _not_check(check: Check) -> Check:
         negated_problems: list[Problem] = []
         check(value, path, negated_problems)
         if not negated_problems:
-            problems.append(_invalid_value(path, value, "must not fit the schema under `not`"))
+            problems.append(_invalid_value(path, value, "must not match the schema under `not`"))
 
     return check_not

@@ -94,7 +94,7 @@ class Schema:
         if len(problems) >= MAX_PROBLEMS:
             problems = [
                 *problems[:MAX_PROBLEMS],
-                Problem(path, f"Too many: {MAX_PROBLEMS} problems and more; the rest is not shown"),
+                Problem(path, f"Too many: {MAX_PROBLEMS} problems and more; the others are not shown"),
             ]
         return problems
 

@@ -16,7 +16,7 @@ def check_schema(schema: Any, path: str = "", level: int = 0) -> None:
     if level > MAX_DEPTH:
         raise ValueError(f"{place} is nested deeper than {MAX_DEPTH} levels")
     if not isinstance(schema, dict):
-        raise ValueError(f"{place} is no schema: {json_text(schema)}")
+        raise ValueError(f"{place} is not a schema: {json_text(schema)}")
     kind = schema.get("type")
     if kind is not None and kind not in TYPE_TEXTS:
         raise ValueError(f"{place}: unknown type {kind!r}; write one of {', '.join(TYPE_TEXTS)}")
@@ -24,7 +24,7 @@ def check_schema(schema: Any, path: str = "", level: int = 0) -> None:
         try:
             compiled_pattern(pattern)
         except PatternError as error:
-            raise ValueError(f"{place}: pattern {pattern!r} is no regular expression: {error}") from None
+            raise ValueError(f"{place}: pattern {pattern!r} is not a regular expression: {error}") from None
     for keyword in ("required", "enum", "x-kubernetes-list-map-keys"):
         iter(schema.get(keyword) or ())  # TypeError, which the caller handles, when it is no list
     for subpath, subschema in _subschemas(schema, path):

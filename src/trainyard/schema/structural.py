@@ -64,7 +64,7 @@ def _root_problems(schema: Json, path: str) -> Iterator[Problem]:
 
 def _schema_problems(schema: Any, path: str, level: int) -> Iterator[Problem]:
     if level > MAX_DEPTH or not isinstance(schema, dict):
-        yield Problem(path, "Invalid value: must be a schema, nested no deeper than the server reads")
+        yield Problem(path, "Invalid value: must be a schema that is not nested more deeply than the server allows")
         return
     yield from _type_problems(schema, path, level)
     yield from _keyword_problems(schema, path)

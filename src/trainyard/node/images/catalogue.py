@@ -131,7 +131,7 @@ def read(file: Path) -> list[Image]:
         for text in _entry_problems(entry, file)
     ]
     if len(values) > 1:
-        problems.append(Problem(str(file), "holds more than one document; put all entries under one 'images:'"))
+        problems.append(Problem(str(file), "has more than one document; put all entries under one 'images:'"))
     if problems:
         raise ManifestError(problems)
     return [_image(entry, file) for entry in entries]
@@ -212,7 +212,7 @@ def _entry_problems(entry: _CatalogueEntry, file: Path) -> list[str]:
         problems += [f"{f'.ways[{index}]' if entry.ways else ''}{text}" for text in _way_problems(way, file)]
     for field, paths in (("files", list(entry.files)), ("folders", entry.folders), ("scratch", entry.scratch)):
         problems += [
-            f".{field}: {path!r} is no absolute path below /" for path in paths if not _is_container_path(path)
+            f".{field}: {path!r} is not an absolute path below /" for path in paths if not _is_container_path(path)
         ]
     return problems
 
@@ -229,13 +229,15 @@ def _way_problems(way: Way, file: Path) -> list[str]:
     if way.interpreter == "":
         problems.append(".interpreter: is empty; name a virtual environment, a conda prefix or an interpreter")
     if way.python and not _PYTHON_RANGE.match(way.python):
-        problems.append(f".python: {way.python!r} is no range; write for example '3.11 - 3.13'")
+        problems.append(f".python: {way.python!r} is not a range; write for example '3.11 - 3.13'")
     for field, text in (("download", way.download), ("disk", way.disk)):
         if text and not _SIZE.match(text):
-            problems.append(f".{field}: {text!r} is no size; write for example '350 MB' or '1.5 GB'")
+            problems.append(f".{field}: {text!r} is not a size; write for example '350 MB' or '1.5 GB'")
     for module, terms in (way.current or {}).items():
         if any(not _VERSION_TERM.match(term.strip()) for term in terms.split(",") if term.strip()):
-            problems.append(f".current.{module}: {terms!r} is no version range; write for example '>=2.16,<3', or ''")
+            problems.append(
+                f".current.{module}: {terms!r} is not a version range; write for example '>=2.16,<3', or ''"
+            )
     if way.requirements is not None:
         try:
             parse_pins(way.requirements, file.resolve().parent)

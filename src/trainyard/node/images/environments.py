@@ -47,9 +47,9 @@ _KNOWN_ERRORS = (
      "no space left in {cache}; free some, " + _OTHER_CACHE),
     (("ensurepip is not",), "{python} cannot make virtual environments; install its venv package (on Debian: "
      "apt-get install python3-venv), or uv (pip install uv)"),
-    (("failed to initialize cache",), "uv cannot write its own cache; set UV_CACHE_DIR to a folder you may write"),
+    (("failed to initialize cache",), "uv cannot write its own cache; set UV_CACHE_DIR to a folder that you can write"),
     (("requires-python", "requires a different python", "requires python", "not compatible with the current python"),
-     "a pin does not serve this Python; run trainyard with another one, or change the pins"),
+     "a pin does not support this Python; run trainyard with another one, or change the pins"),
     (("libgomp.so", "libquadmath.so"),
      "a library of the system is missing; " + problems.install_command(["libgomp1", "libquadmath0"])),
     (("dns error", "name resolution", "name or service", "failed to fetch", "newconnectionerror", "connection refused",
@@ -57,7 +57,7 @@ _KNOWN_ERRORS = (
       "error sending request", "failed to establish", "tunnel"),
      "the package index cannot be reached; check the network and the proxy, or set PIP_INDEX_URL and UV_INDEX_URL"),
     (("from versions: none",),
-     "the package index does not know a pin, or cannot be reached; check the name, the network and the proxy"),
+     "the package index does not have a pin, or cannot be reached; check the name, the network and the proxy"),
     (("no matching distribution", "no solution found", "was not found in the package registry"),
      "the package index does not have a pin for this Python and platform; change the pins"),
 )  # fmt: skip
@@ -126,7 +126,7 @@ class Builder:
                     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                     continue
                 if not reported:
-                    self.log(f"images: another build of {display_name(way)} is under way; waiting for it")
+                    self.log(f"images: another process is installing {display_name(way)}; waiting for it")
                     reported = True
                 await asyncio.sleep(0.2)
             yield
@@ -210,7 +210,8 @@ class Builder:
         )
         last_lines = " / ".join(line.strip() for line in tail.splitlines()[-4:] if line.strip())[-500:]
         return ImageProblem(
-            problems.FAILED, f"{display_name(way)} cannot be installed: {meaning}. It said: {last_lines or 'nothing'}"
+            problems.FAILED,
+            f"{display_name(way)} cannot be installed: {meaning}. Its last output: {last_lines or 'none'}",
         )
 
     def _write_problem(self, error: OSError, folder: Path) -> ImageProblem:

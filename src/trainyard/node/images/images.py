@@ -91,7 +91,7 @@ class Images:
         if need_command and not (entry.entrypoint or entry.args or has_args):
             raise ImageProblem(
                 problems.NO_COMMAND,
-                f"the image {image} has no program of its own; write 'command' in the container, or an "
+                f"the image {image} has no program; write 'command' in the container, or an "
                 + (
                     "entry of yours with an 'entrypoint' in a file for --images"
                     if entry.source == str(catalogue.SHIPPED)
@@ -158,7 +158,7 @@ class Images:
             raise ImageProblem(reasons[0].reason, f"{image}: {reasons[0].message}")
         all_reasons = "; ".join(f"({index}) {problem.message}" for index, problem in enumerate(reasons, 1))
         raise ImageProblem(
-            reasons[-1].reason, f"{image} cannot be had in any of its {len(reasons)} ways: {all_reasons}"
+            reasons[-1].reason, f"{image} cannot be provided by any of its {len(reasons)} alternatives: {all_reasons}"
         )
 
 
@@ -175,8 +175,8 @@ def _runtime_text(ready: Ready) -> str:
 def _unknown_image(image: str) -> ImageProblem:
     return ImageProblem(
         problems.UNKNOWN,
-        f"nothing says what the image {image} is on this machine, and the container has no command. Write a "
-        f"command, or name a file with --images that holds:\n"
+        f"no catalogue has an entry for the image {image}, and the container has no command. Write a "
+        f"command, or name a file with --images that has:\n"
         f'images:\n- match: "{image}"\n  ways: [{{current: {{}}}}]\n  entrypoint: [python, /path/to/train.py]',
     )
 
@@ -185,5 +185,5 @@ def _file_path(image: str, target: str, place: str) -> str:
     """The source of a file of the image. A bare name is a program on PATH. Raises ImageProblem."""
     path = place if "/" in place else shutil.which(place) or ""
     if not os.path.exists(path):
-        raise ImageProblem(problems.FAILED, f"{image}: {target} should be {place}, which is not there; see its entry")
+        raise ImageProblem(problems.FAILED, f"{image}: {target} should be {place}, which does not exist; see its entry")
     return path

@@ -71,7 +71,7 @@ class Description(msgspec.Struct, frozen=True):
         for module, terms in wanted.items():
             versions = self.modules.get(module)
             if versions is not None and terms and not any(version_satisfies(version, terms) for version in versions):
-                missing.append(f"{module} {versions[0] if versions else 'of no known version'}, not {terms}")
+                missing.append(f"{module} {versions[0] if versions else 'of unknown version'}, not {terms}")
         return missing
 
 
@@ -121,7 +121,7 @@ def _run_query(path: str, env: Mapping[str, str], modules: Sequence[str], folder
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise BrokenInterpreter(
-            f"{path} has not answered within {_TIMEOUT_SECONDS} s; name another interpreter"
+            f"{path} has not responded within {_TIMEOUT_SECONDS} s; name another interpreter"
         ) from None
     except OSError as error:
         raise BrokenInterpreter(f"{path} cannot be run ({error.strerror}); name another interpreter") from None
@@ -161,14 +161,14 @@ def locate(path: str) -> str:
     """The interpreter of a path: a virtual environment, a conda prefix, or a program. Raises BrokenInterpreter."""
     if not os.path.lexists(path):
         if os.path.basename(path).startswith("python"):
-            raise BrokenInterpreter(f"{path} is not there; name an interpreter that is")
-        fix = f"make it (python3 -m venv {shlex.quote(path)}) or name one that is there"
-        raise BrokenInterpreter(f"{path} is not there; {fix}")
+            raise BrokenInterpreter(f"{path} does not exist; name an existing interpreter")
+        fix = f"make it (python3 -m venv {shlex.quote(path)}) or name an existing one"
+        raise BrokenInterpreter(f"{path} does not exist; {fix}")
     if not os.path.isdir(path):
         if not os.path.exists(path):
-            raise BrokenInterpreter(f"{path} leads to {os.path.realpath(path)}, which is gone; name another one")
+            raise BrokenInterpreter(f"{path} leads to {os.path.realpath(path)}, which does not exist; name another one")
         if not os.access(path, os.X_OK):
-            raise BrokenInterpreter(f"{path} is no program; name an interpreter, a virtual environment, or a prefix")
+            raise BrokenInterpreter(f"{path} is not a program; name an interpreter, a virtual environment, or a prefix")
         return path
     programs = [os.path.join(path, "bin", name) for name in ("python", "python3")]
     for program in programs:
@@ -177,9 +177,9 @@ def locate(path: str) -> str:
     dangling = next(filter(os.path.lexists, programs), "")
     if dangling:
         fix = f"make it again (python3 -m venv --clear {shlex.quote(path)}) and install its packages again"
-        raise BrokenInterpreter(f"{path} is broken: its interpreter {os.path.realpath(dangling)} is gone; {fix}")
+        raise BrokenInterpreter(f"{path} is broken: its interpreter {os.path.realpath(dangling)} does not exist; {fix}")
     fix = f"make one there (python3 -m venv {shlex.quote(path)}) or name another folder"
-    raise BrokenInterpreter(f"{path} is no virtual environment and no conda prefix: it has no bin/python; {fix}")
+    raise BrokenInterpreter(f"{path} is neither a virtual environment nor a conda prefix: it has no bin/python; {fix}")
 
 
 def current() -> Python:

@@ -144,9 +144,9 @@ class Ways:
             raise ImageProblem(problems.FAILED, f"{way.name or 'it'} needs Python {wanted}; {found_text}; {fix}")
         is_built = self._builder.is_built(way, python)
         if way.ask and not os.environ.get("TRAINYARD_YES") and not is_built:
-            fix = "write --yes to agree (or set TRAINYARD_YES=1)"
+            fix = "write --yes to consent (or set TRAINYARD_YES=1)"
             disk_size = way.disk or way.download or "an unknown size"
-            text = f"{way.name or 'it'} takes {disk_size}, and nobody has agreed to that"
+            text = f"{way.name or 'it'} takes {disk_size}, which needs your consent"
             raise ImageProblem(problems.FAILED, f"{text}; {fix}")
         return Candidate(way, "ready" if is_built else "install", python, "", self._builder.folder(way, python))
 

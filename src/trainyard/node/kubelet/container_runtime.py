@@ -127,7 +127,7 @@ class ContainerRuntime:
         name = container.get("name")
         if container.get("restartPolicy") == "Always":
             raise FatalStartError(
-                f"init container {name}: restartPolicy Always (a sidecar) is not offered by this node; "
+                f"init container {name}: restartPolicy Always (a sidecar) is not supported by this node; "
                 "make it an ordinary container"
             )
         if OWNER in labels_of(self._pod) and not self._context.has_scheduler:
@@ -308,7 +308,7 @@ def _with_working_directory(prepared: PreparedImage, folder: str, print_once: Ca
     if folder and not os.path.isdir(folder):
         print_once(
             f"node: there is no folder {folder} on this machine, which the annotation {labels.WORKING_DIRECTORY} "
-            "names; programs start in / instead"
+            "names; programs start in /"
         )
         folder = ""
     return replace(prepared, workdir=folder)

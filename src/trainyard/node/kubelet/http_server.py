@@ -102,7 +102,7 @@ class KubeletHttp:
                 raise RequestError(400, NO_INPUT)
             log = self._find_log(namespace, pod, container, False)
             if log.done():
-                raise RequestError(400, f"container {container} of pod {pod} does not run; see kubectl logs {pod}")
+                raise RequestError(400, f"container {container} of pod {pod} is not running; see kubectl logs {pod}")
         except RequestError as refused:
             return web.Response(status=refused.code, text=f"{refused}\n")
         _require_websocket(request, "attach")

@@ -44,7 +44,7 @@ def expand(text: str, env: Mapping[str, str]) -> str:
         length += len(parts[-2]) + len(value)
         end = reference.end()
         if length > MAX_TEXT_BYTES:
-            raise TooLong(f"{text[:40]!r} is longer than {MAX_TEXT_BYTES} bytes when its variables are put in")
+            raise TooLong(f"{text[:40]!r} is longer than {MAX_TEXT_BYTES} bytes after the expansion of its variables")
     parts.append(text[end:])
     return "".join(parts)
 

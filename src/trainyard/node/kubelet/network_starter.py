@@ -105,4 +105,4 @@ async def _probe(sandbox: Sandbox, folder: Path, exit_code: asyncio.Future[int])
     code = await exit_code
     await sandbox.remove_pod("probe")
     if code != 0:
-        raise OSError(f"a first program ended with {code}")
+        raise OSError(f"a test program ended with {code}")

@@ -41,7 +41,7 @@ class PodLogs:
         except OSError as error:
             if self._folder == self._own:
                 raise
-            print_once(f"node: {error.filename}: {error.strerror}; logs are kept with the pods from now on")
+            print_once(f"node: {error.filename}: {error.strerror}; from now on logs are stored with the pods")
             self._folder, self._kept_runs = self._own, 0
             return self._open(container, run)
 

@@ -107,14 +107,14 @@ class PodManager:
 
     def _reject(self, pod: Json, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
-        log.error("a pod cannot be taken in pod=%s/%s", namespace_of(pod), name_of(pod), exc_info=error)
+        log.error("a pod cannot be handled pod=%s/%s", namespace_of(pod), name_of(pod), exc_info=error)
         self._say(f"node: pod {name_of(pod)}_{namespace_of(pod)} ends: {text}")
         meta = pod.get("metadata") or {}
         if meta.get("deletionTimestamp"):
-            self._tasks.spawn("remove a pod that cannot be taken in", self._cluster.delete_pod(pod))
+            self._tasks.spawn("remove a pod that cannot be handled", self._cluster.delete_pod(pod))
         elif (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
             self._tasks.spawn(
-                "end a pod that cannot be taken in", self._cluster.end_pod(pod, UNEXPECTED_ADMISSION_ERROR, text)
+                "end a pod that cannot be handled", self._cluster.end_pod(pod, UNEXPECTED_ADMISSION_ERROR, text)
             )
 
     def _worker_gone(self, worker: PodWorker) -> None:

@@ -36,7 +36,7 @@ class PodRequests:
             if previous:
                 raise RequestError(400, f'previous terminated container "{name}" in pod "{pod}" not found')
             if run >= 1 and self._logs.removed:
-                raise RequestError(404, f'the log of container "{name}" in pod "{pod}" is no longer kept')
+                raise RequestError(404, f'the log of container "{name}" in pod "{pod}" was deleted')
             raise RequestError(
                 400, f'container "{name}" in pod "{pod}" is waiting to start: {container.reason or "no log yet"}'
             )

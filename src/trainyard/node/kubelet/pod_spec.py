@@ -67,7 +67,7 @@ class EnvContext(msgspec.Struct, frozen=True):
     tokens: Mapping[TokenRequest, str | Missing] = msgspec.field(default_factory=dict)
 
     def token(self, request: TokenRequest) -> str:
-        token = self.tokens.get(request) or Missing("failed to fetch token: nobody has asked for it", None)
+        token = self.tokens.get(request) or Missing("failed to fetch token: not requested", None)
         if isinstance(token, Missing):
             raise token
         return token

@@ -199,7 +199,7 @@ class PodWorker:
                     self._lifecycle.feed(Stop(self._node_context.now(), 0.0, deleting=False, failure=failure))
                     return
             except Exception:
-                log.exception("a pod's lifecycle does not go on pod=%s", self.state.name)
+                log.exception("a pod's lifecycle failed pod=%s", self.state.name)
             self._failures += 1
         if self._failures == 2:
             self._tasks.spawn(self._lifecycle.end_without_lifecycle(failure))

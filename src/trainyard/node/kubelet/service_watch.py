@@ -34,4 +34,4 @@ class ServiceWatch:
 
     def _adapt(self) -> None:
         if network := self._network():
-            self._tasks.spawn("adapt to Services", network.services_changed())
+            self._tasks.spawn("update Services", network.services_changed())

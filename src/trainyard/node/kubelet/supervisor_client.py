@@ -112,7 +112,9 @@ class Sandbox:
                 await self._ready
         except TimeoutError:
             await self.close()
-            raise SandboxError(f"the helper said nothing for {_READY_SECONDS:.0f} s, see {helper.log}") from None
+            raise SandboxError(
+                f"the helper process sent nothing for {_READY_SECONDS:.0f} s, see {helper.log}"
+            ) from None
         except SandboxError:
             await self.close()
             raise
@@ -132,7 +134,7 @@ class Sandbox:
             self._channel = None
         if self._writable:
             _resolve(self._writable)  # the sender then finds the channel closed
-        error = SandboxError("the helper process that runs the pods is gone")
+        error = SandboxError("the helper process of the pods has ended")
         if self._ready and not self._ready.done():
             self._ready.set_exception(SandboxError("the helper ended before it was ready"))
         for future in self._pending.values():
@@ -153,13 +155,13 @@ class Sandbox:
             try:
                 self._handle(message, fds)
             except Exception:  # only this message is dropped: exits of other containers may follow it
-                log.exception("a message of the helper could not be used message=%.200s", message)
+                log.exception("a message of the helper process is invalid message=%.200s", message)
 
     def _handle(self, message: dict[str, Any], fds: list[int]) -> None:
         if "re" in message:
             self._handle_answer(message, fds)
         elif message["event"] == UNREADABLE:
-            log.error("a message of the helper cannot be read text=%s", message["text"])
+            log.error("a message of the helper process cannot be parsed text=%s", message["text"])
         elif message["event"] == "exited":
             code, reason = int(message["code"]), str(message["reason"])
             self._on_exited(message["container"], code, reason, message.get("unsaved") or {})
@@ -182,7 +184,7 @@ class Sandbox:
 
     async def _request(self, operation: str, fds: tuple[int, ...] = (), **fields: Any) -> list[int]:
         if self._channel is None:
-            raise SandboxError("the helper process that runs the pods is gone")
+            raise SandboxError("the helper process of the pods has ended")
         self._request_id += 1
         request_id = self._request_id
         future: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
@@ -212,7 +214,7 @@ class Sandbox:
                         loop.remove_writer(sock)
                 continue
             except OSError as error:
-                raise SandboxError(f"the helper process that runs the pods is gone: {error}") from None
+                raise SandboxError(f"the helper process of the pods has ended: {error}") from None
             remaining, fds = remaining[sent:], ()
             if not remaining:
                 return
@@ -263,7 +265,7 @@ def _start_failure(error: Any) -> StartError:
     try:
         return StartError(int(error["code"]), str(error["reason"]), str(error["message"]))
     except (KeyError, TypeError, ValueError):
-        return StartError(128, "StartError", f"the helper's answer cannot be read: {str(error)[:200]}")
+        return StartError(128, "StartError", f"the response of the helper process cannot be parsed: {str(error)[:200]}")
 
 
 def _credentials() -> dict[str, Any]:

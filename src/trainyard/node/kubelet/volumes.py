@@ -79,7 +79,7 @@ def build(volume: Json, context: VolumeContext) -> Volume:
     volume_types = ", ".join(word for word in volume if word != "name") or "nothing"
     offered = ", ".join(_TYPES)
     raise FatalStartError(
-        f'volume "{name}": a volume of type {volume_types} is not available on this node; it offers {offered}'
+        f'volume "{name}": a volume of type {volume_types} is not supported by this node; supported are {offered}'
     )
 
 
@@ -128,7 +128,7 @@ def _persistent_volume_claim(name: str, source: Json, context: VolumeContext) ->
     if claim in context.claim_folders:
         folder = context.claim_folders[claim]
         if not folder.is_dir():
-            raise FatalStartError(f"--mount {claim}={folder}: there is no such folder; make it or name another")
+            raise FatalStartError(f"--mount {claim}={folder}: there is no such folder; create it, or name another")
         return Volume(folder, pod_owned=False, readonly=bool(source.get("readOnly")))
     folder = context.claims / _path_component("metadata.namespace", namespace_of(context.env_context.pod)) / claim
     folder.mkdir(parents=True, exist_ok=True)
@@ -210,7 +210,7 @@ def _downward_files(source: Json, context: VolumeContext) -> dict[str, tuple[byt
             owner = by_name.get(str(reference.get("containerName")), {})
             text = interpolation.resource(owner, reference, context.env_context.capacity)
         if text is None:
-            raise FatalStartError(f"downwardAPI: the field of {item.get('path')} is not known here")
+            raise FatalStartError(f"downwardAPI: the field of {item.get('path')} is not supported")
         files[str(item.get("path"))] = (text.encode(), item.get("mode"))
     return files
 

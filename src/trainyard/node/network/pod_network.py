@@ -97,8 +97,8 @@ class Network(abc.ABC):
         try:
             await work
         except Exception as error:
-            log.exception("a Service cannot be served service=%s", service)
-            self.say(f"service {service}: cannot be served: {error}")
+            log.exception("a Service cannot be programmed service=%s", service)
+            self.say(f"service {service}: cannot be programmed: {error}")
 
 
 def api_variables(host: str, port: int) -> dict[str, str]:

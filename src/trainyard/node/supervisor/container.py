@@ -40,7 +40,7 @@ class Failed(Exception):
             return cls(int(report["code"]), str(report["reason"]), str(report["message"]))
         except (ValueError, KeyError, TypeError):
             text = raw[:200].decode(errors="replace")
-            return cls(128, "StartError", f"the container's init ended while it reported why: {text}")
+            return cls(128, "StartError", f"the container's init ended while it reported its error: {text}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class LogFile:
         if size <= 4 * self._quarter:
             return
         syscalls.punch_hole(self.fd, begin, end - begin)
-        note = f"[trainyard: {end - begin} bytes of this log are left out here to keep it small]".encode()
+        note = f"[trainyard: {end - begin} bytes of this log were removed to limit its size]".encode()
         text = os.pread(self.fd, _MAX_LINE, end)
         line_end = text.find(b"\n", len(note))
         note = note.ljust(line_end) if line_end >= 0 else note + b"\n"

@@ -110,7 +110,7 @@ class Supervisor:
 
     def _answer_request(self, message: Message, fds: list[int]) -> None:
         if "id" not in message:
-            print(f"a message of the node cannot be read: {message}", file=sys.stderr)
+            print(f"a message of the node cannot be parsed: {message}", file=sys.stderr)
             for fd in fds:
                 os.close(fd)
             return
@@ -202,7 +202,7 @@ class Supervisor:
         exec_socket = self._exec_sockets.get(container)
         try:
             if exec_socket is None:
-                raise OSError("it does not run")
+                raise OSError("it is not running")
             socket.send_fds(exec_socket, [b"+"], fds)
         except OSError as error:
             raise Failed(128, "StartError", f"cannot start a program in the container: {error}") from None
@@ -323,7 +323,7 @@ def _enter_namespaces() -> None:
 def _failure_reason(error: OSError) -> str:
     """The reason why namespaces do not work here, for users who do not know them."""
     if error.errno == errno.ENOSPC:
-        return "the kernel's limit of namespaces is reached or nought, see user.max_*_namespaces in sysctl"
+        return "the kernel's limit of namespaces is reached or 0, see user.max_*_namespaces in sysctl"
     if error.errno in (errno.EPERM, errno.EACCES):
         return f"the kernel does not let this user make namespaces ({error.strerror})"
     return error.strerror or str(error)

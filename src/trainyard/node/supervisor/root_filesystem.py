@@ -70,7 +70,7 @@ class Root:
         parent = path
         while not os.path.isdir(parent):
             if os.path.lexists(parent):
-                raise OSError(f"{path} cannot be made: {parent} is not a folder")
+                raise OSError(f"{path} cannot be created: {parent} is not a folder")
             parent = os.path.dirname(parent)
         if not self._may_write(parent):
             self._mirror(parent)
@@ -80,7 +80,7 @@ class Root:
     def _file(self, path: str) -> str:
         path = os.path.realpath(path)
         if os.path.isdir(path):
-            raise OSError(f"{path} is a folder, and what should be mounted there is a file")
+            raise OSError(f"{path} is a folder, but a file should be mounted there")
         if not os.path.lexists(path):
             parent = self.folder(os.path.dirname(path))
             if not self._may_write(parent):

@@ -1,1 +1,1 @@
-"""A stand-in for torchelastic 0.2, which became part of torch: only its launcher is here."""
+"""A substitute for torchelastic 0.2, which is now part of torch: only its launcher."""

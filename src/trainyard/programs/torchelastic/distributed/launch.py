@@ -1,12 +1,13 @@
-"""`python -m torchelastic.distributed.launch`: the command line of torchelastic 0.2, over today's torchrun.
+"""`python -m torchelastic.distributed.launch`: the command line of torchelastic 0.2 on top of the current torchrun.
 
-torchrun takes the same options. What differs is put right here:
-- The old defaults: rendezvous through etcd, as many trainers as processors. Three times are shorter, so that a job that
-  grows or shrinks goes on within seconds: the last call of a rendezvous, the look at the trainers, the wait for the lost.
-- etcd is waited for: its name may resolve late, and it may start after us.
-- SIGTERM ends with 143, as of old, not with 1: a job may tell a stop from a failure.
-- torch 1.13 on Python 3.11 cannot read "0" as a redirection; that is repaired.
-- The address that others should meet us at must resolve; where the host's name does not, our address is used.
+torchrun accepts the same options. This module adapts the differences:
+- The old defaults: rendezvous through etcd, one trainer per CPU. Three timeouts are shorter, so that a job that
+  grows or shrinks continues within seconds: the last call of a rendezvous, the monitoring interval of the trainers,
+  the keep-alive of members.
+- It waits for etcd, whose name may resolve late and which may start later.
+- After SIGTERM the exit code is 143, as before, not 1: a job can distinguish a stop from a failure.
+- torch 1.13 on Python 3.11 cannot parse "0" as a redirection; this is patched.
+- The address for the other members must resolve: if the host's name does not, its IP address is used.
 """
 
 import os
@@ -18,29 +19,29 @@ import time
 DEFAULTS = {
     "PET_RDZV_BACKEND": "etcd",
     "PET_NPROC_PER_NODE": "auto",
-    "PET_MAX_RESTARTS": "10",  # a member that is killed costs each of the others one
+    "PET_MAX_RESTARTS": "10",  # each member uses one up when another member is killed
     "PET_MONITOR_INTERVAL": "1",
     "PET_RDZV_CONF": "last_call_timeout=5",
 }
-SILENCE = 5  # seconds without a sign of life after which a member counts as lost
-STOPPING = 10  # seconds for everything to end after SIGTERM
-PATIENCE = 60  # seconds that etcd may need to start
+SILENCE = 5  # seconds without a keep-alive after which a member counts as lost
+STOPPING = 10  # seconds between SIGTERM and SIGKILL
+PATIENCE = 60  # seconds to wait for the start of etcd
 
 
-def given(argv, option):
-    """The last value of an option before the script, "" when it is not there. Both spellings, with = or a space."""
-    found = ""
+def option_value(argv, option):
+    """The last value of an option before the script, "" without one. In both spellings, with = or a space."""
+    last = ""
     names = ("--" + option, "--" + option.replace("_", "-"))
     for at, word in enumerate(argv):
         name, equals, value = word.partition("=")
         if name in names:
-            found = value if equals else "".join(argv[at + 1 : at + 2])
-    return found
+            last = value if equals else "".join(argv[at + 1 : at + 2])
+    return last
 
 
-def settle_defaults(environ):
-    """The image redirects and copies what trainers print, because torchrun 1.13 cannot start otherwise. We can, and a
-    trainer that is stopped loses the lines that were not copied yet: so here they print for themselves."""
+def set_defaults(environ):
+    """The image sets redirections and tees, because torchrun 1.13 cannot start without them. This launcher can, and
+    a trainer that is stopped would lose lines that were not copied yet: so trainers write to stdout themselves."""
     for name in ("PET_REDIRECTS", "PET_TEE"):
         if environ.get(name) == "1":
             environ[name] = "0"
@@ -49,32 +50,32 @@ def settle_defaults(environ):
 
 
 def endpoint(argv, environ):
-    """(host, port) of the etcd to wait for, None when this start needs none."""
-    backend = given(argv, "rdzv_backend") or environ.get("PET_RDZV_BACKEND", "")
-    text = given(argv, "rdzv_endpoint") or environ.get("PET_RDZV_ENDPOINT", "")
+    """(host, port) of the etcd server to wait for, None if there is none."""
+    backend = option_value(argv, "rdzv_backend") or environ.get("PET_RDZV_BACKEND", "")
+    text = option_value(argv, "rdzv_endpoint") or environ.get("PET_RDZV_ENDPOINT", "")
     if "--standalone" in argv or not backend.startswith("etcd") or not text:
         return None
     host, _, port = text.rpartition(":") if ":" in text else (text, "", "2379")
     return (host.strip("[]"), int(port)) if port.isdigit() else None
 
 
-def await_etcd(place, patience=PATIENCE, pause=0.5):
-    """Returns when something listens there; also when nobody does for too long: torch then says so."""
-    deadline, told = time.time() + patience, False
+def wait_for_etcd(place, patience=PATIENCE, pause=0.5):
+    """Return when the server accepts connections, or after a timeout, when torch reports the error."""
+    deadline, reported = time.time() + patience, False
     while time.time() < deadline:
         try:
             socket.create_connection(place, 5).close()
         except OSError as error:
-            if not told:
+            if not reported:
                 print("waiting for the rendezvous at %s:%d: %s" % (place[0], place[1], error), flush=True)
-                told = True
+                reported = True
             time.sleep(pause)
         else:
             return
 
 
 def own_address():
-    """A name or an address of ours that resolves."""
+    """A name or IP address of this host that resolves."""
     name = socket.getfqdn(socket.gethostname())
     try:
         socket.getaddrinfo(name, None)
@@ -83,21 +84,23 @@ def own_address():
         pass
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # nothing is sent: it only tells which address would be used
+            probe.connect(("192.0.2.1", 9))  # sends nothing: returns the address that would be used
             return probe.getsockname()[0]
         except OSError:
             return "127.0.0.1"
 
 
-def repair(std):
-    """torch 1.13 looks for the value among the members; since Python 3.11 the empty flag is none of them."""
+def patch_redirects(std):
+    """Patch the flag lookup of torch 1.13: it searches the members, and since Python 3.11 the empty flag is not
+    among them."""
     if std.from_str("0") is None:
         original = std.from_str
         std.from_str = classmethod(lambda cls, text: cls.NONE if text == "0" else original(text))
 
 
-def hasten():
-    """Each new rendezvous waits until a member of the last one has been silent for this long: torch takes 10 seconds."""
+def shorten_keep_alive():
+    """Shorten the time after which a new rendezvous treats a silent member of the last one as lost; torch uses 10
+    seconds."""
     try:
         from torch.distributed.elastic.rendezvous import etcd_rendezvous
     except ImportError:
@@ -106,9 +109,9 @@ def hasten():
         etcd_rendezvous.CONST_WORKER_KEEPALIVE_TTL = SILENCE
 
 
-def end_at_last(multiprocessing):
-    """torch tells its own parts of a stop by an exception, which those that talk to etcd may take for a fault of etcd's
-    and try again. Who has not ended by then is ended."""
+def exit_after_timeout(multiprocessing):
+    """Exit after a timeout: torch reports a stop to its own threads by an exception, which the etcd client may treat
+    as an error of the server and retry."""
     original = getattr(multiprocessing, "_terminate_process_handler", None)
 
     def stopped(number, frame):
@@ -122,23 +125,23 @@ def end_at_last(multiprocessing):
 
 
 def main():
-    settle_defaults(os.environ)
+    set_defaults(os.environ)
     place = endpoint(sys.argv[1:], os.environ)
     if place:
         try:
             import etcd  # noqa: F401
         except ImportError:
             sys.exit("the rendezvous needs Python's etcd client: apt-get install -y python3-etcd, or pip install python-etcd")
-        await_etcd(place)
-    hasten()
+        wait_for_etcd(place)
+    shorten_keep_alive()
     from torch.distributed import run
     from torch.distributed.elastic.agent.server import api
     from torch.distributed.elastic.multiprocessing import api as multiprocessing_api
     from torch.distributed.elastic.multiprocessing.api import SignalException, Std
     from spelling import options_of, spelled
 
-    repair(Std)
-    end_at_last(multiprocessing_api)
+    patch_redirects(Std)
+    exit_after_timeout(multiprocessing_api)
     if hasattr(api, "_get_fq_hostname"):
         api._get_fq_hostname = own_address
     try:

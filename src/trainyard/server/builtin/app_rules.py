@@ -192,7 +192,7 @@ def _at_most_100_percent(value: Any, path: str) -> Iterator[Problem]:
 
 def _volume_claim_templates(spec: Json) -> Iterator[Problem]:
     for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
-        for problem in claim_problems(claim, None):
+        for problem in claim_problems(claim):
             yield Problem(f"spec.volumeClaimTemplates[{index}].{problem.path}", problem.text)
 
 

@@ -12,8 +12,7 @@ from trainyard.schema import Schema
 from trainyard.schema.checks import json_text
 from trainyard.server import errors
 from trainyard.server.builtin import columns
-from trainyard.server.builtin.claim_rules import check_claim, prepare_claim, prepare_status, status_problems
-from trainyard.server.builtin.lease_rules import lease_problems
+from trainyard.server.builtin.claim_rules import check_claim, prepare_claim
 from trainyard.server.builtin.schema_builders import (
     BOOLEAN,
     FREE,
@@ -27,16 +26,13 @@ from trainyard.server.builtin.schema_builders import (
     set_defaults_for_zero,
     string_or_empty,
 )
-from trainyard.server.builtin.secret_rules import secret_problems, secret_warnings
+from trainyard.server.builtin.secret_rules import secret_problems
 from trainyard.server.builtin.validators import validate_config_key
-from trainyard.server.registry import metadata
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.resources import Column, Resource
 from trainyard.server.registry.tables import AGE, NAME
 
 MAX_BYTES = 1024 * 1024  # of all values of a ConfigMap or a Secret together
-_MOUNTABLE_SECRETS = "kubernetes.io/enforce-mountable-secrets"
-_COORDINATED_FIELDS = ("strategy", "preferredHolder")
 _PLAIN_TEXT_FIELD = {"data": "stringData", "binaryData": "data"}
 
 
@@ -49,11 +45,6 @@ def prepare_namespace(new: Json, old: Json | None, site: RequestContext) -> None
         new["spec"] = old.get("spec") or {}
     labels = new["metadata"].setdefault("labels", {})
     labels["kubernetes.io/metadata.name"] = new["metadata"].get("name", "")
-
-
-def _check_namespace(new: Json, old: Json | None) -> list[Problem]:
-    """Validates `spec.finalizers` on create; an update keeps them, because only /finalize changes them."""
-    return [] if old is not None else metadata.finalizer_problems(new["spec"]["finalizers"])
 
 
 def phase_field(obj: Json) -> Mapping[str, str]:
@@ -121,33 +112,27 @@ def _prepare_secret(new: Json, old: Json | None, site: RequestContext) -> None:
         }
         new["data"] = {**(new.get("data") or {}), **encoded}
     set_defaults_for_zero(new, type="Opaque")
-    site.warnings.extend(secret_warnings(new))
 
 
 def _data_column(*names: str) -> Column:
     return Column("Data", lambda obj, now: sum(len(obj.get(name) or {}) for name in names))
 
 
-def _annotation(obj: Json | None, name: str) -> str | None:
-    value: str | None = ((obj or {}).get("metadata", {}).get("annotations") or {}).get(name)
-    return value
-
-
 def _prepare_account(new: Json, old: Json | None, site: RequestContext) -> None:
-    """Reduces the references of a ServiceAccount to their names, and warns of a deprecated annotation."""
+    """Reduces the references of a ServiceAccount to their names."""
     for field in ("secrets", "imagePullSecrets"):
         if new.get(field):
             new[field] = [{"name": reference["name"]} if reference.get("name") else {} for reference in new[field]]
-    annotation, old_annotation = (_annotation(version, _MOUNTABLE_SECRETS) for version in (new, old))
-    if annotation is not None and old_annotation is None:
-        text = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
-        site.warnings.append(f"metadata.annotations[{_MOUNTABLE_SECRETS}]: {text}")
 
 
 def _prepare_lease(new: Json, old: Json | None, site: RequestContext) -> None:
-    """Removes the fields of the feature gate CoordinatedLeaderElection, which is off."""
-    spec = {name: value for name, value in (new.get("spec") or {}).items() if name not in _COORDINATED_FIELDS}
-    new["spec"] = spec
+    set_defaults(new, spec={})
+
+
+def _check_lease(new: Json, old: Json | None) -> list[Problem]:
+    if (seconds := new["spec"].get("leaseDurationSeconds")) is None or seconds > 0:
+        return []
+    return [Problem("spec.leaseDurationSeconds", f"Invalid value: {seconds}: must be greater than 0")]
 
 
 _LEASE = obj(
@@ -169,7 +154,6 @@ CORE = (
         subresources=("finalize",),
         schema=resource_schema(FREE, required=False),
         prepare=prepare_namespace,
-        check=_check_namespace,
         fields=phase_field,
         field_names=("status.phase",),
         columns=(NAME, Column("Status", columns.phase), AGE),
@@ -225,8 +209,6 @@ CORE = (
         status=True,
         schema=resource_schema(FREE, required=False),
         prepare=prepare_claim,
-        prepare_status=prepare_status,
-        check_status=status_problems,
         check=check_claim,
         columns=columns.CLAIM,
     ),
@@ -246,7 +228,7 @@ OTHERS = (
         plural="leases",
         schema=Schema.trusted(obj(spec=_LEASE)),
         prepare=_prepare_lease,
-        check=lease_problems,
+        check=_check_lease,
         requires_version=True,
         columns=(
             NAME,

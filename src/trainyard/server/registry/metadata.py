@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from trainyard.objects import Json, Problem, encode
@@ -201,18 +200,6 @@ def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Proble
         if not custom and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
             path = f"metadata.finalizers[{index}]"
             problems.append(Problem(path, f"Invalid value: {json_text(finalizer)}: {UNQUALIFIED}"))
-    return problems
-
-
-def finalizer_problems(finalizers: Sequence[str], indexed: bool = False) -> list[Problem]:
-    """Problems of spec.finalizers of a namespace."""
-    problems: list[Problem] = []
-    for index, finalizer in enumerate(finalizers):
-        prefix = f"Invalid value: {json_text(finalizer)}"
-        path = f"spec.finalizers[{index}]" if indexed else "spec.finalizers"
-        problems += [Problem(path, f"{prefix}: {text}") for text in key_texts(finalizer)]
-        if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
-            problems.append(Problem(path, f"{prefix}: {UNQUALIFIED}"))
     return problems
 
 

@@ -30,7 +30,7 @@ from trainyard.server.http.requests import (
     reply,
 )
 from trainyard.server.proxy import targets
-from trainyard.server.registry import admission, deletion, metadata
+from trainyard.server.registry import admission, deletion
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.resources import Resource
 from trainyard.server.registry.writes import Writes
@@ -277,8 +277,6 @@ def _finalize(writes: Writes, resource: Resource, obj: Json, request: Request) -
     finalizers = (sent.get("spec") or {}).get("finalizers") if isinstance(sent.get("spec"), dict | None) else None
     if not isinstance(finalizers, list | None) or not all(isinstance(finalizer, str) for finalizer in finalizers or ()):
         raise errors.bad_request(f"spec.finalizers: must be a list of strings, got {json_text(finalizers)}")
-    if problems := metadata.finalizer_problems(finalizers or (), indexed=True):
-        raise errors.invalid(resource.kind, resource.group, obj["metadata"]["name"], problems)
     meta = sent["metadata"]
     for field in ("uid", "resourceVersion"):
         if meta.get(field) not in (None, "", "0", obj["metadata"][field]):

@@ -30,7 +30,6 @@ class StatusError(Exception):
         super().__init__(message)
         self.code, self.reason, self.message, self.details = code, reason, message[:MAX_MESSAGE_LENGTH], details
         self.metadata: Json = metadata or {}
-        self.warnings: tuple[str, ...] = ()
 
     def status(self) -> Json:
         return {

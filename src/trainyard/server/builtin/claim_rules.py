@@ -8,12 +8,11 @@ from trainyard.objects import Json, Problem
 from trainyard.objects.json_equal import json_equal
 from trainyard.objects.quantities import number
 from trainyard.schema.checks import json_text
-from trainyard.server.builtin.schema_builders import set_defaults
+from trainyard.server.builtin.defaults import set_defaults
 from trainyard.server.builtin.validators import selector_problems, validate_enum, validate_name
 from trainyard.server.registry.context import RequestContext
 
 MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-VOLUME_MODES = ("Block", "Filesystem")
 
 
 def prepare_claim(new: Json, old: Json | None, site: RequestContext) -> None:
@@ -45,9 +44,7 @@ def claim_problems(claim: Json) -> Iterator[Problem]:
         yield Problem("spec.resources[storage]", "Required value")
     elif number(str(size)) <= 0:
         yield Problem("spec.resources[storage]", f"Invalid value: {json_text(size)}: must be greater than zero")
-    if name := spec.get("storageClassName"):
-        yield from validate_name(name, "spec.storageClassName", "subdomain")
-    yield from validate_enum(spec["volumeMode"], VOLUME_MODES, "spec.volumeMode")
+    yield from validate_name(spec.get("storageClassName") or "", "spec.storageClassName", "subdomain")
 
 
 def _immutable_fields(spec: Json, old: Json) -> Json:

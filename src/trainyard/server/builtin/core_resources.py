@@ -8,24 +8,11 @@ import binascii
 from collections.abc import Mapping
 
 from trainyard.objects import Json, Problem
-from trainyard.schema import Schema
 from trainyard.schema.checks import json_text
 from trainyard.server import errors
 from trainyard.server.builtin import columns
 from trainyard.server.builtin.claim_rules import check_claim, prepare_claim
-from trainyard.server.builtin.schema_builders import (
-    BOOLEAN,
-    FREE,
-    INTEGER,
-    PAIRS,
-    STRING,
-    list_of,
-    obj,
-    resource_schema,
-    set_defaults,
-    set_defaults_for_zero,
-    string_or_empty,
-)
+from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zero, string_or_empty
 from trainyard.server.builtin.secret_rules import secret_problems
 from trainyard.server.builtin.validators import validate_config_key
 from trainyard.server.registry.context import RequestContext
@@ -82,7 +69,7 @@ def _check_config_map(new: Json, old: Json | None) -> list[Problem]:
 
 def _check_secret(new: Json, old: Json | None) -> list[Problem]:
     size = _decoded_size(new, "data")
-    return [*_frozen(new, old), *_too_large(size, "data"), *secret_problems(new, old)]
+    return [*_frozen(new, old), *_too_large(size, "data"), *secret_problems(new)]
 
 
 def _too_large(size: int, path: str) -> list[Problem]:
@@ -135,14 +122,6 @@ def _check_lease(new: Json, old: Json | None) -> list[Problem]:
     return [Problem("spec.leaseDurationSeconds", f"Invalid value: {seconds}: must be greater than 0")]
 
 
-_LEASE = obj(
-    holderIdentity=STRING,
-    acquireTime=STRING,
-    renewTime=STRING,
-    leaseDurationSeconds=INTEGER,
-    leaseTransitions=INTEGER,
-)
-
 CORE = (
     Resource(
         kind="Namespace",
@@ -152,7 +131,6 @@ CORE = (
         status=True,
         name_rule="label",
         subresources=("finalize",),
-        schema=resource_schema(FREE, required=False),
         prepare=prepare_namespace,
         fields=phase_field,
         field_names=("status.phase",),
@@ -165,7 +143,6 @@ CORE = (
         namespaced=False,
         status=True,
         status_on_create=True,
-        schema=resource_schema(FREE, required=False),
         prepare=_prepare_node,
         fields=_node_fields,
         field_names=("spec.unschedulable",),
@@ -175,14 +152,13 @@ CORE = (
         kind="ConfigMap",
         plural="configmaps",
         short=("cm",),
-        schema=Schema.trusted(obj(data=PAIRS, binaryData=PAIRS, immutable=BOOLEAN)),
         check=_check_config_map,
         columns=(NAME, _data_column("data", "binaryData"), AGE),
     ),
     Resource(
         kind="Secret",
         plural="secrets",
-        schema=Schema.trusted(obj(data=PAIRS, stringData=PAIRS, type=STRING, immutable=BOOLEAN)),
+        immutable=("type",),
         prepare=_prepare_secret,
         check=_check_secret,
         fields=lambda secret: {"type": string_or_empty(secret.get("type"))},
@@ -195,9 +171,6 @@ CORE = (
         plural="serviceaccounts",
         short=("sa",),
         subresources=("token",),
-        schema=Schema.trusted(
-            obj(secrets=list_of(FREE), imagePullSecrets=list_of(FREE), automountServiceAccountToken=BOOLEAN)
-        ),
         prepare=_prepare_account,
         columns=(NAME, AGE),
     ),
@@ -207,7 +180,6 @@ CORE = (
         plural="persistentvolumeclaims",
         short=("pvc",),
         status=True,
-        schema=resource_schema(FREE, required=False),
         prepare=prepare_claim,
         check=check_claim,
         columns=columns.CLAIM,
@@ -216,7 +188,6 @@ CORE = (
         kind="Endpoints",
         plural="endpoints",
         short=("ep",),
-        schema=Schema.trusted(obj(subsets=list_of(FREE))),
         columns=columns.ENDPOINTS,
     ),
 )
@@ -226,7 +197,6 @@ OTHERS = (
         group="coordination.k8s.io",
         kind="Lease",
         plural="leases",
-        schema=Schema.trusted(obj(spec=_LEASE)),
         prepare=_prepare_lease,
         check=_check_lease,
         requires_version=True,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainyard.objects import Json, Problem
-from trainyard.schema import Schema
 from trainyard.schema.checks import json_text
 from trainyard.server.builtin import columns
-from trainyard.server.builtin.schema_builders import FREE, INTEGER, STRING, obj, set_defaults, string_or_empty
+from trainyard.server.builtin.defaults import set_defaults, string_or_empty
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.decoding import normalize
 from trainyard.server.registry.resources import Resource
@@ -88,10 +87,6 @@ _FIELD_NAMES = (
     "reportingComponent",
     "source",
 )
-_SCHEMA = Schema.trusted(
-    obj(involvedObject=FREE, source=FREE, series=FREE, reason=STRING, message=STRING, count=INTEGER)
-)
-
 RESOURCES = tuple(
     Resource(
         group=group,
@@ -99,7 +94,6 @@ RESOURCES = tuple(
         plural="events",
         short=("ev",),
         storage_name="events",
-        schema=_SCHEMA,
         name_rule="subdomain" if group else "path",
         prepare=prepare,
         check=check,

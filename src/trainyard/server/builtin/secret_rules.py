@@ -7,7 +7,6 @@ import binascii
 from collections.abc import Iterator
 
 from trainyard.objects import Json, Problem, decode
-from trainyard.schema.checks import json_text
 
 TLS, LOGIN = "kubernetes.io/tls", "kubernetes.io/basic-auth"
 REQUIRED_KEYS = {
@@ -20,10 +19,8 @@ _REQUIRED_NON_EMPTY = ("ssh-privatekey",)
 ACCOUNT_TOKEN, ACCOUNT_NAME = "kubernetes.io/service-account-token", "kubernetes.io/service-account.name"  # names
 
 
-def secret_problems(new: Json, old: Json | None) -> Iterator[Problem]:
+def secret_problems(new: Json) -> Iterator[Problem]:
     kind, data = new["type"], new.get("data") or {}
-    if old is not None and old.get("type") != kind:
-        yield Problem("type", f"Invalid value: {json_text(kind)}: field is immutable")
     for key in REQUIRED_KEYS.get(kind, ()):
         if key not in data or (key in _REQUIRED_NON_EMPTY and not data[key]):
             yield Problem(f"data[{key}]", "Required value")

@@ -12,28 +12,16 @@ from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
 from trainyard.server import errors
 from trainyard.server.builtin import columns
+from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zero, string_or_empty
 from trainyard.server.builtin.pod_probes import port_problems
-from trainyard.server.builtin.schema_builders import (
-    FREE,
-    PAIRS,
-    STRING,
-    list_of,
-    obj,
-    resource_schema,
-    set_defaults,
-    set_defaults_for_zero,
-    string_or_empty,
-)
-from trainyard.server.builtin.validators import PROTOCOLS, validate_enum, validate_ip
+from trainyard.server.builtin.validators import validate_ip, validate_name
 from trainyard.server.registry.context import SERVICES, RequestContext
-from trainyard.server.registry.metadata import label_problems, name_problem
+from trainyard.server.registry.metadata import label_problems
 from trainyard.server.registry.resources import Column, Resource
 from trainyard.server.registry.tables import AGE, NAME
 
 EXTERNAL_NAME = "ExternalName"
 EXTERNAL_TYPES = ("NodePort", "LoadBalancer")
-TYPES = ("ClusterIP", EXTERNAL_NAME, *EXTERNAL_TYPES)
-_SPEC = obj(selector=PAIRS, type=STRING, clusterIP=STRING, ports=list_of(FREE))
 _ADDRESS_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 
 
@@ -94,15 +82,13 @@ def outside_service_cidr(address: str) -> Problem | None:
 
 def service_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     spec, old_spec = new["spec"], (old or {}).get("spec") or {}
-    yield from validate_enum(spec["type"], TYPES, "spec.type")
     yield from label_problems(spec.get("selector") or {}, "spec.selector")
     yield from _ports(spec)
     if spec["type"] == EXTERNAL_NAME:
         name = (spec.get("externalName") or "").removesuffix(".")
         if not name:
             yield Problem("spec.externalName", "Required value")
-        elif problem := name_problem(name, "subdomain", "spec.externalName"):
-            yield problem
+        yield from validate_name(name, "spec.externalName", "subdomain")
         return
     if spec["type"] in EXTERNAL_TYPES and spec["clusterIP"] == "None":
         text = f"may not be set to 'None' for {spec['type']} services"
@@ -122,14 +108,12 @@ def _ports(spec: Json) -> Iterator[Problem]:
         here, name, number = f"spec.ports[{index}]", port.get("name") or "", port["port"]
         if not name and len(ports) > 1:
             yield Problem(f"{here}.name", "Required value: with several ports each needs a name")
-        if name and (problem := name_problem(name, "label", f"{here}.name")):
-            yield problem
+        yield from validate_name(name, f"{here}.name")
         if name and name in names:
             yield Problem(f"{here}.name", f"Duplicate value: {json_text(name)}")
         names.add(name)
         yield from port_problems(number, f"{here}.port")
         yield from port_problems(port["targetPort"], f"{here}.targetPort")
-        yield from validate_enum(port["protocol"], PROTOCOLS, f"{here}.protocol")
         if port.get("nodePort") and spec["type"] == "ClusterIP":
             yield Problem(f"{here}.nodePort", "Forbidden: may not be used when `type` is 'ClusterIP'")
         if (port["protocol"], number) in numbers:
@@ -157,7 +141,6 @@ RESOURCES = (
         subresources=("proxy",),
         returns_deleted=True,
         name_rule="label",
-        schema=resource_schema(_SPEC, required=False),
         prepare=prepare,
         check=lambda new, old: list(service_problems(new, old)),
         fields=fields,

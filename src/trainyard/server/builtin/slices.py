@@ -7,15 +7,12 @@ from collections.abc import Iterator
 
 from trainyard.objects import Json, Problem
 from trainyard.objects.json_equal import json_equal
-from trainyard.schema import Schema
 from trainyard.schema.checks import json_text
 from trainyard.server.builtin import columns
-from trainyard.server.builtin.schema_builders import FREE, STRING, list_of, obj, set_defaults
-from trainyard.server.builtin.validators import validate_enum, validate_ip
+from trainyard.server.builtin.defaults import set_defaults
+from trainyard.server.builtin.validators import validate_ip
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.resources import Resource
-
-ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 
 
 def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
@@ -37,20 +34,11 @@ def _generation_fields(endpoint_slice: Json) -> Json:
 
 
 def slice_problems(new: Json, old: Json | None) -> Iterator[Problem]:
-    address_type = new.get("addressType") or ""
-    if not address_type:
-        yield Problem("addressType", "Required value")
-    else:
-        yield from validate_enum(address_type, ADDRESS_TYPES, "addressType")
-    if old is not None and old.get("addressType") != address_type:
-        yield Problem("addressType", f"Invalid value: {json_text(address_type)}: field is immutable")
+    if (address_type := new.get("addressType")) not in ("IPv4", "IPv6"):
+        return
     for index, endpoint in enumerate(new.get("endpoints") or ()):
-        where = f"endpoints[{index}].addresses"
-        if not endpoint.get("addresses"):
-            yield Problem(where, "Required value")
-        elif address_type in ("IPv4", "IPv6"):
-            for address_index, address in enumerate(endpoint["addresses"]):
-                yield from _address_problems(address, address_type, where, address_index)
+        for address_index, address in enumerate(endpoint.get("addresses") or ()):
+            yield from _address_problems(address, address_type, f"endpoints[{index}].addresses", address_index)
 
 
 def _address_problems(address: str, address_type: str, where: str, index: int) -> Iterator[Problem]:
@@ -65,7 +53,7 @@ RESOURCES = (
         group="discovery.k8s.io",
         kind="EndpointSlice",
         plural="endpointslices",
-        schema=Schema.trusted(obj(endpoints=list_of(FREE), ports=list_of(FREE), addressType=STRING)),
+        immutable=("addressType",),
         prepare=prepare,
         check=lambda new, old: list(slice_problems(new, old)),
         columns=columns.SLICE,

@@ -20,7 +20,7 @@ from trainyard.schema.checks import json_text
 from trainyard.server import errors
 from trainyard.server.http.paths import Target
 from trainyard.server.http.requests import Request, Response, decode_body, is_dry_run, reply
-from trainyard.server.registry import decoding, lists, preflight
+from trainyard.server.registry import decoding, lists
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.resources import Resource
 from trainyard.server.registry.writes import CLEANUP, DEFINITIONS, NAMESPACES, Writes, has_finalizers_or_grace
@@ -54,27 +54,20 @@ def delete(writes: Writes, resource: Resource, target: Target, request: Request,
     key = NamespacedName(target.namespace, target.name)
     record = writes.log.get(resource.storage_key, key)
     warnings = _orphan_warnings(resource, options)
-    with preflight.warnings_on_error(warnings):
-        if record is None:
-            raise errors.not_found(resource.plural, resource.group, target.name)
-        old: Json = decode(record.body)
-        check_preconditions(resource, old, options)
-        if resource.storage_key == NAMESPACES and key.name in PROTECTED_NAMESPACES:
-            raise errors.forbidden(NAMESPACES, "", key.name, "this namespace may not be deleted")
+    if record is None:
+        raise errors.not_found(resource.plural, resource.group, target.name)
+    old: Json = decode(record.body)
+    check_preconditions(resource, old, options)
+    if resource.storage_key == NAMESPACES and key.name in PROTECTED_NAMESPACES:
+        raise errors.forbidden(NAMESPACES, "", key.name, "this namespace may not be deleted")
     form = lists.representation(resource, request, lambda: site.now)
     body, removed = begin_deletion(writes, resource, old, options, site)
-    if removed and options.dry_run and old["metadata"].get("finalizers") and resource.grace_period is None:
-        # As in kube-apiserver: a dry run that would remove finalizers first returns an empty object.
-        empty: Json = {} if resource.custom else {"metadata": {}}
-        return reply({"kind": resource.kind, "apiVersion": resource.api_version, **empty})
     if removed and resource.grace_period is None and not resource.returns_deleted:
         group_detail = {"group": resource.group} if resource.group else {}
         details = {"name": key.name, **group_detail, "kind": resource.plural, "uid": old["metadata"]["uid"]}
         return reply(errors.success(details))
-    with preflight.warnings_on_error(warnings):  # the conversion to the requested form may fail
-        return Response(
-            form.encode_object(body), 202 if options.deprecated_background and not removed else 200, warnings=warnings
-        )
+    code = 202 if options.deprecated_background and not removed else 200
+    return Response(form.encode_object(body), code, warnings=warnings)
 
 
 def delete_collection(
@@ -90,8 +83,7 @@ def delete_collection(
         if record is None or (resource.storage_key == NAMESPACES and key.name in PROTECTED_NAMESPACES):
             continue
         old: Json = decode(record.body)
-        with preflight.warnings_on_error(warnings):
-            check_preconditions(resource, old, options)
+        check_preconditions(resource, old, options)
         begin_deletion(writes, resource, old, options, site)
     bodies = [record.body for _, record in selected]
     return Response(form.encode_list(bodies, {"resourceVersion": str(revision)}), warnings=warnings)

@@ -50,6 +50,10 @@ def no_problems(new: Json, old: Json | None) -> list[Problem]:
     return []
 
 
+def no_warnings(new: Json, old: Json | None) -> Iterable[str]:
+    return ()
+
+
 def no_fields(obj: Json) -> Mapping[str, str]:
     return {}
 
@@ -112,6 +116,8 @@ class Resource:
     admit: Callable[[Json, Json | None, RequestContext], None] = no_mutation
     """Admission that depends on the user and on other objects. It may change `new`. Raises StatusError 403."""
     check: Check = no_problems
+    warnings: Callable[[Json, Json | None], Iterable[str]] = no_warnings
+    """The Warnings about an accepted write: (new, old or None on create)."""
     rules: Check | None = None
     """The validation rules of a CRD (CEL). A check that the server was given for the kind replaces them."""
     fields: Callable[[Json], Mapping[str, str]] = no_fields

@@ -126,8 +126,8 @@ STRING = TypeSchema("string")
 @lru_cache(maxsize=256)
 def schema_of(resource: Resource) -> TypeSchema:
     """The schema of a resource's objects."""
-    if resource.custom:
-        return _custom(resource.openapi_schema or {})
+    if resource.openapi_schema is not None:
+        return _custom(resource.openapi_schema)
     return built_in(name_of(resource.group, resource.version, resource.kind))
 
 

@@ -19,6 +19,7 @@ from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.resources import Column, Resource
 from trainyard.server.registry.tables import AGE, NAME
 
+PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
 MAX_BYTES = 1024 * 1024  # of all values of a ConfigMap or a Secret together
 _PLAIN_TEXT_FIELD = {"data": "stringData", "binaryData": "data"}
 
@@ -128,6 +129,9 @@ CORE = (
         plural="namespaces",
         short=("ns",),
         namespaced=False,
+        contents="namespace",
+        protected_names=PROTECTED_NAMESPACES,
+        deletes_collection=False,
         status=True,
         name_rule="label",
         subresources=("finalize",),
@@ -187,6 +191,7 @@ CORE = (
     Resource(
         kind="Endpoints",
         plural="endpoints",
+        singular="endpoints",
         short=("ep",),
         columns=columns.ENDPOINTS,
     ),

@@ -14,6 +14,7 @@ RESOURCES = (
         short=("crd", "crds"),
         categories=("api-extensions",),
         namespaced=False,
+        contents="definition",
         status=True,
         generation=True,
         schema=definitions.SCHEMA,

@@ -14,12 +14,24 @@ from trainyard.server.builtin.pod_rules import pod_spec_problems
 from trainyard.server.builtin.pod_warnings import name_warnings, pod_warnings
 from trainyard.server.builtin.templates import containers_of, default_pod_spec
 from trainyard.server.builtin.validators import MAX_INT32
+from trainyard.server.proxy import targets
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.resources import Resource
 
 ENDED = ("Succeeded", "Failed")
 NODE_FAILURE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+ALTERNATIVES = {
+    "portforward": (
+        "port-forward is not served here: run `kubectl proxy` and open "
+        "http://127.0.0.1:8001/api/v1/namespaces/NAMESPACE/pods/POD:PORT/proxy/ (or services/NAME:PORT/proxy/)"
+    ),
+    "ephemeralcontainers": (
+        "containers cannot be added to a running pod here: start a program in one that runs, "
+        "kubectl exec -it POD -- COMMAND"
+    ),
+    "resize": "the resources of a running pod cannot be changed here: delete the pod and make another",
+}
 _MUTABLE = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
 
 
@@ -207,6 +219,8 @@ RESOURCES = (
         status=True,
         generation=True,
         subresources=("log", "exec", "attach", "proxy", "binding", "eviction"),
+        alternatives=ALTERNATIVES,
+        proxy_program=targets.pod_program,
         prepare=prepare,
         prepare_status=prepare_status,
         admit=admit_pod,

@@ -15,6 +15,7 @@ from trainyard.server.builtin import columns
 from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zero, string_or_empty
 from trainyard.server.builtin.pod_probes import port_problems
 from trainyard.server.builtin.validators import validate_ip, validate_name
+from trainyard.server.proxy import targets
 from trainyard.server.registry.context import SERVICES, RequestContext
 from trainyard.server.registry.metadata import label_problems
 from trainyard.server.registry.resources import Column, Resource
@@ -139,6 +140,7 @@ RESOURCES = (
         categories=("all",),
         status=True,
         subresources=("proxy",),
+        proxy_program=targets.service_program,
         returns_deleted=True,
         name_rule="label",
         prepare=prepare,

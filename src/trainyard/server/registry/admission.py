@@ -97,21 +97,22 @@ def decodability(resource: Resource, obj: Any, shallow: bool = False) -> tuple[b
     if not isinstance(obj, dict):
         return False, f"the object provided is unrecognized: it must be a JSON object, got {json_text(obj)}"
     for field, expected in _type_meta(resource).items():
-        if not resource.custom and obj.get(field) in (None, ""):
+        if not resource.requires_type_meta and obj.get(field) in (None, ""):
             continue
         if not isinstance(obj.get(field), str) or not obj[field]:
             return False, f'Object "{field}" is missing in the body; write "{expected}"'
-        if obj[field] != expected and not (resource.custom and field == "kind"):
+        if obj[field] != expected and not (resource.definition and field == "kind"):
             text = f"the {field} in the body ({json_text(obj[field])}) does not match the expected one ({expected})"
             return False, text
-    shape = ANY if resource.custom else schemas.schema_of(resource)
-    plain = not resource.custom and decoding.is_canonical(obj, shape)
+    is_built_in = resource.openapi_schema is None
+    shape = schemas.schema_of(resource) if is_built_in else ANY
+    plain = is_built_in and decoding.is_canonical(obj, shape)
     if plain and shape is not ANY:
         return True, ""  # the check covers metadata, too
     reason = decoding.metadata_decoding_error(obj.get("metadata"))
     if not plain:
         reason = reason or decoding.decoding_error(obj, shape)
-    if resource.custom and resource.schema is not None:
+    if not is_built_in and resource.schema is not None:
         reason = reason or _unreadable_embedded(resource.schema, obj)
     if not reason:
         return plain, ""
@@ -146,7 +147,7 @@ def create(resource: Resource, decoded: Decoded, site: RequestContext, checks: C
         meta["generation"] = sent  # this resource does not manage its generation
     new, problems = _decode_and_validate(resource, new, None, site, checks, decoded.plain)
     if new["kind"] == resource.kind:
-        problems = metadata.problems(meta, resource.name_rule, custom=resource.custom) + problems
+        problems = metadata.problems(meta, resource.name_rule, any_finalizer=resource.any_finalizer) + problems
     _raise_if_invalid(resource, new, problems)
     return Result(new, (*decoded.warnings, *resource.warnings(new, None)))
 
@@ -163,7 +164,7 @@ def update(resource: Resource, decoded: Decoded, old: Json, site: RequestContext
     new, shape_problems = _decode_and_validate(resource, new, old, site, checks, decoded.plain)
     if new["kind"] != resource.kind:
         _raise_if_invalid(resource, new, shape_problems)
-    problems = metadata.problems(new["metadata"], resource.name_rule, custom=resource.custom)
+    problems = metadata.problems(new["metadata"], resource.name_rule, any_finalizer=resource.any_finalizer)
     problems += _changed_finalizers(new, old) + metadata.immutable_problems(obj["metadata"], old["metadata"])
     problems += [problem for path in resource.immutable for problem in _changed(new, old, path)]
     _raise_if_invalid(resource, new, problems + shape_problems)
@@ -176,7 +177,7 @@ def update_status(resource: Resource, decoded: Decoded, old: Json, checks: Check
     """The object as it is stored by an update of the /status of `old`: only the status changes. Raises StatusError 422
     with every problem."""
     obj = decoded.object
-    if resource.custom:
+    if resource.status_keeps_metadata:
         new = {name: part for name, part in old.items() if name != "status"}
         new["metadata"] = dict(old["metadata"])
     else:
@@ -190,7 +191,7 @@ def update_status(resource: Resource, decoded: Decoded, old: Json, checks: Check
     status = obj.get("status")
     if status is not None:
         new["status"] = status
-    if resource.custom and resource.schema is not None:
+    if resource.openapi_schema is not None and resource.schema is not None:
         new = _stored_shape(resource, new)
         # A spec that was valid under an older CRD must not block updates of the status.
         status_problems = [
@@ -206,7 +207,7 @@ def update_status(resource: Resource, decoded: Decoded, old: Json, checks: Check
     elif not isinstance(status, dict | None):
         text = f"Invalid value: {json_text(status)}: must be {TYPE_TEXTS['object']}"
         _raise_if_invalid(resource, new, [Problem("status", text)])
-    if not resource.custom:
+    if not resource.status_keeps_metadata:
         if resource.prepare_status is not None:
             resource.prepare_status(new, old, obj)
         problems = metadata.problems(new["metadata"], resource.name_rule) + _changed_finalizers(new, old)
@@ -245,7 +246,7 @@ def _decode_and_validate(
     resource.prepare(new, old, site)
     resource.admit(new, old, site)
     problems = [*resource.check(new, old), *_scale_problems(resource, new)]
-    if not plain and not resource.custom:
+    if not plain:
         reported = {problem.path for problem in problems}
         problems += [problem for problem in _type_problems(resource, new) if problem.path not in reported]
     if check := checks.get((resource.group, resource.kind)):
@@ -258,13 +259,13 @@ def _decode_and_validate(
 def _type_problems(resource: Resource, new: Json) -> Iterator[Problem]:
     """The problems that the type of a built-in resource tells. Its status is left to the controllers."""
     if resource.to_storage is not None or resource.schema is not None:
-        return
+        return  # the fields of another version; those of a CRD
     fields = {name: part for name, part in new.items() if name != "status"} | {"metadata": {}}
     yield from decoding.type_problems(fields, schemas.schema_of(resource), "")
 
 
 def _scale_problems(resource: Resource, obj: Json) -> list[Problem]:
-    return list(scale.problems(resource.scale, obj)) if resource.custom and resource.scale is not None else []
+    return list(scale.problems(resource.scale, obj)) if resource.definition and resource.scale is not None else []
 
 
 def _kind_problems(resource: Resource, obj: Json) -> list[Problem]:
@@ -335,9 +336,7 @@ def _value_at(obj: Any, path: str) -> Any:
     return obj
 
 
-def _spec(resource: Resource, obj: Json) -> Any:
+def _spec(resource: Resource, obj: Json) -> Json:
     """The part of an object whose changes increase metadata.generation."""
-    if not resource.custom:
-        return obj.get("spec")
     excluded = (*_IDENTITY, "status") if resource.status else _IDENTITY
     return {name: part for name, part in obj.items() if name not in excluded}

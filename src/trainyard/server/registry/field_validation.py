@@ -34,7 +34,7 @@ def field_warnings(
     `plain`: the caller has already checked that every field is known.
     """
     validation = request.query.get("fieldValidation", "")
-    if resource.custom and isinstance(sent, dict) and sent.get("kind") != resource.kind:
+    if resource.definition and isinstance(sent, dict) and sent.get("kind") != resource.kind:
         return ()  # another kind: its fields are unknown
     if validation == "Ignore" or not isinstance(sent, dict) or (not validation and request.path.endswith("/status")):
         return ()
@@ -61,15 +61,14 @@ def schema_warnings(shape: TypeSchema, request: Request, sent: Any) -> tuple[str
 
 
 def _found(resource: Resource, request: Request, sent: Json, old: Json | None, all_known: bool) -> list[str]:
-    shape = ANY if resource.custom and not resource.prune else schemas.schema_of(resource)
+    shape = ANY if resource.definition and not resource.prune else schemas.schema_of(resource)
     is_strict_json = request.query.get("fieldValidation") == "Strict" and request.content_type in ("", JSON)
     duplicates = _duplicates(request.body) if is_strict_json and request.method != "PATCH" else []
     # Nearly every object has only known fields. That test is fast; a walk that builds paths is much slower.
     if all_known or is_canonical(sent, shape) or _pruned(sent, shape) is sent:
         return duplicates
     unknown = list(islice(_walk(sent, shape, ""), MAX_REPORTED))
-    if unknown and (resource.custom or request.method == "PATCH"):
-        unknown.sort()
+    unknown.sort()
     if unknown and old is not None:
         stored_unknown = set(_walk(old, shape, ""))
         unknown = [text for text in unknown if text not in stored_unknown]
@@ -120,11 +119,9 @@ def without_unknown_fields(resource: Resource, obj: Json) -> Json:
     """The object as it is stored: without null fields and fields unknown to its built-in type. (Custom objects are
     pruned by their schema; only their metadata is handled here.)
     """
-    if resource.to_storage and not resource.custom:  # already converted to another storage version
-        return obj
-    if resource.custom:
+    if resource.openapi_schema is not None:
         return {**obj, "metadata": _normalized(obj["metadata"], schemas.built_in(f"{schemas.META}ObjectMeta"))}
-    return _normalized(obj, schemas.schema_of(resource))
+    return obj if resource.to_storage else _normalized(obj, schemas.schema_of(resource))  # to_storage normalizes
 
 
 def _normalized(obj: Json, shape: TypeSchema) -> Json:

@@ -129,9 +129,9 @@ def uid_problems(sent: Json, old: Json) -> list[Problem]:
     )
 
 
-def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Problem]:
-    """Problems of names, labels, annotations, owners and finalizers. Custom resources may have unqualified
-    finalizers."""
+def problems(meta: Json, name_rule: str, *, any_finalizer: bool = False) -> list[Problem]:
+    """Problems of names, labels, annotations, owners and finalizers. `any_finalizer`: they need no
+    domain."""
     problems: list[Problem] = []
     if (prefix := meta.get("generateName")) and (problem := name_problem(prefix.rstrip("-"), name_rule)):
         problems.append(
@@ -152,7 +152,7 @@ def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Proble
     for index, finalizer in enumerate(meta.get("finalizers") or ()):
         texts = key_texts(finalizer)
         problems += [Problem("metadata.finalizers", f"Invalid value: {json_text(finalizer)}: {text}") for text in texts]
-        if not custom and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+        if not any_finalizer and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
             path = f"metadata.finalizers[{index}]"
             problems.append(Problem(path, f"Invalid value: {json_text(finalizer)}: {UNQUALIFIED}"))
     return problems

@@ -112,12 +112,11 @@ def require_decodable(sent: Any, name: str) -> None:
     """Raises StatusError 400 for a body that is no Scale, or has another name than the URL."""
     if reason := decoding.decoding_error(sent, SHAPE):
         raise errors.DecodingError(errors.printable(f"the body must be a Scale of {GROUP}/v1: {reason}"))
-    requested_replicas(sent, name, custom=True)
+    requested_replicas(sent, name)
 
 
-def requested_replicas(sent: Any, name: str, *, custom: bool) -> int:
-    """The replicas of a Scale that a client sent. Raises StatusError 400 or 422. Negative numbers of custom objects are
-    left to their validation."""
+def requested_replicas(sent: Any, name: str) -> int:
+    """The replicas of a Scale that a client sent. Raises StatusError 400 or 422."""
     if not isinstance(sent, dict) or any((sent.get(name) or field) != field for name, field in _KINDS.items()):
         raise errors.bad_request(f"the body must be a Scale of {GROUP}/v1, got {json_text(sent)}")
     if not isinstance(meta := sent.get("metadata") or {}, dict) or (meta.get("name") or name) != name:
@@ -130,7 +129,7 @@ def requested_replicas(sent: Any, name: str, *, custom: bool) -> int:
     number = 0 if number is None else number
     if isinstance(number, bool) or not isinstance(number, int) or number > MOST:
         raise errors.bad_request(f"spec.replicas: must be a whole number up to {MOST}, got {json_text(number)}")
-    if number < 0 and not custom:
+    if number < 0:
         problem = Problem("spec.replicas", f"Invalid value: {number}: must be greater than or equal to 0")
         raise errors.invalid("Scale", GROUP, name, [problem])
     return int(number)

@@ -38,7 +38,7 @@ from trainyard.server.registry import subresources as below
 from trainyard.server.registry.admission import Decoded, Result
 from trainyard.server.registry.context import ClusterIPAllocator, RequestContext
 from trainyard.server.registry.resources import Registry, Resource, ScalePaths
-from trainyard.server.registry.writes import NAMESPACES, Writes
+from trainyard.server.registry.writes import Writes
 from trainyard.server.schemas import ANY
 from trainyard.server.storage.log import RevisionLog
 
@@ -100,7 +100,7 @@ class Verbs:
             raise errors.bad_request(f"Name parameter invalid: \"{target.name}\": may not be '{target.name}'")
         verb = _verb(request, target)
         if verb in ("update", "patch") and not target.name:
-            raise errors.bad_request("name must be provided") if resource.custom else errors.method_not_allowed()
+            raise errors.method_not_allowed()
         is_known_subresource = target.subresource in (
             "status",
             "scale",
@@ -123,18 +123,10 @@ class Verbs:
     def _dispatch(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
         if resource.review:
             return self._respond(verb, resource, target, request)
-        lacks_status = target.subresource == "status" and not resource.status
-        is_status_or_scale = (
-            target.name and not lacks_status and (target.subresource == "status" or _is_scale(resource, target))
-        )
-        if resource.custom and is_status_or_scale and verb in ("create", "delete"):
-            raise errors.not_supported(verb, resource.plural, resource.group)
         if target.subresource == "scale" and resource.scale and target.name:
             preflight.check_request(resource, target, request, self._now)
             return self._scale(verb, resource, resource.scale, target, request)
-        if resource.custom and target.name and (lacks_status or target.subresource not in ("", "status")):
-            raise errors.not_found(resource.plural, resource.group, target.name)
-        if lacks_status:
+        if target.subresource == "status" and not resource.status:
             raise errors.path_not_found()
         preflight.check_request(resource, target, request, self._now)
         if target.subresource and target.subresource != "status":
@@ -151,7 +143,7 @@ class Verbs:
             return answer(self._log, resource, target, request, self._now)
         if target.namespace == "" and resource.namespaced:
             raise errors.method_not_allowed()
-        if verb == "deletecollection" and resource.storage_key == NAMESPACES:
+        if verb == "deletecollection" and not resource.deletes_collection:
             raise errors.method_not_allowed()
         if verb == "create":
             return self._create(resource, target, request)
@@ -171,7 +163,7 @@ class Verbs:
         return Response(form.encode_object(record.body))
 
     def _create(self, resource: Resource, target: Target, request: Request) -> Answer:
-        if target.name and not resource.custom:
+        if target.name:
             raise errors.method_not_allowed()
         decoded = preflight.decode_object(resource, target, request)
         new = self._admit_new(resource, target, request, decoded)
@@ -283,7 +275,7 @@ class Verbs:
             preflight.require_name(target, sent)
             warnings = field_validation.schema_warnings(scale.SHAPE, request, sent)
             sent["metadata"] = {**(sent.get("metadata") or {}), "uid": ""}  # a uid in a patch is ignored
-        number = scale.requested_replicas(sent, target.name, custom=resource.custom)
+        number = scale.requested_replicas(sent, target.name)
         self._must_be_current(resource, sent.get("metadata") or {}, old, "scale")
         obj, site = scale.with_replicas(paths, old, number), self.context(request.user)
         new = admission.update(resource, Decoded(obj, plain=True), old, site, self._checks).object
@@ -302,7 +294,7 @@ class Verbs:
         version = meta.get("resourceVersion")
         version_optional = not version and verb == "scale"
         version = "" if version == "0" else version
-        if not version and (resource.custom or resource.requires_version) and not version_optional:
+        if not version and resource.requires_version and not version_optional:
             problem = Problem("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
             raise errors.invalid(resource.plural, resource.group, name, [problem])
         if version and version != current["resourceVersion"]:
@@ -310,10 +302,6 @@ class Verbs:
                 problem = Problem("metadata.resourceVersion", "Invalid value: must be the version the server gave")
                 raise errors.invalid(resource.kind, resource.group, name, [problem])
             raise errors.conflict(resource.plural, resource.group, name, errors.MODIFIED)
-
-
-def _is_scale(resource: Resource, target: Target) -> bool:
-    return target.subresource == "scale" and resource.scale is not None
 
 
 def _verb(request: Request, target: Target) -> str:

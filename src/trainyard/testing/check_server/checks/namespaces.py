@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainyard.server.registry.deletion import PROTECTED_NAMESPACES
+from trainyard.server.builtin.core_resources import PROTECTED_NAMESPACES
 from trainyard.testing.check_server import Cluster, check
 from trainyard.testing.check_server.checks.crud import config_map
 from trainyard.testing.check_server.mutations import answers, drops, replaced, sets, without
@@ -123,7 +123,7 @@ async def deleted_content(cluster: Cluster) -> None:
 @check(
     "The namespaces default, kube-system and kube-public cannot be deleted: 403.",
     area=AREA,
-    mutation=replaced("registry.deletion:PROTECTED_NAMESPACES", (), "protects no namespace"),
+    mutation=replaced("registry.deletion:_is_protected", lambda resource, name: False, "protects no namespace"),
 )
 async def protected(cluster: Cluster) -> None:
     for name in PROTECTED_NAMESPACES:

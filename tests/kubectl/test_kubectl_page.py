@@ -9,6 +9,7 @@ import pytest
 
 from tests.kubectl.kubectl_page import PAGE, page
 from tests.kubectl.kubectl_stories import STORIES
+from trainyard.server.builtin import pods
 from trainyard.server.registry import subresources
 
 OPTIONS = {
@@ -98,6 +99,6 @@ def _commands(name: str) -> list[str]:
 
 def test_what_is_not_served_is_answered_as_the_page_says() -> None:
     text = PAGE.read_text()
-    for sentence in (*subresources.ALTERNATIVES.values(), subresources.NO_INPUT):
+    for sentence in (*pods.ALTERNATIVES.values(), subresources.NO_INPUT):
         start = sentence.split(":")[0].split(";")[0]
         assert start in text or "resources of a running pod" in start, start

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-
 import pytest
 
 from tests.server.asking import CRDS, PODS, THINGS, Cluster, crd, pod, thing
 from trainyard.schema.structural import VALIDATIONS
-from trainyard.server.builtin.secret_rules import secret_warnings
 from trainyard.server.crd import cel, rules
 
 MERGE = "application/merge-patch+json"
@@ -29,12 +26,6 @@ def test_a_pattern_that_doubles_with_each_letter_is_compared_on_create_and_on_pa
     cluster.make(THINGS, thing("a", word="aaa"))
     patch = {"spec": {"word": "a" * 5000 + "!"}}
     assert "match" in cluster.refused("PATCH", f"{THINGS}/a", patch, MERGE).message
-
-
-def test_a_secret_in_which_every_block_begins_and_none_ends_is_read_once() -> None:
-    text = base64.b64encode(b"-----BEGIN A-----\n" * 50_000).decode()
-    (warning,) = secret_warnings({"type": "kubernetes.io/tls", "data": {"tls.crt": text, "tls.key": text}})
-    assert "failed to find any PEM data" in warning
 
 
 @pytest.mark.parametrize("text", ['\\"' * 200_000, "\\'" * 200_000, "has(" * 100_000, '"' + "\\" * 200_001])

@@ -75,18 +75,22 @@ BAD_BODIES: list[tuple[str, Any, str]] = [
     ("no object", [], "must be a JSON object"),
     ("another kind", {"apiVersion": "v1", "kind": "Pod"}, "does not match the expected one (ConfigMap)"),
     ("another version", {"apiVersion": "v2", "kind": "ConfigMap"}, "does not match the expected one (v1)"),
-    ("metadata is a list", {**config_map("a"), "metadata": [1]}, "metadata: must be an object"),
-    ("a name is a number", config_map("a", metadata={"name": 5}), "metadata.name: must be a string"),
+    ("metadata is a list", {**config_map("a"), "metadata": [1]}, "metadata: Invalid value: [1]: must be an object"),
+    ("a name is a number", config_map("a", metadata={"name": 5}), "metadata.name: Invalid value: 5: must be a string"),
     (
         "a label is a number",
         config_map("a", metadata={"labels": {"x": 5}}),
-        "metadata.labels[x]: must be a string, got 5",
+        "metadata.labels.x: Invalid value: 5: must be a string",
     ),
-    ("finalizers are a word", config_map("a", metadata={"finalizers": "x"}), "metadata.finalizers: must be a list"),
+    (
+        "finalizers are a word",
+        config_map("a", metadata={"finalizers": "x"}),
+        'metadata.finalizers: Invalid value: "x": must be a list',
+    ),
     (
         "owners are words",
         config_map("a", metadata={"ownerReferences": ["x"]}),
-        "metadata.ownerReferences: must be",
+        'metadata.ownerReferences[0]: Invalid value: "x": must be an object',
     ),
     ("another namespace", config_map("a", metadata={"namespace": "other"}), "does not match the namespace sent"),
 ]

@@ -20,8 +20,8 @@ FREE = [
     {"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}}, {"ordinals": {"start": 2}},
 ]  # fmt: skip
 WRONG = [
-    ({"podManagementPolicy": "Sideways"}, "spec.podManagementPolicy", "must be 'OrderedReady' or 'Parallel'"),
-    ({"updateStrategy": {"type": "X"}}, "spec.updateStrategy", "must be 'RollingUpdate' or 'OnDelete'"),
+    ({"podManagementPolicy": "Sideways"}, "spec.podManagementPolicy", "Unsupported value"),
+    ({"updateStrategy": {"type": "X"}}, "spec.updateStrategy.type", "must be 'RollingUpdate' or 'OnDelete'"),
     ({"updateStrategy": {"type": "OnDelete", "rollingUpdate": {"partition": 1}}},
      "spec.updateStrategy.rollingUpdate", "only allowed"),
     ({"updateStrategy": {"rollingUpdate": {"partition": -1}}}, "spec.updateStrategy.rollingUpdate.partition", "Inv"),

@@ -30,7 +30,6 @@ class StatusError(Exception):
         super().__init__(message)
         self.code, self.reason, self.message, self.details = code, reason, message[:MAX_MESSAGE_LENGTH], details
         self.metadata: Json = metadata or {}
-        self.warnings: tuple[str, ...] = ()
 
     def status(self) -> Json:
         return {
@@ -134,9 +133,9 @@ def method_not_allowed() -> StatusError:
     return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
-def not_supported(verb: str, plural: str, group: str) -> StatusError:
-    """405: the subresource does not support that verb."""
-    text = f'{verb} is not supported on resources of kind "{qualified(plural, group)}"'
+def not_supported(verb: str, plural: str, group: str, text: str = "") -> StatusError:
+    """405: the resource does not support that verb, or not now (`text`)."""
+    text = text or f'{verb} is not supported on resources of kind "{qualified(plural, group)}"'
     return StatusError(405, "MethodNotAllowed", text, _details(plural, group, ""))
 
 

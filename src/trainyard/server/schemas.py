@@ -39,6 +39,20 @@ _NEVER_OMITTED = {
     ("api.discovery.v1.EndpointSlice", "endpoints"),
     ("api.discovery.v1.EndpointSlice", "ports"),
 }
+_MAY_BE_EMPTY = {
+    "api.core.v1.HTTPHeader": frozenset({"value"}),
+    "api.core.v1.Sysctl": frozenset({"value"}),
+    "api.batch.v1.PodFailurePolicy": frozenset({"rules"}),
+}
+"""Required fields whose empty value kube-apiserver accepts."""
+_FILLED_IN = {
+    "api.core.v1.Pod": frozenset({"spec"}),
+    "api.core.v1.PodTemplateSpec": frozenset({"spec"}),
+    "api.batch.v1.Job": frozenset({"spec"}),
+    "api.apps.v1.ReplicaSetSpec": frozenset({"template"}),
+}
+"""Objects that the server makes when they are missing, and that have required fields themselves."""
+_NOT_VALIDATED = ("Status", "Condition")
 SCALARS = ("string", "integer", "number", "boolean", "int-or-string", "quantity")
 
 
@@ -73,7 +87,7 @@ class TypeSchema:
     @cached_property
     def simple_class(self) -> type | None:
         """The Python class whose values are all valid here; None when further checks are needed."""
-        return None if self.format else {"string": str, "boolean": bool}.get(self.kind)
+        return None if self.format or self.enum else {"string": str, "boolean": bool}.get(self.kind)
 
     @cached_property
     def fields(self) -> Mapping[str, TypeSchema]:
@@ -83,6 +97,18 @@ class TypeSchema:
             else _fields(self.type_name)
             if self.type_name
             else _NO_FIELDS
+        )
+
+    @cached_property
+    def required_names(self) -> frozenset[str]:
+        """The fields that a client must set, and not to an empty value. None in statuses, which controllers write."""
+        if self.type_name.endswith(_NOT_VALIDATED):
+            return frozenset()
+        kinds = ("object", "list", "string")
+        required = {name for name, field in self.fields.items() if field.required and field.kind in kinds}
+        nothing: frozenset[str] = frozenset()
+        return frozenset(
+            required - _MAY_BE_EMPTY.get(self.type_name, nothing) | _FILLED_IN.get(self.type_name, nothing)
         )
 
     def child(self, name: str) -> TypeSchema | None:
@@ -100,8 +126,8 @@ STRING = TypeSchema("string")
 @lru_cache(maxsize=256)
 def schema_of(resource: Resource) -> TypeSchema:
     """The schema of a resource's objects."""
-    if resource.custom:
-        return _custom(resource.openapi_schema or {})
+    if resource.openapi_schema is not None:
+        return _custom(resource.openapi_schema)
     return built_in(name_of(resource.group, resource.version, resource.kind))
 
 

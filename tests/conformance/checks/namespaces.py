@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.conformance import Cluster, check
 from tests.conformance.checks.crud import config_map
 from tests.conformance.mutations import answers, drops, replaced, sets, without
-from trainyard.server.registry.deletion import PROTECTED_NAMESPACES
+from trainyard.server.builtin.core_resources import PROTECTED_NAMESPACES
 
 AREA = "namespaces"
 FINALIZERS = ["example.org/held"]
@@ -123,7 +123,7 @@ async def deleted_content(cluster: Cluster) -> None:
 @check(
     "The namespaces default, kube-system and kube-public cannot be deleted: 403.",
     area=AREA,
-    mutation=replaced("registry.deletion:PROTECTED_NAMESPACES", (), "protects no namespace"),
+    mutation=replaced("registry.deletion:_is_protected", lambda resource, name: False, "protects no namespace"),
 )
 async def protected(cluster: Cluster) -> None:
     for name in PROTECTED_NAMESPACES:

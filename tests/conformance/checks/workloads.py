@@ -148,7 +148,7 @@ async def fixed_selector(cluster: Cluster) -> None:
 @check(
     "serviceName and podManagementPolicy of a StatefulSet cannot change; minReadySeconds can.",
     area=AREA,
-    mutation=replaced("builtin.app_rules:STATEFUL_SET_IMMUTABLE", ())
+    mutation=replaced("registry.admission:_changed", lambda new, old, path: [])
     | replaced("builtin.app_rules:_set_fixed", lambda spec: {}),
 )
 async def fixed_sets(cluster: Cluster) -> None:

@@ -15,11 +15,7 @@ from trainyard.server.builtin.pod_rules import template_problems
 from trainyard.server.builtin.validators import NOT_NEGATIVE, selector_problems, validate_enum, validate_name
 from trainyard.server.registry.scale import selector_of
 
-STRATEGIES = ("Recreate", "RollingUpdate")
-UPDATE_STRATEGIES = ("RollingUpdate", "OnDelete")
-POLICIES = ("OrderedReady", "Parallel")
-RETENTIONS = ("Delete", "Retain")
-STATEFUL_SET_IMMUTABLE = ("serviceName", "podManagementPolicy", "selector")
+_IMMUTABLE = ("serviceName", "podManagementPolicy", "selector")
 _NUMBERS = ("replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
 _SET_NUMBERS = ("replicas", "minReadySeconds")
 _SET_MUTABLE = (
@@ -70,18 +66,10 @@ def check_stateful_set(new: Json, old: Json | None) -> list[Problem]:
         problems.append(Problem("metadata.name", text))
     if name := spec.get("serviceName"):
         problems += validate_name(name, "spec.serviceName")
-    if spec["podManagementPolicy"] not in POLICIES:
-        text = f"Invalid value: {json_text(spec['podManagementPolicy'])}: must be 'OrderedReady' or 'Parallel'"
-        problems.append(Problem("spec.podManagementPolicy", text))
     for field in ("whenDeleted", "whenScaled"):
         path = f"spec.persistentVolumeClaimRetentionPolicy.{field}"
-        problems += validate_enum(spec["persistentVolumeClaimRetentionPolicy"][field], RETENTIONS, path)
+        problems += validate_enum(spec["persistentVolumeClaimRetentionPolicy"][field], ("Delete", "Retain"), path)
     problems += _non_negative(spec.get("ordinals") or {}, ("start",), "spec.ordinals")
-    for field in STATEFUL_SET_IMMUTABLE:
-        if old is not None and not json_equal(spec.get(field), old["spec"].get(field)):
-            problems.append(
-                Problem(f"spec.{field}", f"Invalid value: {json_text(spec.get(field))}: field is immutable")
-            )
     if old is not None and not json_equal(_set_fixed(spec), _set_fixed(old["spec"])):
         listed = ", ".join(f"'{name}'" for name in _SET_MUTABLE[:-1])
         text = f"updates to statefulset spec for fields other than {listed} and '{_SET_MUTABLE[-1]}' are forbidden"
@@ -90,7 +78,7 @@ def check_stateful_set(new: Json, old: Json | None) -> list[Problem]:
 
 
 def _set_fixed(spec: Json) -> Json:
-    return {field: value for field, value in spec.items() if field not in (*_SET_MUTABLE, *STATEFUL_SET_IMMUTABLE)}
+    return {field: value for field, value in spec.items() if field not in (*_SET_MUTABLE, *_IMMUTABLE)}
 
 
 def _non_negative(values: Json, names: tuple[str, ...], path: str = "spec") -> Iterator[Problem]:
@@ -105,12 +93,14 @@ def _selector_problems(new: Json) -> Iterator[Problem]:
     labels = (new["spec"]["template"].get("metadata") or {}).get("labels")
     selector_errors = list(selector_problems(label_selector or {}, path))
     yield from selector_errors
-    if label_selector is None:
-        yield Problem(path, "Required value")
-    elif selector_errors:
+    if selector_errors:
         yield Problem(path, f"Invalid value: {json_text(label_selector)}: invalid label selector")
         return
-    elif not label_selector.get("matchLabels") and not label_selector.get("matchExpressions"):
+    elif (
+        label_selector is not None
+        and not label_selector.get("matchLabels")
+        and not label_selector.get("matchExpressions")
+    ):
         yield Problem(path, f"Invalid value: {{}}: empty selector is invalid for {new['kind'].lower()}")
         return
     if label_selector is None or not parse_selector(selector_of(new))(labels or {}):
@@ -130,40 +120,28 @@ def _template_problems(spec: Json, kind: str) -> Iterator[Problem]:
 
 def _deployment_strategy(strategy: Json) -> Iterator[Problem]:
     """Problems of a Deployment's `strategy`."""
-    strategy_type, rolling_update, path = (
-        strategy["type"],
-        strategy.get("rollingUpdate") or {},
-        "spec.strategy.rollingUpdate",
-    )
-    yield from validate_enum(strategy_type, STRATEGIES, "spec.strategy")
-    if strategy_type == "Recreate" and strategy.get("rollingUpdate") is not None:
+    path = "spec.strategy.rollingUpdate"
+    if strategy["type"] == "Recreate" and strategy.get("rollingUpdate") is not None:
         yield Problem(path, "Forbidden: may not be specified when strategy `type` is 'Recreate'")
-    if strategy_type != "RollingUpdate":
-        return
-    max_unavailable, max_surge = rolling_update["maxUnavailable"], rolling_update["maxSurge"]
-    yield from _int_or_percent(max_unavailable, f"{path}.maxUnavailable")
-    yield from _int_or_percent(max_surge, f"{path}.maxSurge")
-    if not _int_or_percent_value(max_unavailable) and not _int_or_percent_value(max_surge):
-        yield Problem(
-            f"{path}.maxUnavailable", f"Invalid value: {json_text(max_unavailable)}: may not be 0 when `maxSurge` is 0"
-        )
-    yield from _at_most_100_percent(max_unavailable, f"{path}.maxUnavailable")
+    if strategy["type"] == "RollingUpdate":
+        limits = {name: strategy["rollingUpdate"][name] for name in ("maxUnavailable", "maxSurge")}
+        for name, limit in limits.items():
+            yield from _int_or_percent(limit, f"{path}.{name}")
+        if not any(_int_or_percent_value(limit) for limit in limits.values()):
+            yield Problem(f"{path}.maxUnavailable", "Invalid value: 0: may not be 0 when `maxSurge` is 0")
+        yield from _at_most_100_percent(limits["maxUnavailable"], f"{path}.maxUnavailable")
 
 
 def _update_strategy(strategy: Json) -> Iterator[Problem]:
     """Problems of a StatefulSet's `updateStrategy`."""
-    strategy_type, rolling_update, path = (
-        strategy["type"],
-        strategy.get("rollingUpdate") or {},
-        "spec.updateStrategy.rollingUpdate",
-    )
-    if strategy_type not in UPDATE_STRATEGIES:
-        yield Problem(
-            "spec.updateStrategy", f"Invalid value: {json_text(strategy_type)}: must be 'RollingUpdate' or 'OnDelete'"
-        )
-    elif strategy_type == "OnDelete" and strategy.get("rollingUpdate") is not None:
+    rolling_update: Any = strategy.get("rollingUpdate")
+    path = "spec.updateStrategy.rollingUpdate"
+    if strategy["type"] not in ("RollingUpdate", "OnDelete"):  # the type table has one that is not enabled
+        text = f"Invalid value: {json_text(strategy['type'])}: must be 'RollingUpdate' or 'OnDelete'"
+        yield Problem("spec.updateStrategy.type", text)
+    elif strategy["type"] == "OnDelete" and rolling_update is not None:
         yield Problem(path, "Invalid value: only allowed for updateStrategy 'RollingUpdate'")
-    elif strategy_type == "RollingUpdate":
+    elif strategy["type"] == "RollingUpdate":
         yield from _non_negative(rolling_update, ("partition",), path)
         yield from _int_or_percent(max_unavailable := rolling_update["maxUnavailable"], f"{path}.maxUnavailable")
         if not _int_or_percent_value(max_unavailable):
@@ -192,7 +170,7 @@ def _at_most_100_percent(value: Any, path: str) -> Iterator[Problem]:
 
 def _volume_claim_templates(spec: Json) -> Iterator[Problem]:
     for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
-        for problem in claim_problems(claim, None):
+        for problem in claim_problems(claim):
             yield Problem(f"spec.volumeClaimTemplates[{index}].{problem.path}", problem.text)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from trainyard.objects import Json
-from trainyard.objects.json_equal import json_equal
 from trainyard.server.builtin.app_rules import check_replica_set, check_stateful_set, validate_deployment
+from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zero
 from trainyard.server.builtin.jobs import containers, images, selector_text
-from trainyard.server.builtin.pod_warnings import name_warnings, pod_warnings
-from trainyard.server.builtin.schema_builders import set_defaults, set_defaults_for_zero
+from trainyard.server.builtin.pod_warnings import template_warnings
 from trainyard.server.builtin.templates import default_pod_spec
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.resources import Column, Resource, ScalePaths
@@ -25,10 +24,6 @@ def _default_workload(new: Json, old: Json | None, site: RequestContext) -> Json
     set_defaults(spec, replicas=1, template={})
     set_defaults(spec["template"], metadata={}, spec={})
     default_pod_spec(spec["template"]["spec"], is_pod=False)
-    if old is None:
-        site.warnings.extend(name_warnings(new, "Pod names and hostnames"))
-    if old is None or not json_equal(spec["template"], old["spec"]["template"]):
-        site.warnings.extend(pod_warnings(spec["template"]["spec"], "spec.template.spec"))
     return spec
 
 
@@ -51,9 +46,6 @@ def prepare_replica_set(new: Json, old: Json | None, site: RequestContext) -> No
 
 def prepare_stateful_set(new: Json, old: Json | None, site: RequestContext) -> None:
     spec = _default_workload(new, old, site)
-    if (spec.get("revisionHistoryLimit") or 0) < 0:
-        text = "a negative value retains all historical revisions; a value >= 0 is recommended"
-        site.warnings.append(f"spec.revisionHistoryLimit: {text}")
     set_defaults_for_zero(spec, podManagementPolicy="OrderedReady")
     set_defaults(
         spec, revisionHistoryLimit=10, serviceName="", updateStrategy={}, persistentVolumeClaimRetentionPolicy={}
@@ -97,6 +89,7 @@ RESOURCES = (
         scale=_SCALED,
         generation=True,
         immutable=("spec.selector",),
+        warnings=template_warnings,
         prepare=prepare_deployment,
         check=validate_deployment,
         columns=(
@@ -118,6 +111,7 @@ RESOURCES = (
         scale=_SCALED,
         generation=True,
         immutable=("spec.selector",),
+        warnings=template_warnings,
         prepare=prepare_replica_set,
         check=check_replica_set,
         columns=(
@@ -138,6 +132,8 @@ RESOURCES = (
         status=True,
         scale=_SCALED,
         generation=True,
+        immutable=("spec.serviceName", "spec.podManagementPolicy", "spec.selector"),
+        warnings=template_warnings,
         prepare=prepare_stateful_set,
         check=check_stateful_set,
         columns=(NAME, Column("Ready", _ready), AGE, *_WIDE[:2]),

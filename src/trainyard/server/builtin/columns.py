@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainyard.objects import Json
-from trainyard.server.builtin.schema_builders import string_or_empty
+from trainyard.server.builtin.defaults import string_or_empty
 from trainyard.server.registry.resources import Column
 from trainyard.server.registry.tables import AGE, NAME, age_of_timestamp
 

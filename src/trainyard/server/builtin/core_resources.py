@@ -8,35 +8,19 @@ import binascii
 from collections.abc import Mapping
 
 from trainyard.objects import Json, Problem
-from trainyard.schema import Schema
 from trainyard.schema.checks import json_text
 from trainyard.server import errors
 from trainyard.server.builtin import columns
-from trainyard.server.builtin.claim_rules import check_claim, prepare_claim, prepare_status, status_problems
-from trainyard.server.builtin.lease_rules import lease_problems
-from trainyard.server.builtin.schema_builders import (
-    BOOLEAN,
-    FREE,
-    INTEGER,
-    PAIRS,
-    STRING,
-    list_of,
-    obj,
-    resource_schema,
-    set_defaults,
-    set_defaults_for_zero,
-    string_or_empty,
-)
-from trainyard.server.builtin.secret_rules import secret_problems, secret_warnings
+from trainyard.server.builtin.claim_rules import check_claim, prepare_claim
+from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zero, string_or_empty
+from trainyard.server.builtin.secret_rules import secret_problems
 from trainyard.server.builtin.validators import validate_config_key
-from trainyard.server.registry import metadata
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.resources import Column, Resource
 from trainyard.server.registry.tables import AGE, NAME
 
+PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
 MAX_BYTES = 1024 * 1024  # of all values of a ConfigMap or a Secret together
-_MOUNTABLE_SECRETS = "kubernetes.io/enforce-mountable-secrets"
-_COORDINATED_FIELDS = ("strategy", "preferredHolder")
 _PLAIN_TEXT_FIELD = {"data": "stringData", "binaryData": "data"}
 
 
@@ -49,11 +33,6 @@ def prepare_namespace(new: Json, old: Json | None, site: RequestContext) -> None
         new["spec"] = old.get("spec") or {}
     labels = new["metadata"].setdefault("labels", {})
     labels["kubernetes.io/metadata.name"] = new["metadata"].get("name", "")
-
-
-def _check_namespace(new: Json, old: Json | None) -> list[Problem]:
-    """Validates `spec.finalizers` on create; an update keeps them, because only /finalize changes them."""
-    return [] if old is not None else metadata.finalizer_problems(new["spec"]["finalizers"])
 
 
 def phase_field(obj: Json) -> Mapping[str, str]:
@@ -91,7 +70,7 @@ def _check_config_map(new: Json, old: Json | None) -> list[Problem]:
 
 def _check_secret(new: Json, old: Json | None) -> list[Problem]:
     size = _decoded_size(new, "data")
-    return [*_frozen(new, old), *_too_large(size, "data"), *secret_problems(new, old)]
+    return [*_frozen(new, old), *_too_large(size, "data"), *secret_problems(new)]
 
 
 def _too_large(size: int, path: str) -> list[Problem]:
@@ -121,42 +100,28 @@ def _prepare_secret(new: Json, old: Json | None, site: RequestContext) -> None:
         }
         new["data"] = {**(new.get("data") or {}), **encoded}
     set_defaults_for_zero(new, type="Opaque")
-    site.warnings.extend(secret_warnings(new))
 
 
 def _data_column(*names: str) -> Column:
     return Column("Data", lambda obj, now: sum(len(obj.get(name) or {}) for name in names))
 
 
-def _annotation(obj: Json | None, name: str) -> str | None:
-    value: str | None = ((obj or {}).get("metadata", {}).get("annotations") or {}).get(name)
-    return value
-
-
 def _prepare_account(new: Json, old: Json | None, site: RequestContext) -> None:
-    """Reduces the references of a ServiceAccount to their names, and warns of a deprecated annotation."""
+    """Reduces the references of a ServiceAccount to their names."""
     for field in ("secrets", "imagePullSecrets"):
         if new.get(field):
             new[field] = [{"name": reference["name"]} if reference.get("name") else {} for reference in new[field]]
-    annotation, old_annotation = (_annotation(version, _MOUNTABLE_SECRETS) for version in (new, old))
-    if annotation is not None and old_annotation is None:
-        text = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
-        site.warnings.append(f"metadata.annotations[{_MOUNTABLE_SECRETS}]: {text}")
 
 
 def _prepare_lease(new: Json, old: Json | None, site: RequestContext) -> None:
-    """Removes the fields of the feature gate CoordinatedLeaderElection, which is off."""
-    spec = {name: value for name, value in (new.get("spec") or {}).items() if name not in _COORDINATED_FIELDS}
-    new["spec"] = spec
+    set_defaults(new, spec={})
 
 
-_LEASE = obj(
-    holderIdentity=STRING,
-    acquireTime=STRING,
-    renewTime=STRING,
-    leaseDurationSeconds=INTEGER,
-    leaseTransitions=INTEGER,
-)
+def _check_lease(new: Json, old: Json | None) -> list[Problem]:
+    if (seconds := new["spec"].get("leaseDurationSeconds")) is None or seconds > 0:
+        return []
+    return [Problem("spec.leaseDurationSeconds", f"Invalid value: {seconds}: must be greater than 0")]
+
 
 CORE = (
     Resource(
@@ -164,12 +129,13 @@ CORE = (
         plural="namespaces",
         short=("ns",),
         namespaced=False,
+        contents="namespace",
+        protected_names=PROTECTED_NAMESPACES,
+        deletes_collection=False,
         status=True,
         name_rule="label",
         subresources=("finalize",),
-        schema=resource_schema(FREE, required=False),
         prepare=prepare_namespace,
-        check=_check_namespace,
         fields=phase_field,
         field_names=("status.phase",),
         columns=(NAME, Column("Status", columns.phase), AGE),
@@ -181,7 +147,6 @@ CORE = (
         namespaced=False,
         status=True,
         status_on_create=True,
-        schema=resource_schema(FREE, required=False),
         prepare=_prepare_node,
         fields=_node_fields,
         field_names=("spec.unschedulable",),
@@ -191,14 +156,13 @@ CORE = (
         kind="ConfigMap",
         plural="configmaps",
         short=("cm",),
-        schema=Schema.trusted(obj(data=PAIRS, binaryData=PAIRS, immutable=BOOLEAN)),
         check=_check_config_map,
         columns=(NAME, _data_column("data", "binaryData"), AGE),
     ),
     Resource(
         kind="Secret",
         plural="secrets",
-        schema=Schema.trusted(obj(data=PAIRS, stringData=PAIRS, type=STRING, immutable=BOOLEAN)),
+        immutable=("type",),
         prepare=_prepare_secret,
         check=_check_secret,
         fields=lambda secret: {"type": string_or_empty(secret.get("type"))},
@@ -211,9 +175,6 @@ CORE = (
         plural="serviceaccounts",
         short=("sa",),
         subresources=("token",),
-        schema=Schema.trusted(
-            obj(secrets=list_of(FREE), imagePullSecrets=list_of(FREE), automountServiceAccountToken=BOOLEAN)
-        ),
         prepare=_prepare_account,
         columns=(NAME, AGE),
     ),
@@ -223,18 +184,15 @@ CORE = (
         plural="persistentvolumeclaims",
         short=("pvc",),
         status=True,
-        schema=resource_schema(FREE, required=False),
         prepare=prepare_claim,
-        prepare_status=prepare_status,
-        check_status=status_problems,
         check=check_claim,
         columns=columns.CLAIM,
     ),
     Resource(
         kind="Endpoints",
         plural="endpoints",
+        singular="endpoints",
         short=("ep",),
-        schema=Schema.trusted(obj(subsets=list_of(FREE))),
         columns=columns.ENDPOINTS,
     ),
 )
@@ -244,9 +202,8 @@ OTHERS = (
         group="coordination.k8s.io",
         kind="Lease",
         plural="leases",
-        schema=Schema.trusted(obj(spec=_LEASE)),
         prepare=_prepare_lease,
-        check=lease_problems,
+        check=_check_lease,
         requires_version=True,
         columns=(
             NAME,

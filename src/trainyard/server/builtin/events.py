@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainyard.objects import Json, Problem
-from trainyard.schema import Schema
+from trainyard.schema.checks import json_text
 from trainyard.server.builtin import columns
-from trainyard.server.builtin.event_rules import event_problems, events_v1_problems
-from trainyard.server.builtin.schema_builders import FREE, INTEGER, STRING, obj, set_defaults, string_or_empty
+from trainyard.server.builtin.defaults import set_defaults, string_or_empty
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.decoding import normalize
 from trainyard.server.registry.resources import Resource
@@ -57,12 +56,13 @@ def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
             new.pop(name, None)
 
 
-def _check_core_v1(new: Json, old: Json | None) -> list[Problem]:
-    return list(event_problems(new, old))
-
-
-def _check_events_v1(new: Json, old: Json | None) -> list[Problem]:
-    return list(events_v1_problems(new, old))
+def check(new: Json, old: Json | None) -> list[Problem]:
+    """An Event must be in the namespace of its object; one about a cluster-scoped object in `default`."""
+    object_namespace = new["involvedObject"].get("namespace") or ""
+    if (object_namespace or "default") == new["metadata"].get("namespace", ""):
+        return []
+    text = f"Invalid value: {json_text(object_namespace)}: does not match event.namespace"
+    return [Problem("involvedObject.namespace", text)]
 
 
 def fields(event: Json) -> Mapping[str, str]:
@@ -87,10 +87,6 @@ _FIELD_NAMES = (
     "reportingComponent",
     "source",
 )
-_SCHEMA = Schema.trusted(
-    obj(involvedObject=FREE, source=FREE, series=FREE, reason=STRING, message=STRING, count=INTEGER)
-)
-
 RESOURCES = tuple(
     Resource(
         group=group,
@@ -98,10 +94,9 @@ RESOURCES = tuple(
         plural="events",
         short=("ev",),
         storage_name="events",
-        schema=_SCHEMA,
         name_rule="subdomain" if group else "path",
         prepare=prepare,
-        check=_check_events_v1 if group else _check_core_v1,
+        check=check,
         fields=fields,
         field_names=_FIELD_NAMES,
         columns=columns.EVENT,

@@ -7,17 +7,10 @@ from collections.abc import Iterator, Mapping
 from trainyard.objects import Json, Problem, encode, is_condition_true, parse_time
 from trainyard.objects.json_equal import json_equal
 from trainyard.schema.checks import json_text
-from trainyard.server.builtin.job_rules import (
-    manager_problems,
-    name_problems,
-    number_problems,
-    policy_problems,
-    status_problems,
-    success_problems,
-)
+from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zero
+from trainyard.server.builtin.job_rules import manager_problems, number_problems, policy_problems
 from trainyard.server.builtin.pod_rules import template_problems
-from trainyard.server.builtin.pod_warnings import name_warnings, pod_warnings
-from trainyard.server.builtin.schema_builders import set_defaults, set_defaults_for_zero
+from trainyard.server.builtin.pod_warnings import template_warnings
 from trainyard.server.builtin.templates import containers_of, default_pod_spec
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.metadata import label_problems
@@ -28,10 +21,12 @@ from trainyard.server.registry.tables import AGE, NAME, short_duration
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 JOB_NAME = "batch.kubernetes.io/job-name"
 RESTARTS = ("OnFailure", "Never")
-MODES = ("NonIndexed", "Indexed")
 
 GENERATED = (CONTROLLER_UID, JOB_NAME, "controller-uid", "job-name")
-_IMMUTABLE = ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
+_IMMUTABLE = (
+    *("spec.selector", "spec.completionMode", "spec.podFailurePolicy"),
+    *("spec.backoffLimitPerIndex", "spec.managedBy", "spec.successPolicy"),
+)
 _MUTABLE_WHILE_SUSPENDED = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
 
 
@@ -51,10 +46,6 @@ def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
     template = spec["template"]
     set_defaults(template, metadata={}, spec={})
     default_pod_spec(template["spec"], is_pod=False)
-    if old is None:
-        site.warnings.extend(name_warnings(new, "Pod names and hostnames"))
-    if old is None or not json_equal(template, old["spec"]["template"]):
-        site.warnings.extend(pod_warnings(template["spec"], "spec.template.spec"))
     labels, meta = template["metadata"].get("labels") or {}, new["metadata"]
     had_labels = bool(meta.get("labels"))
     _default_labels(meta, labels)
@@ -90,31 +81,12 @@ def _default_labels(meta: Json, labels: Json) -> None:
         meta["labels"] = dict(labels)
 
 
-def prepare_status(new: Json, old: Json, sent: Json) -> None:
-    """Removes counters that are 0. A Job without labels gets those of the template in the request, else those of its
-    own template; the latter only if the update does not remove the Job, because kube-apiserver defaults them when it
-    reads the stored object."""
-    meta, sent_template = new["metadata"], (sent.get("spec") or {}).get("template") or {}
-    is_removed = "deletionTimestamp" in old["metadata"] and not meta.get("finalizers")
-    for template in (sent_template,) if is_removed else (sent_template, old["spec"]["template"]):
-        _default_labels(meta, (template.get("metadata") or {}).get("labels") or {})
-    status = new.get("status") or {}
-    new["status"] = {name: value for name, value in status.items() if value != 0 or name in ("ready", "terminating")}
-    for condition in status.get("conditions") or ():
-        set_defaults(condition, lastProbeTime=None, lastTransitionTime=None)
-
-
 def check(new: Json, old: Json | None) -> list[Problem]:
     spec, path = new["spec"], "spec.template.spec.restartPolicy"
     problems = [*number_problems(spec), *_selector_problems(new, old), *policy_problems(spec)]
-    problems += [*success_problems(spec), *manager_problems(spec.get("managedBy"))]
-    if spec["completionMode"] not in MODES:
-        supported = 'supported values: "NonIndexed", "Indexed"'
-        text = f"Unsupported value: {json_text(spec['completionMode'])}: {supported}"
-        problems.append(Problem("spec.completionMode", text))
-    if spec["completionMode"] == "Indexed" and spec.get("completions") is None:
-        problems.append(Problem("spec.completions", "Required value: when completion mode is Indexed"))
-    problems += name_problems(new) if old is None else _update_problems(new, old)
+    problems += manager_problems(spec.get("managedBy"))
+    if old is not None:
+        problems += _update_problems(new, old)
     problems += template_problems(spec["template"], "spec.template")
     policy = spec["template"]["spec"].get("restartPolicy")
     if policy not in RESTARTS:
@@ -157,9 +129,6 @@ def _update_problems(new: Json, old: Json) -> Iterator[Problem]:
     """Problems of an update. The scheduling fields and resources of the template are mutable while a suspended Job has
     not started."""
     spec, old_spec = new["spec"], old["spec"]
-    for name in _IMMUTABLE:
-        if not json_equal(spec.get(name), old_spec.get(name)):
-            yield Problem(f"spec.{name}", f"Invalid value: {json_text(spec.get(name))}: field is immutable")
     completions_changed = spec.get("completions") != old_spec.get("completions")
     completions_changed = completions_changed and (
         spec["completionMode"] != "Indexed" or spec.get("completions") is not None
@@ -232,12 +201,12 @@ RESOURCES = (
         categories=("all",),
         status=True,
         generation=True,
+        immutable=_IMMUTABLE,
+        warnings=template_warnings,
         # kube-apiserver's default for batch/v1 Jobs, kept for old clients: a DELETE without propagationPolicy orphans.
         propagation="Orphan",
         prepare=prepare,
-        prepare_status=prepare_status,
         check=check,
-        check_status=status_problems,
         unowned=generated_fields,
         fields=field_labels,
         field_names=("status.successful",),

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainyard.objects import Json, is_condition_true, parse_time
 from trainyard.objects.container_statuses import container_statuses
-from trainyard.server.builtin.schema_builders import string_or_empty
+from trainyard.server.builtin.defaults import string_or_empty
 from trainyard.server.builtin.templates import containers_of
 from trainyard.server.registry.resources import Column
 from trainyard.server.registry.tables import AGE, NAME, short_duration

@@ -39,9 +39,7 @@ _PRINTABLE = re.compile(r"[ -<>-~]+")
 def variable_problems(container: Json, where: str) -> Iterator[Problem]:
     for index, variable in enumerate(container.get("env") or ()):
         here, name = f"{where}.env[{index}]", variable.get("name")
-        if not name:
-            yield Problem(f"{here}.name", "Required value")
-        elif "=" in name or "\x00" in name:
+        if name and ("=" in name or "\x00" in name):
             text = "must not be empty and must not contain '='"
             yield Problem(f"{here}.name", f"Invalid value: {json_text(name)}: {text}")
         if (source := variable.get("valueFrom")) is not None:
@@ -63,8 +61,6 @@ def _value_from(source: Json, has_value: bool, here: str) -> Iterator[Problem]:
                 yield problem
             if key := source[kind].get("key"):
                 yield from validate_config_key(key, f"{here}.{kind}.key")
-            else:
-                yield Problem(f"{here}.{kind}.key", "Required value")
     if not kinds and source.get("fileKeyRef") is None:
         text = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
         yield Problem(here, f'Invalid value: "": {text}')
@@ -81,7 +77,9 @@ def _env_from(group: Json, where: str, index: int) -> Iterator[Problem]:
         text = "a valid environment variable name must consist only of printable ASCII characters other than '='"
         yield Problem(f"{here}.prefix", f"Invalid value: {json_text(prefix)}: {text}")
     for kind in kinds:
-        yield from validate_name(group[kind].get("name") or "", f"{here}.{kind}.name", "subdomain")
+        if not (name := group[kind].get("name") or ""):
+            yield Problem(f"{here}.{kind}.name", "Required value")
+        yield from validate_name(name, f"{here}.{kind}.name", "subdomain")
     if len(kinds) != 1:
         text = "may not have more than one field specified at a time"
         text = text if kinds else "must specify one of: `configMapRef` or `secretRef`"
@@ -95,8 +93,8 @@ def field_problems(reference: Json, supported: tuple[str, ...], here: str) -> It
     subscript = _SUBSCRIPT.fullmatch(path)
     text = ""
     if not path:
-        yield Problem(f"{here}.fieldPath", "Required value")
-    elif version != "v1":
+        return
+    if version != "v1":
         text = f"unsupported pod version: {version}"
     elif subscript and subscript["field"] not in _SUBSCRIPTABLE:
         text = f"field label does not support subscript: {path}"
@@ -117,9 +115,7 @@ def resource_field_problems(reference: Json, here: str, *, in_file: bool = False
     resource, divisor = reference.get("resource") or "", str(reference.get("divisor") or "0")
     if in_file and not reference.get("containerName"):
         yield Problem(f"{here}.containerName", "Required value")
-    elif not resource:
-        yield Problem(f"{here}.resource", "Required value")
-    elif not resource.startswith(_HUGEPAGES):
+    elif resource and not resource.startswith(_HUGEPAGES):
         yield from validate_enum(resource, CONTAINER_RESOURCES, f"{here}.resource")
     units = _CPU_DIVISORS if resource.endswith(".cpu") else _BYTE_DIVISORS
     if divisor not in ("0", *units) and (resource in CONTAINER_RESOURCES or resource.startswith(_HUGEPAGES)):

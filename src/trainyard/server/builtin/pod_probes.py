@@ -8,9 +8,8 @@ from typing import Any
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
-from trainyard.server.builtin.validators import NOT_NEGATIVE, validate_enum
+from trainyard.server.builtin.validators import NOT_NEGATIVE
 
-SCHEMES = ("HTTP", "HTTPS")
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _PROBE_NUMBERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
@@ -71,9 +70,6 @@ def _handler(handler: Json, where: str, grace: int | None = None) -> Iterator[Pr
     else:
         yield from port_problems(settings.get("port", 0), f"{here}.port")
     if kinds[0] == "httpGet":
-        if not settings.get("path"):
-            yield Problem(f"{here}.path", "Required value")
-        yield from validate_enum(settings.get("scheme"), SCHEMES, f"{here}.scheme")
         for header in settings.get("httpHeaders") or ():
             if not _HTTP_HEADER.fullmatch(name := header.get("name") or ""):
                 text = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name')"

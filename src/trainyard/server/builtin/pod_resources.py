@@ -11,12 +11,6 @@ from trainyard.server.registry.metadata import key_texts
 
 STANDARD_CONTAINER_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _HUGEPAGES = "hugepages-"
-_QUOTA_RESOURCES = (
-    *(f"{kind}.{name}" for kind in ("requests", "limits") for name in STANDARD_CONTAINER_RESOURCES),
-    *("pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "configmaps"),
-    *("persistentvolumeclaims", "storage", "requests.storage", "services.nodeports", "services.loadbalancers"),
-)
-_INTEGER_RESOURCES = _QUOTA_RESOURCES[6:]
 _QUOTA_PREFIX = "requests."
 """The prefix of an extended resource in a quota; the name with this prefix must be a valid qualified name."""
 
@@ -45,17 +39,14 @@ def _quantity_problems(name: str, quantity: str, path: str) -> Iterator[Problem]
     value = number(quantity)
     if value.numerator < 0:
         yield Problem(path, f"Invalid value: {json_text(quantity)}: must be greater than or equal to 0")
-    if _is_integer(name) and value.denominator != 1:
+    if "/" in name and "kubernetes.io/" not in name and value.denominator != 1:
         yield Problem(path, f"Invalid value: {json_text(quantity)}: must be a whole number")
 
 
 def _name_texts(name: str) -> Iterator[str]:
     """Problem texts of a resource name that is not one of `STANDARD_CONTAINER_RESOURCES`."""
-    texts = key_texts(name)
-    yield from texts
+    yield from key_texts(name)
     if "/" not in name and not name.startswith(_HUGEPAGES):
-        if not texts and name not in _QUOTA_RESOURCES:
-            yield "must be a standard resource type or fully qualified"
         yield "must be a standard resource for containers"
     elif (
         "/" in name
@@ -63,11 +54,6 @@ def _name_texts(name: str) -> Iterator[str]:
         and (name.startswith(_QUOTA_PREFIX) or key_texts(_QUOTA_PREFIX + name))
     ):
         yield "doesn't follow extended resource name standard"
-
-
-def _is_integer(name: str) -> bool:
-    """True for resources whose quantity must be an integer: object counts and extended resources."""
-    return name in _INTEGER_RESOURCES or ("/" in name and "kubernetes.io/" not in name)
 
 
 def _may_overcommit(name: str) -> bool:

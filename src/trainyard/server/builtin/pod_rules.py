@@ -1,7 +1,8 @@
-"""Validation of pod specs, in pods and pod templates, after type checks and defaulting.
+"""Cross-field rules of pod specs, in pods and pod templates, after decoding and defaulting.
 
-Paths and the first words of messages are those of kube-apiserver. Parts of a pod spec have modules of their own:
-pod_volumes, pod_fields (variables), pod_probes, pod_resources, pod_security, pod_placement.
+Types, required fields and enumerations are those of types.txt. Paths and the first words of messages are those of
+kube-apiserver. Parts of a pod spec have modules of their own: pod_volumes, pod_fields (variables), pod_probes,
+pod_resources, pod_security, pod_scheduling.
 """
 
 from __future__ import annotations
@@ -19,19 +20,14 @@ from trainyard.server.builtin.pod_security import container_context_problems, po
 from trainyard.server.builtin.pod_volumes import mount_problems, volume_problems
 from trainyard.server.builtin.validators import (
     MAX_INT32,
-    PROTOCOLS,
     validate_enum,
     validate_ip,
     validate_max_items,
     validate_name,
 )
-from trainyard.server.registry.metadata import annotation_problems, label_problems, name_problem
+from trainyard.server.registry.metadata import annotation_problems, label_problems
 
-POLICIES = ("Always", "IfNotPresent", "Never")
 RESTARTS = ("Always", "OnFailure", "Never")
-TERMINATION_MESSAGE_POLICIES = ("FallbackToLogsOnError", "File")
-DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
-OS_NAMES = ("linux", "windows")
 MAX_HOSTNAME_BYTES = 64  # bytes of a host name on Linux
 MOST_NAMESERVERS, MOST_SEARCHES, LONGEST_SEARCHES = 3, 32, 2048
 _SEARCH = re.compile(r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*")
@@ -63,8 +59,6 @@ def _containers(spec: Json, path: str, volumes: dict[str, Json]) -> Iterator[Pro
     names: set[str] = set()
     used_host_ports: set[str] = set()
     grace = spec.get("terminationGracePeriodSeconds") or 0
-    if not spec.get("containers"):
-        yield Problem(f"{path}.containers", "Required value: name at least one container")
     for group in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(group) or ()):
             where = f"{path}.{group}[{index}]"
@@ -104,11 +98,7 @@ def _container(container: Json, where: str, volumes: dict[str, Json]) -> Iterato
         yield Problem(
             f"{where}.image", f"Invalid value: {json_text(image)}: must not have leading or trailing whitespace"
         )
-    yield from validate_enum(container.get("imagePullPolicy"), POLICIES, f"{where}.imagePullPolicy")
     yield from validate_enum(container.get("restartPolicy"), RESTARTS, f"{where}.restartPolicy")
-    yield from validate_enum(
-        container.get("terminationMessagePolicy"), TERMINATION_MESSAGE_POLICIES, f"{where}.terminationMessagePolicy"
-    )
     yield from _ports(container, where)
     yield from mount_problems(container, where, volumes)
     yield from variable_problems(container, where)
@@ -130,27 +120,19 @@ def _ports(container: Json, where: str) -> Iterator[Problem]:
             yield Problem(f"{where}.ports[{index}].containerPort", "Required value")
         if number := port.get("hostPort"):
             yield from port_problems(number, f"{where}.ports[{index}].hostPort")
-        yield from validate_enum(port.get("protocol"), PROTOCOLS, f"{where}.ports[{index}].protocol")
 
 
 def _spec_fields(spec: Json, path: str) -> Iterator[Problem]:
-    yield from validate_enum(spec.get("restartPolicy"), RESTARTS, f"{path}.restartPolicy")
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 0 < deadline <= MAX_INT32:
         text = f"Invalid value: {deadline}: must be between 1 and {MAX_INT32}, inclusive"
         yield Problem(f"{path}.activeDeadlineSeconds", text)
     yield from pod_context_problems(spec, path)
     for field in ("hostname", "subdomain"):
-        if spec.get(field):
-            yield from validate_name(spec[field], f"{path}.{field}")
+        yield from validate_name(spec.get(field) or "", f"{path}.{field}")
     for field in ("nodeName", "serviceAccountName", "priorityClassName", "schedulerName", "hostnameOverride"):
-        if spec.get(field) and (problem := name_problem(spec[field], "subdomain", f"{path}.{field}")):
-            yield problem
-    if (pod_os := spec.get("os")) is not None:
-        if not pod_os.get("name"):
-            yield Problem(f"{path}.os.name", "Required value")
-        else:
-            yield from validate_enum(pod_os["name"], OS_NAMES, f"{path}.os")
+        yield from validate_name(spec.get(field) or "", f"{path}.{field}", "subdomain")
+    yield from validate_enum((spec.get("os") or {}).get("name") or None, ("linux", "windows"), f"{path}.os")
     if spec.get("hostUsers") is False:
         for field, spelling in _HOST_NAMESPACES.items():
             if spec.get(field):
@@ -171,10 +153,8 @@ def _hostnames_and_dns(spec: Json, path: str) -> Iterator[Problem]:
         where = f"{path}.hostAliases[{index}]"
         yield from validate_ip(alias.get("ip") or "", f"{where}.ip")
         for name_index, name in enumerate(alias.get("hostnames") or ()):
-            if problem := name_problem(name, "subdomain", f"{where}.hostnames[{name_index}]"):
-                yield problem
+            yield from validate_name(name, f"{where}.hostnames[{name_index}]", "subdomain")
     policy, config, where = spec.get("dnsPolicy"), spec.get("dnsConfig"), f"{path}.dnsConfig"
-    yield from validate_enum(policy, DNS_POLICIES, f"{path}.dnsPolicy")
     if policy == "None" and config is None:
         yield Problem(where, "Required value: must provide `dnsConfig` when `dnsPolicy` is None")
     if config is not None:

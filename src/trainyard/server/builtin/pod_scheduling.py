@@ -12,19 +12,14 @@ from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
 from trainyard.server.builtin.validators import (
     selector_problems,
-    validate_enum,
     validate_qualified_name,
     validate_selector_requirement,
 )
-from trainyard.server.registry.metadata import WORD_TEXT, label_problems, name_problem
+from trainyard.server.registry.metadata import label_problems, name_problem
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 POD_AFFINITY_FIELDS = ("podAffinity", "podAntiAffinity")
-UNSATISFIABLE_ACTIONS = ("DoNotSchedule", "ScheduleAnyway")
-NODE_INCLUSION_POLICIES = ("Honor", "Ignore")
-OPERATORS = ("Equal", "Exists")
-EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _MAX_WEIGHT = 100
 
 
@@ -47,31 +42,9 @@ def placement_problems(spec: Json, path: str) -> Iterator[Problem]:
         )
 
 
-def placement_warnings(spec: Json, path: str) -> Iterator[str]:
-    """Warnings about terms without a label selector, which match no pod."""
-    terms = [
-        (f"{path}.topologySpreadConstraints[{index}]", constraint)
-        for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ())
-    ]
-    for kind in POD_AFFINITY_FIELDS if spec.get("affinity") else ():
-        affinity, where = spec["affinity"].get(kind) or {}, f"{path}.affinity.{kind}"
-        terms += [(f"{where}.{REQUIRED}[{index}]", term) for index, term in enumerate(affinity.get(REQUIRED) or ())]
-        terms += [
-            (f"{where}.{PREFERRED}[{index}].podAffinityTerm", preferred.get("podAffinityTerm") or {})
-            for index, preferred in enumerate(affinity.get(PREFERRED) or ())
-        ]
-    for where, term in terms:
-        if term.get("labelSelector") is None:
-            yield f"{where}.labelSelector: a null labelSelector results in matching no pod"
-
-
 def _node_affinity(affinity: Json, path: str) -> Iterator[Problem]:
-    if (required := affinity.get(REQUIRED)) is not None:
-        terms, where = required.get("nodeSelectorTerms") or (), f"{path}.{REQUIRED}.nodeSelectorTerms"
-        if not terms:
-            yield Problem(where, "Required value: must have at least one node selector term")
-        for index, term in enumerate(terms):
-            yield from _node_selector_term(term, f"{where}[{index}]")
+    for index, term in enumerate((affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or ()):
+        yield from _node_selector_term(term, f"{path}.{REQUIRED}.nodeSelectorTerms[{index}]")
     for index, preferred in enumerate(affinity.get(PREFERRED) or ()):
         yield from _weight(preferred, f"{path}.{PREFERRED}[{index}]")
         yield from _node_selector_term(preferred.get("preference") or {}, f"{path}.{PREFERRED}[{index}].preference")
@@ -121,10 +94,8 @@ def _pod_affinity_term(term: Json, path: str) -> Iterator[Problem]:
         if problem := name_problem(name, "label", f"{path}.namespace"):
             yield problem
     yield from _match_label_keys(term, ("matchLabelKeys", "mismatchLabelKeys"), path)
-    key = term.get("topologyKey") or ""
-    if not key:
-        yield Problem(f"{path}.topologyKey", "Required value: can not be empty")
-    yield from validate_qualified_name(key, f"{path}.topologyKey")
+    if key := term.get("topologyKey"):
+        yield from validate_qualified_name(key, f"{path}.topologyKey")
 
 
 def _weight(term: Json, path: str) -> Iterator[Problem]:
@@ -141,13 +112,7 @@ def _topology_spread(constraints: Any, path: str) -> Iterator[Problem]:
         )
         if (max_skew := constraint.get("maxSkew") or 0) < 1:
             yield Problem(f"{where}.maxSkew", f"Invalid value: {max_skew}: must be greater than zero")
-        if not key:
-            yield Problem(f"{where}.topologyKey", "Required value: can not be empty")
-        yield from validate_enum(
-            when_unsatisfiable := constraint.get("whenUnsatisfiable") or "",
-            UNSATISFIABLE_ACTIONS,
-            f"{where}.whenUnsatisfiable",
-        )
+        when_unsatisfiable = constraint.get("whenUnsatisfiable") or ""
         if any(
             (key, when_unsatisfiable) == (other.get("topologyKey"), other.get("whenUnsatisfiable"))
             for other in later_constraints
@@ -155,8 +120,6 @@ def _topology_spread(constraints: Any, path: str) -> Iterator[Problem]:
             text = f"Duplicate value: {json_text(f'{{{key}, {when_unsatisfiable}}}')}"
             yield Problem(f"{where}.{{topologyKey, whenUnsatisfiable}}", text)
         yield from _min_domains(constraint.get("minDomains"), when_unsatisfiable, f"{where}.minDomains")
-        for word in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-            yield from validate_enum(constraint.get(word), NODE_INCLUSION_POLICIES, f"{where}.{word}")
         yield from selector_problems(constraint.get("labelSelector") or {}, f"{where}.labelSelector")
         yield from _match_label_keys(constraint, ("matchLabelKeys",), where)
 
@@ -164,8 +127,8 @@ def _topology_spread(constraints: Any, path: str) -> Iterator[Problem]:
 def _min_domains(min_domains: int | None, when_unsatisfiable: str, where: str) -> Iterator[Problem]:
     if min_domains is not None and min_domains < 1:
         yield Problem(where, f"Invalid value: {min_domains}: must be greater than zero")
-    if min_domains is not None and when_unsatisfiable != UNSATISFIABLE_ACTIONS[0]:
-        text = f"can only use minDomains if whenUnsatisfiable={UNSATISFIABLE_ACTIONS[0]}, not {when_unsatisfiable}"
+    if min_domains is not None and when_unsatisfiable != "DoNotSchedule":
+        text = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {when_unsatisfiable}"
         yield Problem(where, f"Invalid value: {min_domains}: {text}")
 
 
@@ -186,9 +149,6 @@ def _scheduling_gates(gates: Any, path: str) -> Iterator[Problem]:
     seen: set[str] = set()
     for index, gate in enumerate(gates):
         where, name = f"{path}[{index}]", gate.get("name") or ""
-        if not name:
-            yield Problem(where, 'Invalid value: "": name part must be non-empty')
-            yield Problem(where, f'Invalid value: "": name part {WORD_TEXT}')
         if name in seen:
             yield Problem(where, f"Duplicate value: {json_text(name)}")
         seen.add(name)
@@ -209,5 +169,3 @@ def _toleration(toleration: Json, where: str) -> Iterator[Problem]:
         yield Problem(f"{where}.operator", f"Invalid value: {json_text(value)}: {text}")
     elif operator in ("", "Equal"):
         yield from label_problems({"key": value}, f"{where}.operator")
-    yield from validate_enum(operator or None, OPERATORS, f"{where}.operator")
-    yield from validate_enum(effect or None, EFFECTS, f"{where}.effect")

@@ -14,13 +14,6 @@ from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
 from trainyard.server.builtin.validators import MAX_INT32, validate_enum
 
-PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
-PROC_MOUNT_TYPES = ("Default", "Unmasked")
-POLICIES = {
-    "fsGroupChangePolicy": ("Always", "OnRootMismatch"),
-    "supplementalGroupsPolicy": ("Merge", "Strict"),
-    "seLinuxChangePolicy": ("MountOption", "Recursive"),
-}
 CAP_SYS_ADMIN = "CAP_SYS_ADMIN"
 _SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
 _IPC_SYSCTLS = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")
@@ -36,8 +29,8 @@ def pod_context_problems(spec: Json, path: str) -> Iterator[Problem]:
         yield from _id(context.get(name), f"{here}.{name}")
     for index, group in enumerate(context.get("supplementalGroups") or ()):
         yield from _id(group, f"{here}.supplementalGroups[{index}]")
-    for name, supported in POLICIES.items():
-        yield from validate_enum(context.get(name), supported, f"{here}.{name}")
+    change_policies = ("MountOption", "Recursive")
+    yield from validate_enum(context.get("seLinuxChangePolicy"), change_policies, f"{here}.seLinuxChangePolicy")
     yield from _sysctls(spec, context.get("sysctls") or (), f"{here}.sysctls")
     yield from _profiles(context, here)
 
@@ -46,8 +39,7 @@ def container_context_problems(context: Json, spec: Json, path: str) -> Iterator
     """Problems of a container's security context. `spec`: the pod's spec; `path`: the path of the context."""
     for name in ("runAsUser", "runAsGroup"):
         yield from _id(context.get(name), f"{path}.{name}")
-    yield from validate_enum(mount := context.get("procMount"), PROC_MOUNT_TYPES, f"{path}.procMount")
-    if mount == "Unmasked" and spec.get("hostUsers") is not False:
+    if context.get("procMount") == "Unmasked" and spec.get("hostUsers") is not False:
         text = 'Invalid value: "Unmasked": `hostUsers` must be false to use `Unmasked`'
         yield Problem(f"{path}.procMount", text)
     if context.get("allowPrivilegeEscalation") is False:
@@ -72,10 +64,6 @@ def _profiles(context: Json, path: str) -> Iterator[Problem]:
 
 def _profile(profile: Json, kind: str, path: str) -> Iterator[Problem]:
     profile_type, file, here = profile.get("type") or "", profile.get("localhostProfile"), f"{path}.localhostProfile"
-    if not profile_type:
-        yield Problem(f"{path}.type", f"Required value: type is required when {path.rpartition('.')[2]} is set")
-    else:
-        yield from validate_enum(profile_type, PROFILES, f"{path}.type")
     if profile_type == "Localhost":
         if file is None or (kind == "AppArmor" and not file.strip()):
             yield Problem(here, f"Required value: must be set when {kind} type is Localhost")
@@ -102,9 +90,7 @@ def _sysctls(spec: Json, sysctls: Any, path: str) -> Iterator[Problem]:
     seen: set[str] = set()
     for index, sysctl in enumerate(sysctls):
         name, here = sysctl.get("name") or "", f"{path}[{index}].name"
-        if not name:
-            yield Problem(here, "Required value")
-        elif len(name) > 253 or not _SYSCTL.fullmatch(name):
+        if name and (len(name) > 253 or not _SYSCTL.fullmatch(name)):
             text = f"must have at most 253 characters and match regex ^{_SYSCTL.pattern}$"
             yield Problem(here, f"Invalid value: {json_text(name)}: {text}")
         elif name in seen:

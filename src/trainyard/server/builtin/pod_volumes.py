@@ -1,8 +1,8 @@
 """Validation of the volumes of a pod, and of the mounts and devices of its containers.
 
-Only the volume types that pods of Trainyard use are validated. A path without an index has none in kube-apiserver,
-either. Names of claims, ConfigMaps and Secrets must not be paths, because the node uses them as file names;
-kube-apiserver accepts any text, and the pod then refers to an object that does not exist.
+Only the volume types that pods of Trainyard use have rules beyond their type. A path without an index has none in
+kube-apiserver, either. Names of claims, ConfigMaps and Secrets must not be paths, because the node uses them as file
+names; kube-apiserver accepts any text, and the pod then refers to an object that does not exist.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from trainyard.server.builtin.validators import (
     validate_no_backsteps,
 )
 
-HOST_PATHS = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
-PROPAGATIONS = ("Bidirectional", "HostToContainer", "None")
 READ_ONLY = ("Disabled", "Enabled", "IfPossible")
 VOLUME_FIELD_PATHS = tuple(f"metadata.{name}" for name in ("annotations", "labels", "name", "namespace", "uid"))
 _BLOCK_SOURCES = ("persistentVolumeClaim", "ephemeral")
@@ -40,7 +38,7 @@ def volume_problems(spec: Json, path: str) -> tuple[list[Problem], dict[str, Jso
         volume_errors = [*validate_name(name, f"{here}.name"), *_volume_source(volume, here)]
         if name in valid:
             volume_errors.append(Problem(f"{here}.name", f"Duplicate value: {json_text(name)}"))
-        if not volume_errors:
+        if name and not volume_errors:
             valid[name] = volume
         problems += volume_errors
     return problems, valid
@@ -60,17 +58,10 @@ def _empty_dir(source: Json, here: str) -> Iterator[Problem]:
 
 
 def _host_path(source: Json, here: str) -> Iterator[Problem]:
-    if not (file := source.get("path")):
-        yield Problem(f"{here}.path", "Required value")
-        return
-    yield from validate_no_backsteps(file, f"{here}.path")
-    yield from validate_enum(source.get("type"), HOST_PATHS, f"{here}.type")
+    yield from validate_no_backsteps(source.get("path") or "", f"{here}.path")
 
 
 def _nfs(source: Json, here: str) -> Iterator[Problem]:
-    for word in ("server", "path"):
-        if not source.get(word):
-            yield Problem(f"{here}.{word}", "Required value")
     if not (file := source.get("path") or "").startswith("/"):
         yield Problem(f"{here}.path", f"Invalid value: {json_text(file)}: must be an absolute path")
 
@@ -101,8 +92,6 @@ def _keys_as_files(source: Json, here: str, name: str) -> Iterator[Problem]:
     yield from validate_file_mode(source.get("defaultMode"), f"{here}.defaultMode")
     for index, item in enumerate(source.get("items") or ()):
         where = f"{here}.items[{index}]"
-        if not item.get("key"):
-            yield Problem(f"{where}.key", "Required value")
         yield from _file_path(item.get("path"), where)
         yield from validate_file_mode(item.get("mode"), f"{where}.mode")
 
@@ -110,7 +99,6 @@ def _keys_as_files(source: Json, here: str, name: str) -> Iterator[Problem]:
 def _file_path(file: str | None, where: str) -> Iterator[Problem]:
     """Problems of a file path in a volume. Names that begin with two dots are reserved for the kubelet."""
     if not file:
-        yield Problem(f"{where}.path", "Required value")
         return
     yield from validate_local_path(file, f"{where}.path")
     if file.startswith("..") and not file.startswith("../"):
@@ -216,8 +204,6 @@ def _mounts(container: Json, mounts: Any, where: str, volumes: dict[str, Json]) 
     for index, mount in enumerate(mounts):
         here, path = f"{where}[{index}]", mount.get("mountPath")
         yield from _volume_reference(mount, here, volumes)
-        if not path:
-            yield Problem(f"{here}.mountPath", "Required value")
         if path in paths:
             yield Problem(f"{here}.mountPath", f"Invalid value: {json_text(path)}: must be unique")
         paths.add(path or "")
@@ -232,8 +218,6 @@ def _mounts(container: Json, mounts: Any, where: str, volumes: dict[str, Json]) 
 
 def _volume_reference(mount: Json, here: str, volumes: dict[str, Json]) -> Iterator[Problem]:
     name = mount.get("name") or ""
-    if not name:
-        yield Problem(f"{here}.name", "Required value")
     if name not in volumes:
         yield Problem(f"{here}.name", f"Not found: {json_text(name)}: add it to the pod's volumes")
 
@@ -241,7 +225,6 @@ def _volume_reference(mount: Json, here: str, volumes: dict[str, Json]) -> Itera
 def _mount_propagation(mount: Json, container: Json, where: str) -> Iterator[Problem]:
     """Problems of `mountPropagation` and `recursiveReadOnly`."""
     propagation, read_only = mount.get("mountPropagation"), mount.get("recursiveReadOnly")
-    yield from validate_enum(propagation, PROPAGATIONS, f"{where}.mountPropagation")
     if propagation == "Bidirectional" and not (container.get("securityContext") or {}).get("privileged"):
         text = "Bidirectional mount propagation is available only to privileged containers"
         yield Problem(f"{where}.mountPropagation", f"Forbidden: {text}")
@@ -265,8 +248,6 @@ def _devices(devices: Any, where: str, volumes: dict[str, Json]) -> Iterator[Pro
         if name in volumes and not any(volumes[name].get(kind) is not None for kind in _BLOCK_SOURCES):
             text = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
             yield Problem(f"{here}.name", f"Invalid value: {json_text(name)}: {text}")
-        if not path:
-            yield Problem(f"{here}.devicePath", "Required value")
         if path in paths:
             yield Problem(f"{here}.devicePath", f"Invalid value: {json_text(path)}: must be unique")
         if ".." in path.split("/"):

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from trainyard.objects import Json, Problem
-from trainyard.objects.container_statuses import container_statuses
 from trainyard.objects.quantities import number
 from trainyard.schema.checks import json_text
 from trainyard.server.auth.service_accounts import admit_pod
 from trainyard.server.builtin import pod_columns
+from trainyard.server.builtin.defaults import set_defaults, string_or_empty
 from trainyard.server.builtin.pod_rules import pod_spec_problems
 from trainyard.server.builtin.pod_warnings import name_warnings, pod_warnings
-from trainyard.server.builtin.schema_builders import set_defaults, string_or_empty
 from trainyard.server.builtin.templates import containers_of, default_pod_spec
 from trainyard.server.builtin.validators import MAX_INT32
+from trainyard.server.proxy import targets
 from trainyard.server.registry.context import RequestContext
-from trainyard.server.registry.metadata import key_texts
 from trainyard.server.registry.resources import Resource
 
 ENDED = ("Succeeded", "Failed")
 NODE_FAILURE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+ALTERNATIVES = {
+    "portforward": (
+        "port-forward is not served here: run `kubectl proxy` and open "
+        "http://127.0.0.1:8001/api/v1/namespaces/NAMESPACE/pods/POD:PORT/proxy/ (or services/NAME:PORT/proxy/)"
+    ),
+    "ephemeralcontainers": (
+        "containers cannot be added to a running pod here: start a program in one that runs, "
+        "kubectl exec -it POD -- COMMAND"
+    ),
+    "resize": "the resources of a running pod cannot be changed here: delete the pod and make another",
+}
 _MUTABLE = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
 
 
@@ -34,10 +43,8 @@ def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
     spec["serviceAccountName"] = spec["serviceAccount"] = account
     spec["tolerations"] = _tolerations(spec.get("tolerations") or [])
     if old is None:
-        site.warnings.extend(name_warnings(new, "the Pod's hostname"))
         if spec["terminationGracePeriodSeconds"] < 0:
             spec["terminationGracePeriodSeconds"] = 1
-        site.warnings.extend(pod_warnings(spec, "spec"))
         spec["priority"] = SYSTEM_PRIORITIES.get(string_or_empty(spec.get("priorityClassName")), spec["priority"])
         new["status"] = {"phase": "Pending", "qosClass": _quality(spec), **_scheduling_gated_status(spec, site)}
 
@@ -77,9 +84,16 @@ def _scheduling_gated_status(spec: Json, site: RequestContext) -> Json:
     return {"conditions": [{**condition, "lastProbeTime": None, "lastTransitionTime": site.timestamp}]}
 
 
+def warnings(new: Json, old: Json | None) -> Iterator[str]:
+    if old is None:
+        yield from name_warnings(new, "the Pod's hostname")
+        yield from pod_warnings(new["spec"], "spec")
+
+
 def prepare_status(new: Json, old: Json, sent: Json) -> None:
     """Defaults of a pod's status. A status update does not change the ownerReferences."""
-    metadata, status = new["metadata"], new["status"] = new["metadata"], _without_empty_strings(new.get("status") or {})
+    metadata, status = new["metadata"], dict(new.get("status") or {})
+    new["status"] = status
     metadata.pop("ownerReferences", None)
     if owners := old["metadata"].get("ownerReferences"):
         metadata["ownerReferences"] = owners
@@ -87,46 +101,6 @@ def prepare_status(new: Json, old: Json, sent: Json) -> None:
         status["qosClass"] = (old.get("status") or {}).get("qosClass") or _quality(new["spec"])
     if status.get("podIP") and not status.get("podIPs"):
         status["podIPs"] = [{"ip": status["podIP"]}]
-    for condition in status.get("conditions") or ():
-        condition.setdefault("lastProbeTime", None)
-        condition.setdefault("lastTransitionTime", None)
-        condition.setdefault("type", "")
-        condition.setdefault("status", "")
-    for container in container_statuses(status):
-        _default_container_status(container.status)
-
-
-def _without_empty_strings(value: Any) -> Any:
-    """The value without fields that are "", except those of `_KEPT_WHEN_EMPTY`."""
-    if isinstance(value, list):
-        return [_without_empty_strings(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: _without_empty_strings(item) for name, item in value.items() if item != "" or name in _KEPT_WHEN_EMPTY
-    }
-
-
-_KEPT_WHEN_EMPTY = ("name", "image", "imageID", "type", "status")
-
-
-def _default_container_status(container_status: Json) -> None:
-    for name, default in (("name", ""), ("ready", False), ("restartCount", 0), ("image", ""), ("imageID", "")):
-        container_status.setdefault(name, default)
-    for name in ("state", "lastState"):
-        state = container_status.setdefault(name, {})
-        if isinstance(running := state.get("running"), dict):
-            set_defaults(running, startedAt=None)
-        if isinstance(terminated := state.get("terminated"), dict):
-            set_defaults(terminated, exitCode=0, startedAt=None, finishedAt=None)
-
-
-def check_status(new: Json, old: Json) -> Iterator[Problem]:
-    for index, condition in enumerate(new["status"].get("conditions") or ()):
-        for message in key_texts(condition["type"]):
-            yield Problem(
-                f"status.conditions[{index}].Type", f"Invalid value: {json_text(condition['type'])}: {message}"
-            )
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:
@@ -245,11 +219,13 @@ RESOURCES = (
         status=True,
         generation=True,
         subresources=("log", "exec", "attach", "proxy", "binding", "eviction"),
+        alternatives=ALTERNATIVES,
+        proxy_program=targets.pod_program,
         prepare=prepare,
         prepare_status=prepare_status,
         admit=admit_pod,
         check=check,
-        check_status=check_status,
+        warnings=warnings,
         grace_period=grace_period_seconds,
         unowned=admission_fields,
         fields=fields,

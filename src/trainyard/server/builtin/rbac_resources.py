@@ -7,34 +7,19 @@ from collections.abc import Iterator
 
 from trainyard.objects import Json, Problem
 from trainyard.objects.json_equal import json_equal
-from trainyard.schema import Schema
 from trainyard.schema.checks import json_text
 from trainyard.server import errors
 from trainyard.server.auth import authorization
 from trainyard.server.auth.authorization import GROUP
 from trainyard.server.auth.rbac import Attributes
 from trainyard.server.builtin import columns as cells
-from trainyard.server.builtin.schema_builders import (
-    FREE,
-    STRING,
-    STRINGS,
-    list_of,
-    obj,
-    set_defaults,
-    set_defaults_for_zero,
-    string_or_empty,
-)
+from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zero, string_or_empty
 from trainyard.server.builtin.validators import selector_problems, validate_enum, validate_name
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.metadata import path_texts
 from trainyard.server.registry.resources import Column, Resource
 from trainyard.server.registry.tables import AGE, NAME
 
-_RULE = obj(verbs=STRINGS, apiGroups=STRINGS, resources=STRINGS, resourceNames=STRINGS, nonResourceURLs=STRINGS)
-_ROLE = Schema.trusted(obj(rules=list_of(_RULE), aggregationRule=FREE))
-_SUBJECT = obj(kind=STRING, name=STRING, namespace=STRING, apiGroup=STRING)
-_REFERENCE = obj(kind=STRING, name=STRING, apiGroup=STRING)
-_BINDING = Schema.trusted(obj(subjects=list_of(_SUBJECT), roleRef=_REFERENCE))
 _ROLE_KINDS = {"Role": "roles", "ClusterRole": "clusterroles"}
 
 
@@ -56,8 +41,6 @@ def check_role(new: Json, old: Json | None) -> list[Problem]:
 
 def _rule_problems(new: Json, rule: Json, index: int) -> Iterator[Problem]:
     path = f"rules[{index}]"
-    if not rule["verbs"]:
-        yield Problem(f"{path}.verbs", "Required value: verbs must contain at least one value")
     if rule.get("nonResourceURLs"):
         if new["kind"] == "Role":
             problem = "namespaced rules cannot apply to non-resource URLs"
@@ -127,16 +110,12 @@ def check_binding(new: Json, old: Json | None) -> list[Problem]:
     problems += validate_enum(role["apiGroup"], (GROUP,), "roleRef.apiGroup")
     problems += validate_enum(role["kind"], kinds, "roleRef.kind")
     problems += _role_name_problems(role["name"])
-    if old is not None and not json_equal(role, old["roleRef"]):
-        problems.append(Problem("roleRef", f"Invalid value: {json_text(role)}: cannot change roleRef"))
     for index, subject in enumerate(new.get("subjects") or ()):
         problems += _subject_problems(subject, f"subjects[{index}]", namespaced)
     return problems
 
 
 def _role_name_problems(name: str) -> Iterator[Problem]:
-    if not name:
-        yield Problem("roleRef.name", "Required value")
     for message in path_texts(name):
         yield Problem("roleRef.name", f"Invalid value: {json_text(name)}: {message}")
 
@@ -145,13 +124,10 @@ def _subject_problems(subject: Json, path: str, namespaced: bool) -> Iterator[Pr
     """Problems of a subject. In a RoleBinding, a ServiceAccount without namespace is one of the binding's namespace."""
     kind, name = subject["kind"], subject["name"]
     yield from validate_enum(kind, ("Group", "ServiceAccount", "User"), f"{path}.kind")
-    if not name:
-        yield Problem(f"{path}.name", "Required value")
     if kind in ("User", "Group"):
         yield from validate_enum(subject["apiGroup"], (GROUP,), f"{path}.apiGroup")
     if kind == "ServiceAccount":
-        if name:
-            yield from validate_name(name, f"{path}.name", "subdomain")
+        yield from validate_name(name, f"{path}.name", "subdomain")
         if not namespaced and not subject.get("namespace"):
             yield Problem(f"{path}.namespace", "Required value")
         yield from validate_enum(subject.get("apiGroup"), ("",), f"{path}.apiGroup")
@@ -180,12 +156,10 @@ def _resource(kind: str) -> Resource:
     }
     if kind.endswith("Role"):
         columns = (NAME, cells.CREATED)
-        return Resource(
-            **shared, schema=_ROLE, prepare=prepare_role, check=check_role, admit=admit_role, columns=columns
-        )
+        return Resource(**shared, prepare=prepare_role, check=check_role, admit=admit_role, columns=columns)
     return Resource(
         **shared,
-        schema=_BINDING,
+        immutable=("roleRef",),
         prepare=prepare_binding,
         admit=admit_binding,
         check=check_binding,

@@ -9,17 +9,29 @@ from trainyard.server import errors
 from trainyard.server.auth import authorization
 from trainyard.server.auth.rbac import Attributes
 from trainyard.server.auth.users import User
-from trainyard.server.builtin.schema_builders import STRING, STRINGS, not_nullable, obj
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.resources import Resource
 
-_ATTRIBUTES = obj(
-    namespace=STRING, verb=STRING, group=STRING, version=STRING, resource=STRING, subresource=STRING, name=STRING
+_STRING: Json = {"type": "string", "nullable": True}
+_STRINGS: Json = {"type": "array", "items": {"type": "string"}, "nullable": True}
+
+
+def _object(**fields: Json) -> Json:
+    """The schema of an object with these fields; unknown fields are preserved."""
+    return {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "nullable": True, "properties": fields}
+
+
+def _review(**fields: Json) -> Schema:
+    """The schema of a review whose spec has these fields."""
+    return Schema.trusted({**_object(spec={**_object(**fields), "nullable": False}), "required": ["spec"]})
+
+
+_ATTRIBUTES = _object(
+    namespace=_STRING, verb=_STRING, group=_STRING, version=_STRING, resource=_STRING, subresource=_STRING, name=_STRING
 )
-_PATH = obj(path=STRING, verb=STRING)
-_REVIEW_SPEC = obj(resourceAttributes=_ATTRIBUTES, nonResourceAttributes=_PATH, user=STRING, groups=STRINGS)
-_ACCESS = Schema.trusted(obj(("spec",), spec=not_nullable(_REVIEW_SPEC)))
-_RULES = Schema.trusted(obj(("spec",), spec=not_nullable(obj(namespace=STRING))))
+_PATH = _object(path=_STRING, verb=_STRING)
+_ACCESS = _review(resourceAttributes=_ATTRIBUTES, nonResourceAttributes=_PATH, user=_STRING, groups=_STRINGS)
+_RULES = _review(namespace=_STRING)
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 
 
@@ -109,8 +121,8 @@ def _resource(group: str, kind: str, schema: Schema) -> Resource:
 
 
 RESOURCES = (
-    _resource(AUTHENTICATION, "SelfSubjectReview", Schema.trusted(obj())),
-    _resource(AUTHENTICATION, "TokenReview", Schema.trusted(obj(("spec",), spec=not_nullable(obj(token=STRING))))),
+    _resource(AUTHENTICATION, "SelfSubjectReview", Schema.trusted(_object())),
+    _resource(AUTHENTICATION, "TokenReview", _review(token=_STRING)),
     _resource(AUTHORIZATION, "SelfSubjectAccessReview", _ACCESS),
     _resource(AUTHORIZATION, "SubjectAccessReview", _ACCESS),
     _resource(AUTHORIZATION, "SelfSubjectRulesReview", _RULES),

@@ -1,178 +1,125 @@
-"""Services: defaulting and allocation of cluster IPs. The validation is in service_rules.py and
-service_addresses.py."""
+"""Services: defaults, cluster IPs, and the validation of ports, selectors and names.
+
+One node acts on no load balancer, no second IP family and no session affinity: their fields are stored as they are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ipaddress
+from collections.abc import Iterator, Mapping
 
 from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
 from trainyard.server import errors
 from trainyard.server.builtin import columns
-from trainyard.server.builtin.schema_builders import (
-    FREE,
-    PAIRS,
-    STRING,
-    list_of,
-    obj,
-    resource_schema,
-    set_defaults,
-    set_defaults_for_zero,
-    string_or_empty,
-)
-from trainyard.server.builtin.service_addresses import (
-    EXTERNAL_NAME,
-    EXTERNAL_TYPES,
-    FAMILIES,
-    address_problems,
-    is_headless_without_selector,
-    no_free_address_problem,
-    outside_service_cidr,
-)
-from trainyard.server.builtin.service_rules import prepare_status, service_problems, service_warnings, status_problems
-from trainyard.server.registry.context import RequestContext
+from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zero, string_or_empty
+from trainyard.server.builtin.pod_probes import port_problems
+from trainyard.server.builtin.validators import validate_ip, validate_name
+from trainyard.server.proxy import targets
+from trainyard.server.registry.context import SERVICES, RequestContext
+from trainyard.server.registry.metadata import label_problems
 from trainyard.server.registry.resources import Column, Resource
 from trainyard.server.registry.tables import AGE, NAME
 
-DEFAULT_CLIENT_IP_TIMEOUT = 10800
-_SPEC = obj(selector=PAIRS, type=STRING, clusterIP=STRING, ports=list_of(FREE))
-_OMITTED_WHEN_EMPTY = ("clusterIP", "externalName", "loadBalancerIP", "externalTrafficPolicy", "healthCheckNodePort")
+EXTERNAL_NAME = "ExternalName"
+EXTERNAL_TYPES = ("NodePort", "LoadBalancer")
 _ADDRESS_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 
 
 def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
     set_defaults(new, spec={})
     spec, old_spec = new["spec"], (old or {}).get("spec") or {}
-    _drop_empty(spec)
     set_defaults_for_zero(spec, type="ClusterIP", sessionAffinity="None")
-    _fill_ports(spec)
-    _fill_policies(spec)
-    if old is None:
-        new["status"] = {"loadBalancer": {}}
-    elif spec["type"] == EXTERNAL_NAME and old_spec["type"] != EXTERNAL_NAME:
-        _drop_unchanged(spec, old_spec, *_ADDRESS_FIELDS)
-    elif old_spec["type"] != EXTERNAL_NAME:
-        _patch_allocated_values(spec, old_spec)
-    _drop_type_dependent_fields(spec, old_spec)
-    if old_spec.get("type") == "LoadBalancer" != spec["type"]:
-        new["status"] = {**(new.get("status") or {}), "loadBalancer": {}}
-    if spec["type"] == EXTERNAL_NAME and spec.get("internalTrafficPolicy") in ("Cluster", "Local"):
-        del spec["internalTrafficPolicy"]
-    _allocate(new, old_spec, site)
-    site.warnings.extend(service_warnings(new))
-
-
-def _drop_empty(spec: Json) -> None:
-    """Removes fields that are "", 0 or false."""
-    for field in _OMITTED_WHEN_EMPTY:
-        if not spec.get(field):
-            spec.pop(field, None)
-    if not spec.get("publishNotReadyAddresses"):
-        spec.pop("publishNotReadyAddresses", None)
-    for port in spec.get("ports") or ():
-        for field in ("name", "nodePort"):
-            if not port.get(field):
-                port.pop(field, None)
-
-
-def _fill_ports(spec: Json) -> None:
     for port in spec.get("ports") or ():
         set_defaults(port, port=0)
         set_defaults_for_zero(port, protocol="TCP", targetPort=port["port"])
-
-
-def _fill_policies(spec: Json) -> None:
-    if spec["sessionAffinity"] == "None":
-        spec.pop("sessionAffinityConfig", None)
-    elif spec["sessionAffinity"] == "ClientIP":
-        sticky = (spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}
-        if sticky.get("timeoutSeconds") is None:
-            spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": DEFAULT_CLIENT_IP_TIMEOUT}}
-    if spec["type"] in ("ClusterIP", *EXTERNAL_TYPES):
-        set_defaults(spec, internalTrafficPolicy="Cluster")
-    if spec["type"] in EXTERNAL_TYPES or (spec["type"] == "ClusterIP" and spec.get("externalIPs")):
+    if old is None:
+        new["status"] = {"loadBalancer": {}}
+    if spec["type"] == EXTERNAL_NAME:
+        for field in _ADDRESS_FIELDS:
+            if field in spec and spec[field] in ("", old_spec.get(field)):
+                del spec[field]
+        return
+    set_defaults(spec, internalTrafficPolicy="Cluster")
+    if spec["type"] in EXTERNAL_TYPES:
         set_defaults(spec, externalTrafficPolicy="Cluster")
-    if spec["type"] == "LoadBalancer":
-        set_defaults(spec, allocateLoadBalancerNodePorts=True)
-
-
-def _patch_allocated_values(spec: Json, old_spec: Json) -> None:
-    """Copies allocated values of the stored Service that the update omits."""
-    set_defaults(spec, clusterIP=old_spec.get("clusterIP"))
-    if spec["clusterIP"] == old_spec.get("clusterIP"):
-        set_defaults_for_zero(spec, clusterIPs=old_spec.get("clusterIPs"))
-    set_defaults_for_zero(spec, ipFamilies=old_spec.get("ipFamilies"))
-    if spec.get("ipFamilyPolicy") == "SingleStack" and spec["ipFamilies"] == old_spec.get("ipFamilies"):
-        spec["ipFamilies"] = spec["ipFamilies"][:1]
-    set_defaults(spec, ipFamilyPolicy=old_spec.get("ipFamilyPolicy"))
-    if spec["type"] in EXTERNAL_TYPES and old_spec["type"] in EXTERNAL_TYPES:
-        node_ports = _node_ports(old_spec)
-        for port in spec.get("ports") or ():
-            if number := node_ports.get((port["protocol"], port["port"])):
-                set_defaults(port, nodePort=number)
-
-
-def _node_ports(spec: Json) -> dict[tuple[str, int], int | None]:
-    """(protocol, port) -> node port."""
-    return {(port["protocol"], port["port"]): port.get("nodePort") for port in spec.get("ports") or ()}
-
-
-def _drop_unchanged(spec: Json, old_spec: Json, *fields: str) -> None:
-    """Removes fields whose value is that of the stored spec."""
-    for field in fields:
-        if field in spec and spec[field] == old_spec.get(field):
-            del spec[field]
-
-
-def _drop_type_dependent_fields(spec: Json, old_spec: Json) -> None:
-    service_type, old_type = spec["type"], old_spec.get("type")
-    if old_type in EXTERNAL_TYPES and service_type not in EXTERNAL_TYPES:
-        node_ports = _node_ports(old_spec)
-        for port in spec.get("ports") or ():
-            if port.get("nodePort") == node_ports.get((port["protocol"], port["port"])):
-                port.pop("nodePort", None)
-    if old_type == "LoadBalancer" and service_type != "LoadBalancer":
-        _drop_unchanged(spec, old_spec, "allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort")
-    if (
-        old_spec
-        and service_type not in EXTERNAL_TYPES
-        and not (service_type == "ClusterIP" and spec.get("externalIPs"))
-    ):
-        _drop_unchanged(spec, old_spec, "externalTrafficPolicy")
+    set_defaults_for_zero(spec, clusterIP=old_spec.get("clusterIP"), ipFamilies=["IPv4"], ipFamilyPolicy="SingleStack")
+    _allocate(new, old_spec, site)
 
 
 def _allocate(new: Json, old_spec: Json, site: RequestContext) -> None:
-    """Sets cluster IP and IP families. Raises StatusError 422 for their problems, before all other validation."""
+    """Sets the cluster IP. Raises StatusError 422 for its problems, before all other validation."""
     spec = new["spec"]
-    if spec.get("clusterIP"):
-        set_defaults_for_zero(spec, clusterIPs=[spec["clusterIP"]])
-    _reject(new, list(address_problems(spec, old_spec)))
-    if spec["type"] == EXTERNAL_NAME:
-        return
-    families = spec.get("ipFamilies") or []
-    if is_headless_without_selector(spec) and not old_spec.get("clusterIP"):
-        set_defaults(spec, ipFamilyPolicy="RequireDualStack")
-        if spec["ipFamilyPolicy"] != "SingleStack":
-            families = [*families, *[family for family in FAMILIES if family not in families]]
-    set_defaults(spec, ipFamilyPolicy="SingleStack")
-    spec["ipFamilies"] = families or ["IPv4"]
-    address = spec.get("clusterIP")
-    if not address:
-        address = spec["clusterIP"] = site.addresses.allocate()
-        spec["clusterIPs"] = [address]
-        if not address:
-            _reject(new, [no_free_address_problem()])
+    address = spec["clusterIP"] = spec.get("clusterIP") or site.addresses.allocate()
+    set_defaults_for_zero(spec, clusterIPs=[address])
+    if problems := list(_address_problems(spec, old_spec, site)):
+        raise errors.invalid("Service", "", new["metadata"].get("name") or "", problems)
+
+
+def _address_problems(spec: Json, old_spec: Json, site: RequestContext) -> Iterator[Problem]:
+    address, addresses = spec["clusterIP"], spec["clusterIPs"]
+    if addresses[0] != address:
+        text = f"Invalid value: {json_text(addresses)}: first value must match `clusterIP`"
+        yield Problem("spec.clusterIPs", text)
+    elif not address:
+        yield Problem("spec.clusterIP", f"Invalid value: no address of {SERVICES} is free; delete services")
+    elif address != "None" and (problems := list(validate_ip(address, "spec.clusterIPs[0]"))):
+        yield from problems
     elif address != "None" and not old_spec.get("clusterIP"):
         if (problem := outside_service_cidr(address)) is not None:
-            _reject(new, [problem])
-        if site.addresses.is_allocated(address):
+            yield problem
+        elif site.addresses.is_allocated(address):
             text = "failed to allocate: provided IP is already allocated"
-            _reject(new, [Problem("spec.clusterIPs", f"Invalid value: {json_text([address])}: {text}")])
+            yield Problem("spec.clusterIPs", f"Invalid value: {json_text(addresses)}: {text}")
 
 
-def _reject(new: Json, problems: list[Problem]) -> None:
-    if problems:
-        raise errors.invalid("Service", "", new["metadata"].get("name") or "", problems)
+def outside_service_cidr(address: str) -> Problem | None:
+    """A problem for an IP address outside of the service CIDR."""
+    if ipaddress.ip_address(address) in SERVICES:
+        return None
+    text = f"the provided IP is not in the valid range {SERVICES}; leave it out, or write None for a headless service"
+    return Problem("spec.clusterIPs", f"Invalid value: {json_text([address])}: {text}")
+
+
+def service_problems(new: Json, old: Json | None) -> Iterator[Problem]:
+    spec, old_spec = new["spec"], (old or {}).get("spec") or {}
+    yield from label_problems(spec.get("selector") or {}, "spec.selector")
+    yield from _ports(spec)
+    if spec["type"] == EXTERNAL_NAME:
+        name = (spec.get("externalName") or "").removesuffix(".")
+        if not name:
+            yield Problem("spec.externalName", "Required value")
+        yield from validate_name(name, "spec.externalName", "subdomain")
+        return
+    if spec["type"] in EXTERNAL_TYPES and spec["clusterIP"] == "None":
+        text = f"may not be set to 'None' for {spec['type']} services"
+        yield Problem("spec.clusterIPs[0]", f'Invalid value: "None": {text}')
+    if (old_address := old_spec.get("clusterIP")) and spec["clusterIP"] != old_address:
+        text = f"Invalid value: {json_text(spec['clusterIPs'])}: may not change once set"
+        yield Problem("spec.clusterIPs[0]", text)
+
+
+def _ports(spec: Json) -> Iterator[Problem]:
+    ports = spec.get("ports") or ()
+    if not ports and spec.get("clusterIP") != "None" and spec["type"] != EXTERNAL_NAME:
+        yield Problem("spec.ports", "Required value: write at least one port")
+    names: set[str] = set()
+    numbers: set[tuple[str, int]] = set()
+    for index, port in enumerate(ports):
+        here, name, number = f"spec.ports[{index}]", port.get("name") or "", port["port"]
+        if not name and len(ports) > 1:
+            yield Problem(f"{here}.name", "Required value: with several ports each needs a name")
+        yield from validate_name(name, f"{here}.name")
+        if name and name in names:
+            yield Problem(f"{here}.name", f"Duplicate value: {json_text(name)}")
+        names.add(name)
+        yield from port_problems(number, f"{here}.port")
+        yield from port_problems(port["targetPort"], f"{here}.targetPort")
+        if port.get("nodePort") and spec["type"] == "ClusterIP":
+            yield Problem(f"{here}.nodePort", "Forbidden: may not be used when `type` is 'ClusterIP'")
+        if (port["protocol"], number) in numbers:
+            yield Problem(here, f"Duplicate value: {json_text({'port': number, 'protocol': port['protocol']})}")
+        numbers.add((port["protocol"], number))
 
 
 def fields(service: Json) -> Mapping[str, str]:
@@ -193,13 +140,11 @@ RESOURCES = (
         categories=("all",),
         status=True,
         subresources=("proxy",),
+        proxy_program=targets.service_program,
         returns_deleted=True,
         name_rule="label",
-        schema=resource_schema(_SPEC, required=False),
         prepare=prepare,
         check=lambda new, old: list(service_problems(new, old)),
-        prepare_status=prepare_status,
-        check_status=status_problems,
         fields=fields,
         field_names=("spec.clusterIP", "spec.type"),
         columns=(

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from trainyard.objects import Json
-from trainyard.server.builtin.schema_builders import set_defaults, set_defaults_for_zero
+from trainyard.server.builtin.defaults import set_defaults, set_defaults_for_zero
 
 
 def default_pod_spec(spec: Json, is_pod: bool = True) -> None:

@@ -15,7 +15,6 @@ from trainyard.schema.checks import json_text
 from trainyard.server.registry.metadata import key_texts, label_problems, name_problem
 
 MAX_INT32 = 2**31 - 1  # the largest int32
-PROTOCOLS = ("SCTP", "TCP", "UDP")
 NOT_NEGATIVE = "must be greater than or equal to 0"
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _CONFIG_KEY_TEXT = (
@@ -35,10 +34,8 @@ def validate_enum(value: Any, known: tuple[str, ...], path: str) -> Iterator[Pro
 
 
 def validate_name(name: str, path: str, rule: str = "label") -> Iterator[Problem]:
-    """Problems of a required name."""
-    if not name:
-        yield Problem(path, "Required value")
-    elif problem := name_problem(name, rule, path):
+    """Problems of a name that is not empty."""
+    if name and (problem := name_problem(name, rule, path)):
         yield problem
 
 
@@ -119,12 +116,11 @@ def validate_selector_requirement(
         yield from label_problems({"key": value}, f"{path}.values[{index}]")
 
 
-def too_many(items: Sequence[Any], max_items: int, path: str) -> Problem:
-    return Problem(path, f"Too many: {len(items)}: must have at most {max_items} items")
-
-
 def validate_max_items(items: Sequence[Any], max_items: int, items_name: str, path: str) -> Iterator[Problem]:
     if len(items) > max_items:
-        yield Problem(
-            path, f"Invalid value: {encode(items).decode()}: must not have more than {max_items} {items_name}"
-        )
+        text = f"must not have more than {max_items} {items_name}"
+        yield Problem(path, f"Invalid value: {encode(items).decode()}: {text}")
+
+
+def too_many(items: Sequence[Any], max_items: int, path: str) -> Problem:
+    return Problem(path, f"Too many: {len(items)}: must have at most {max_items} items")

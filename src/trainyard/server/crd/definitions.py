@@ -6,7 +6,7 @@ The registry follows the log, so a custom resource is served when the POST of it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -82,7 +82,13 @@ def _resource(spec: Json, version: Json, stored: str) -> Resource:
         storage_name=f"{names['plural']}.{group}",
         status="status" in subresources,
         scale=_scaled(subresources.get("scale")),
-        custom=True,
+        definition=f"{names['plural']}.{group}",
+        requires_type_meta=True,
+        requires_version=True,
+        status_keeps_metadata=True,
+        any_finalizer=True,
+        strategic_merge=False,
+        lists_type_meta=True,
         generation=True,
         schema=_compiled(schema),
         rules=_rules_check(schema),
@@ -184,15 +190,15 @@ def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
     }
 
 
-def admit(new: Json, old: Json | None, site: RequestContext) -> None:
-    """Warns when a CRD has validation rules and the CEL engine is not installed."""
+def warnings(new: Json, old: Json | None) -> Iterator[str]:
+    """A Warning when a CRD has validation rules and the CEL engine is not installed."""
     if not cel.is_engine_installed() and any(
         _has_validation_rules(_schema_of(version)) for version in new["spec"]["versions"]
     ):
         name = new["metadata"].get("name", "")
         text = f"{name}: its rules (x-kubernetes-validations) are not checked: install the engine, trainyard[local]"
-        site.warnings.append(text)
         log.warning("%s", text)
+        yield text
 
 
 def fields(obj: Json) -> Mapping[str, str]:

@@ -18,7 +18,6 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from trainyard.server.errors import StatusError
 from trainyard.server.http.limits import Limits
-from trainyard.server.http.responses import limited_warnings, warning_header
 
 log = logging.getLogger("trainyard.server")
 
@@ -99,8 +98,6 @@ def status_response(refused: StatusError, close: bool = False) -> web.Response:
     if retry_after:
         headers["Retry-After"] = str(retry_after)
     response = web.Response(body=refused.body(), status=refused.code, headers=headers, content_type="application/json")
-    for text in limited_warnings(refused.warnings):
-        response.headers.add("Warning", warning_header(text))
     if close or refused.code in (408, 413):
         response.force_close()
     return response

@@ -54,12 +54,10 @@ def _escaped(text: str) -> str:
 
 def require_supported(resource: Resource, request: Request) -> None:
     """Raises StatusError 415 for a patch type that the resource does not support."""
-    strategic_too = () if resource.custom else (STRATEGIC,)
-    served = (JSON_PATCH, MERGE, *strategic_too, APPLY)
+    strategic = (STRATEGIC,) if resource.strategic_merge else ()
+    served = (JSON_PATCH, MERGE, *strategic, APPLY)
     if request.content_type not in served:
-        refused = errors.unsupported_media_type(served, request.content_type)
-        refused.details = None if resource.custom else {}
-        raise refused
+        raise errors.unsupported_media_type(served, request.content_type)
 
 
 def creates_by_apply(request: Request, subresource: str) -> bool:
@@ -85,7 +83,7 @@ def patched_object(resource: Resource, stored: bytes, request: Request, writer: 
     current = resource.from_storage(current) if resource.from_storage else current
     if request.content_type == APPLY:
         return apply.apply(resource, current, apply_configuration(resource, request), writer)
-    return apply_patch(current, request, None if resource.custom else schemas.schema_of(resource))
+    return apply_patch(current, request, schemas.schema_of(resource) if resource.strategic_merge else None)
 
 
 def apply_patch(current: Json, request: Request, shape: schemas.TypeSchema | None) -> Any:

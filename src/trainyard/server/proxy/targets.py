@@ -44,7 +44,7 @@ def split(text: str, kind: str) -> ProxyName:
     return ProxyName("", *(parts if len(parts) == 2 else (parts[0], "")))
 
 
-def pod_program(pod: Json, requested: ProxyName) -> Program:
+def pod_program(log: RevisionLog, pod: Json, requested: ProxyName) -> Program:
     """The program at a pod's port. Raises StatusError 400 for a port that is no number."""
     port = requested.port
     if not port:

@@ -10,8 +10,8 @@ for a problem that the stored object has already (ratcheting).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from trainyard.objects import Json, Problem
 from trainyard.objects.json_equal import json_equal
@@ -28,8 +28,24 @@ from trainyard.server.schemas import ANY
 Checks = Mapping[tuple[str, str], Check]
 BLOCKING = ("Required value", "Unsupported value", "Too long", "Too many")
 _IDENTITY = ("apiVersion", "kind", "metadata")
-_CHECKED_REPEATEDLY = ("metadata.labels", "metadata.annotations", "metadata.ownerReferences")
-"""On an update of a custom object kube-apiserver validates these three times and reports their problems each time."""
+
+
+class Decoded(NamedTuple):
+    """An object of a request body, in its storage version, with the Warnings of the field validation.
+
+    `plain`: what `require_decodable` returned. The type rules are not evaluated again.
+    """
+
+    object: Json
+    plain: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+class Result(NamedTuple):
+    """An object to store, with the Warnings for the client."""
+
+    object: Json
+    warnings: tuple[str, ...] = ()
 
 
 def read_object(resource: Resource, obj: Any, namespace: str, name: str) -> Json:
@@ -65,39 +81,43 @@ def require_decodable(resource: Resource, obj: Any, shallow: bool = False) -> bo
     """Raises DecodingError when `obj` cannot be decoded as an object of this resource.
 
     `shallow`: the caller has already checked that it is not nested too deep.
-    Returns True when the object is of a built-in type, every field is known and none is null, so that pruning and the
-    checks for unknown fields can be skipped.
+    Returns True when the object is of a built-in type and `decoding.is_canonical`, so that pruning and the checks of
+    unknown fields, required fields and enumerations can be skipped.
     """
+    plain, error = decodability(resource, obj, shallow)
+    if error:
+        raise errors.DecodingError(error)
+    return plain
+
+
+def decodability(resource: Resource, obj: Any, shallow: bool = False) -> tuple[bool, str]:
+    """(what `require_decodable` returns, why the object cannot be decoded or "")."""
     if not shallow and is_too_deep(obj):
-        raise errors.DecodingError(f"the object is nested deeper than {MAX_DEPTH} levels; flatten it")
+        return False, f"the object is nested deeper than {MAX_DEPTH} levels; flatten it"
     if not isinstance(obj, dict):
-        raise errors.DecodingError(
-            f"the object provided is unrecognized: it must be a JSON object, got {json_text(obj)}"
-        )
+        return False, f"the object provided is unrecognized: it must be a JSON object, got {json_text(obj)}"
     for field, expected in _type_meta(resource).items():
-        if not resource.custom and obj.get(field) in (None, ""):
+        if not resource.requires_type_meta and obj.get(field) in (None, ""):
             continue
         if not isinstance(obj.get(field), str) or not obj[field]:
-            raise errors.DecodingError(f'Object "{field}" is missing in the body; write "{expected}"')
-        if obj[field] != expected and not (resource.custom and field == "kind"):
+            return False, f'Object "{field}" is missing in the body; write "{expected}"'
+        if obj[field] != expected and not (resource.definition and field == "kind"):
             text = f"the {field} in the body ({json_text(obj[field])}) does not match the expected one ({expected})"
-            raise errors.DecodingError(text)
-    shape = ANY if resource.custom else schemas.schema_of(resource)
-    plain = not resource.custom and decoding.is_canonical(obj, shape)
+            return False, text
+    is_built_in = resource.openapi_schema is None
+    shape = schemas.schema_of(resource) if is_built_in else ANY
+    plain = is_built_in and decoding.is_canonical(obj, shape)
     if plain and shape is not ANY:
-        return True  # the check covers metadata, too
-    meta = obj.get("metadata")
-    if meta is None:
-        meta = {}
-    reason = metadata.decoding_error(meta) or decoding.metadata_decoding_error(meta)
+        return True, ""  # the check covers metadata, too
+    reason = decoding.metadata_decoding_error(obj.get("metadata"))
     if not plain:
         reason = reason or decoding.decoding_error(obj, shape)
-    if resource.custom and resource.schema is not None:
+    if not is_built_in and resource.schema is not None:
         reason = reason or _unreadable_embedded(resource.schema, obj)
-    if reason:
-        text = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {reason}'
-        raise errors.DecodingError(errors.printable(text))
-    return plain
+    if not reason:
+        return plain, ""
+    text = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {reason}'
+    return plain, errors.printable(text)
 
 
 def _unreadable_embedded(schema: Schema, obj: Json) -> str:
@@ -107,13 +127,14 @@ def _unreadable_embedded(schema: Schema, obj: Json) -> str:
             if not isinstance(embedded.get(field, ""), str):
                 return f"{path}.{field}: Invalid value: {json_text(embedded[field])}: must be a string"
         meta = embedded.get("metadata")
-        if meta is not None and (reason := metadata.decoding_error(meta) or decoding.metadata_decoding_error(meta)):
+        if meta is not None and (reason := decoding.metadata_decoding_error(meta)):
             return f"{path}.metadata: Invalid value: {json_text(meta)}: {reason}"
     return ""
 
 
-def create(resource: Resource, obj: Json, site: RequestContext, checks: Checks) -> Json:
+def create(resource: Resource, decoded: Decoded, site: RequestContext, checks: Checks) -> Result:
     """The object as it is stored by a create. Raises StatusError 422 with every problem."""
+    obj = decoded.object
     meta = metadata.sanitized(obj["metadata"], None)
     new = {**obj, "metadata": meta}
     if resource.status and not resource.status_on_create:
@@ -124,46 +145,39 @@ def create(resource: Resource, obj: Json, site: RequestContext, checks: Checks) 
         meta["generation"] = 1
     elif isinstance(sent := obj["metadata"].get("generation"), int) and sent:
         meta["generation"] = sent  # this resource does not manage its generation
-    new, problems = _decode_and_validate(resource, new, None, site, checks)
+    new, problems = _decode_and_validate(resource, new, None, site, checks, decoded.plain)
     if new["kind"] == resource.kind:
-        problems = metadata.problems(meta, resource.name_rule, custom=resource.custom) + problems
+        problems = metadata.problems(meta, resource.name_rule, any_finalizer=resource.any_finalizer) + problems
     _raise_if_invalid(resource, new, problems)
-    _warn_of_finalizers(resource, new, None, site)
-    return new
+    return Result(new, (*decoded.warnings, *resource.warnings(new, None)))
 
 
-def update(resource: Resource, obj: Json, old: Json, site: RequestContext, checks: Checks) -> Json:
-    """The object as it is stored by an update of `old` with `obj`. The status of `old` is kept when the resource has
-    the subresource /status. Raises StatusError 422 with every problem."""
+def update(resource: Resource, decoded: Decoded, old: Json, site: RequestContext, checks: Checks) -> Result:
+    """The object as it is stored by an update of `old`. The status of `old` is kept when the resource has the
+    subresource /status. Raises StatusError 422 with every problem."""
+    obj = decoded.object
     new = {**obj, "metadata": metadata.sanitized(obj["metadata"], old["metadata"])}
     if resource.status:
         new.pop("status", None)
         if "status" in old:
             new["status"] = old["status"]
-    new, shape_problems = _decode_and_validate(resource, new, old, site, checks)
+    new, shape_problems = _decode_and_validate(resource, new, old, site, checks, decoded.plain)
     if new["kind"] != resource.kind:
         _raise_if_invalid(resource, new, shape_problems)
-    problems = metadata.problems(new["metadata"], resource.name_rule, custom=resource.custom)
-    problems += (
-        changes := _changed_finalizers(new, old) + metadata.immutable_problems(obj["metadata"], old["metadata"])
-    )
-    repeated = (
-        [*changes, *[problem for problem in problems if problem.path.startswith(_CHECKED_REPEATEDLY)] * 2]
-        if resource.custom
-        else []
-    )
+    problems = metadata.problems(new["metadata"], resource.name_rule, any_finalizer=resource.any_finalizer)
+    problems += _changed_finalizers(new, old) + metadata.immutable_problems(obj["metadata"], old["metadata"])
     problems += [problem for path in resource.immutable for problem in _changed(new, old, path)]
-    _raise_if_invalid(resource, new, problems + shape_problems, repeated)
-    _warn_of_finalizers(resource, new, old, site)
+    _raise_if_invalid(resource, new, problems + shape_problems)
     if resource.generation and not json_equal(_spec(resource, new), _spec(resource, old)):
         new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
-    return new
+    return Result(new, (*decoded.warnings, *resource.warnings(new, old)))
 
 
-def update_status(resource: Resource, obj: Json, old: Json, checks: Checks) -> Json:
-    """The object as it is stored by an update of the /status of `old` with `obj`: only the status changes. Raises
-    Refused 422 with every problem."""
-    if resource.custom:
+def update_status(resource: Resource, decoded: Decoded, old: Json, checks: Checks) -> Result:
+    """The object as it is stored by an update of the /status of `old`: only the status changes. Raises StatusError 422
+    with every problem."""
+    obj = decoded.object
+    if resource.status_keeps_metadata:
         new = {name: part for name, part in old.items() if name != "status"}
         new["metadata"] = dict(old["metadata"])
     else:
@@ -177,7 +191,7 @@ def update_status(resource: Resource, obj: Json, old: Json, checks: Checks) -> J
     status = obj.get("status")
     if status is not None:
         new["status"] = status
-    if resource.custom and resource.schema is not None:
+    if resource.openapi_schema is not None and resource.schema is not None:
         new = _stored_shape(resource, new)
         # A spec that was valid under an older CRD must not block updates of the status.
         status_problems = [
@@ -193,7 +207,7 @@ def update_status(resource: Resource, obj: Json, old: Json, checks: Checks) -> J
     elif not isinstance(status, dict | None):
         text = f"Invalid value: {json_text(status)}: must be {TYPE_TEXTS['object']}"
         _raise_if_invalid(resource, new, [Problem("status", text)])
-    if not resource.custom:
+    if not resource.status_keeps_metadata:
         if resource.prepare_status is not None:
             resource.prepare_status(new, old, obj)
         problems = metadata.problems(new["metadata"], resource.name_rule) + _changed_finalizers(new, old)
@@ -201,7 +215,7 @@ def update_status(resource: Resource, obj: Json, old: Json, checks: Checks) -> J
         _raise_if_invalid(
             resource, new, problems + list(resource.check_status(new, old) if resource.check_status else ())
         )
-    return new
+    return Result(new, decoded.warnings)
 
 
 def _keep_stored(meta: Json, old: Json, *names: str) -> None:
@@ -219,7 +233,7 @@ def _stored_shape(resource: Resource, obj: Json) -> Json:
 
 
 def _decode_and_validate(
-    resource: Resource, new: Json, old: Json | None, site: RequestContext, checks: Checks
+    resource: Resource, new: Json, old: Json | None, site: RequestContext, checks: Checks, plain: bool
 ) -> tuple[Json, list[Problem]]:
     new = _stored_shape(resource, new)
     if problems := _kind_problems(resource, new):
@@ -232,6 +246,9 @@ def _decode_and_validate(
     resource.prepare(new, old, site)
     resource.admit(new, old, site)
     problems = [*resource.check(new, old), *_scale_problems(resource, new)]
+    if not plain:
+        reported = {problem.path for problem in problems}
+        problems += [problem for problem in _type_problems(resource, new) if problem.path not in reported]
     if check := checks.get((resource.group, resource.kind)):
         problems += check(new, old)
     else:
@@ -239,8 +256,16 @@ def _decode_and_validate(
     return new, problems
 
 
+def _type_problems(resource: Resource, new: Json) -> Iterator[Problem]:
+    """The problems that the type of a built-in resource tells. Its status is left to the controllers."""
+    if resource.to_storage is not None or resource.schema is not None:
+        return  # the fields of another version; those of a CRD
+    fields = {name: part for name, part in new.items() if name != "status"} | {"metadata": {}}
+    yield from decoding.type_problems(fields, schemas.schema_of(resource), "")
+
+
 def _scale_problems(resource: Resource, obj: Json) -> list[Problem]:
-    return list(scale.problems(resource.scale, obj)) if resource.custom and resource.scale is not None else []
+    return list(scale.problems(resource.scale, obj)) if resource.definition and resource.scale is not None else []
 
 
 def _kind_problems(resource: Resource, obj: Json) -> list[Problem]:
@@ -275,28 +300,14 @@ def _made_worse(schema: Schema, problems: list[Problem], new: Json, old: Json | 
     return [problem for problem in problems if problem not in stored_problems or not untouched(problem)]
 
 
-def _raise_if_invalid(resource: Resource, obj: Json, problems: list[Problem], repeated: Sequence[Problem] = ()) -> None:
-    """Raises StatusError 422 when there are problems. `repeated`: problems that the message contains more than once."""
+def _raise_if_invalid(resource: Resource, obj: Json, problems: list[Problem]) -> None:
+    """Raises StatusError 422 when there are problems."""
     if problems:
         name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
         group = (
             str(obj["apiVersion"]).rpartition("/")[0] if resource.to_storage else resource.group
         )  # the group of the storage version
-        raise errors.invalid(obj["kind"], group, name, [*dict.fromkeys(problems), *repeated])
-
-
-def _warn_of_finalizers(resource: Resource, new: Json, old: Json | None, site: RequestContext) -> None:
-    stored_finalizers = (old["metadata"].get("finalizers") or ()) if old is not None else ()
-    for finalizer in new["metadata"].get("finalizers") or () if resource.custom else ():
-        if (
-            "/" not in finalizer
-            and finalizer not in metadata.STANDARD_FINALIZERS
-            and finalizer not in stored_finalizers
-        ):
-            purpose = "to avoid accidental conflicts with other finalizer writers"
-            site.warnings.append(
-                f'metadata.finalizers: "{finalizer}": prefer a domain-qualified finalizer name {purpose}'
-            )
+        raise errors.invalid(obj["kind"], group, name, [*dict.fromkeys(problems)])
 
 
 def _changed_finalizers(new: Json, old: Json) -> list[Problem]:
@@ -325,9 +336,7 @@ def _value_at(obj: Any, path: str) -> Any:
     return obj
 
 
-def _spec(resource: Resource, obj: Json) -> Any:
+def _spec(resource: Resource, obj: Json) -> Json:
     """The part of an object whose changes increase metadata.generation."""
-    if not resource.custom:
-        return obj.get("spec")
     excluded = (*_IDENTITY, "status") if resource.status else _IDENTITY
     return {name: part for name, part in obj.items() if name not in excluded}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from trainyard.objects import Json, NamespacedName, decode, format_time
 from trainyard.server.auth.users import User
@@ -56,8 +56,6 @@ class RequestContext:
     reachable: bool = False
     user_of_token: Callable[[str], User | None] = lambda token: None
     """The user of a token; None for an invalid token."""
-    warnings: list[str] = field(default_factory=list)
-    """Warnings for the client of an accepted write."""
 
     @property
     def timestamp(self) -> str:

@@ -4,7 +4,8 @@ Rules for this file:
 - A null field is absent, a null item is the empty value. An empty list or map is absent, too, where the type has
   omitempty. `normalize` removes these and writes quantities in canonical form.
 - The checks go as deep as the type. Unknown fields are ignored here: field_validation.py reports them.
-- Only types are checked; the allowed values are checked by the schema and the strategies.
+- A wrong type is a decoding error (400). A missing required field or a value outside of an enumeration is a problem of
+  a decoded object (422): `type_problems`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from trainyard.objects import encode, parse_time
+from trainyard.objects import Problem, encode, parse_time
 from trainyard.objects.quantities import canonical, is_quantity
 from trainyard.schema.checks import TYPE_TEXTS, json_text
 from trainyard.server.schemas import ANY, META, TypeSchema, built_in
@@ -39,7 +40,8 @@ _EMPTY: Mapping[str, Callable[[], Any]] = {
 
 
 def is_canonical(value: Any, shape: TypeSchema) -> bool:
-    """Whether every type is right, every field is known, nothing is null, and `normalize` would not change the value.
+    """Whether every type is right, every field is known, nothing is null, `normalize` would not change the value, and
+    `type_problems` would find nothing.
 
     A fast path: it holds for nearly all objects. Where it returns False, the slower functions determine why. The caller
     has checked the depth of the value.
@@ -53,7 +55,10 @@ def is_canonical(value: Any, shape: TypeSchema) -> bool:
                 part.__class__ is not field_shape.simple_class and not is_canonical(part, field_shape)
             ):
                 return False
-        return True
+        required = shape.required_names
+        return not required or (required <= value.keys() and "" not in value.values())
+    if shape.enum:
+        return value in shape.enum
     if shape.kind == "any":
         encoded = encode(value)  # much faster than a walk in Python
         return b":null" not in encoded and b"[null" not in encoded and b",null" not in encoded and encoded != b"null"
@@ -62,7 +67,8 @@ def is_canonical(value: Any, shape: TypeSchema) -> bool:
             shape.kind == "map" and bool(value or shape.keeps_empty) and _all_plain(value.values(), shape.item or ANY)
         )
     if value.__class__ is list:
-        return shape.kind == "list" and bool(value or shape.keeps_empty) and _all_plain(value, shape.item or ANY)
+        may_be_empty = shape.keeps_empty and not shape.required
+        return shape.kind == "list" and bool(value or may_be_empty) and _all_plain(value, shape.item or ANY)
     if shape.kind == "quantity":
         return value.__class__ is str and canonical(value) == value and is_quantity(value)
     if shape.format in _STORED_TIMES and value is not None:
@@ -110,7 +116,26 @@ def _type_error(path: str, value: Any, expected: str) -> str:
     return f"{path or 'the object'}: Invalid value:{value_text} must be {expected}"
 
 
+def type_problems(value: Any, shape: TypeSchema, path: str) -> Iterator[Problem]:
+    """Required fields that are missing, and values outside of an enumeration. An empty value is a missing one."""
+    if isinstance(value, list) and shape.item is not None:
+        for index, item in enumerate(value):
+            yield from type_problems(item, shape.item, f"{path}[{index}]")
+    elif isinstance(value, dict) and shape.kind in ("object", "map"):
+        prefix = f"{path}." if path else ""
+        for name in sorted(shape.required_names):
+            if value.get(name) in (None, "", []):
+                yield Problem(f"{prefix}{name}", "Required value")
+        for name, part in value.items():
+            if (field_shape := shape.child(name)) is not None:
+                yield from type_problems(part, field_shape, f"{prefix}{name}")
+    elif shape.enum and value not in ("", None, *shape.enum):
+        supported = ", ".join(f'"{allowed}"' for allowed in shape.enum if allowed)
+        yield Problem(path, f"Unsupported value: {json_text(value)}: supported values: {supported}")
+
+
 def metadata_decoding_error(meta: Any) -> str:
+    """Why a metadata cannot be decoded as ObjectMeta, "" when it can."""
     shape = built_in(f"{META}ObjectMeta")
     return "" if is_canonical(meta, shape) else decoding_error(meta, shape, "metadata")
 

@@ -20,15 +20,14 @@ from trainyard.schema.checks import json_text
 from trainyard.server import errors
 from trainyard.server.http.paths import Target
 from trainyard.server.http.requests import Request, Response, decode_body, is_dry_run, reply
-from trainyard.server.registry import decoding, lists, preflight
+from trainyard.server.registry import decoding, lists
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.resources import Resource
-from trainyard.server.registry.writes import CLEANUP, DEFINITIONS, NAMESPACES, Writes, has_finalizers_or_grace
+from trainyard.server.registry.writes import CLEANUP, Writes, has_finalizers_or_grace
 from trainyard.server.schemas import STRING, TypeSchema
 
 FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 MAX_TIMESTAMP = 253402300799  # the end of the year 9999, the last one with four digits
-PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
 
 ORPHAN_WARNING = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
@@ -54,27 +53,21 @@ def delete(writes: Writes, resource: Resource, target: Target, request: Request,
     key = NamespacedName(target.namespace, target.name)
     record = writes.log.get(resource.storage_key, key)
     warnings = _orphan_warnings(resource, options)
-    with preflight.warnings_on_error(warnings):
-        if record is None:
-            raise errors.not_found(resource.plural, resource.group, target.name)
-        old: Json = decode(record.body)
-        check_preconditions(resource, old, options)
-        if resource.storage_key == NAMESPACES and key.name in PROTECTED_NAMESPACES:
-            raise errors.forbidden(NAMESPACES, "", key.name, "this namespace may not be deleted")
+    if record is None:
+        raise errors.not_found(resource.plural, resource.group, target.name)
+    old: Json = decode(record.body)
+    check_preconditions(resource, old, options)
+    if _is_protected(resource, key.name):
+        text = f"this {resource.kind.lower()} may not be deleted"
+        raise errors.forbidden(resource.plural, resource.group, key.name, text)
     form = lists.representation(resource, request, lambda: site.now)
     body, removed = begin_deletion(writes, resource, old, options, site)
-    if removed and options.dry_run and old["metadata"].get("finalizers") and resource.grace_period is None:
-        # As in kube-apiserver: a dry run that would remove finalizers first returns an empty object.
-        empty: Json = {} if resource.custom else {"metadata": {}}
-        return reply({"kind": resource.kind, "apiVersion": resource.api_version, **empty})
     if removed and resource.grace_period is None and not resource.returns_deleted:
         group_detail = {"group": resource.group} if resource.group else {}
         details = {"name": key.name, **group_detail, "kind": resource.plural, "uid": old["metadata"]["uid"]}
         return reply(errors.success(details))
-    with preflight.warnings_on_error(warnings):  # the conversion to the requested form may fail
-        return Response(
-            form.encode_object(body), 202 if options.deprecated_background and not removed else 200, warnings=warnings
-        )
+    code = 202 if options.deprecated_background and not removed else 200
+    return Response(form.encode_object(body), code, warnings=warnings)
 
 
 def delete_collection(
@@ -87,11 +80,10 @@ def delete_collection(
     selected = lists.selected_objects(writes.log, resource, target, request)
     for key, _ in selected:
         record = writes.log.get(resource.storage_key, key)
-        if record is None or (resource.storage_key == NAMESPACES and key.name in PROTECTED_NAMESPACES):
+        if record is None or _is_protected(resource, key.name):
             continue
         old: Json = decode(record.body)
-        with preflight.warnings_on_error(warnings):
-            check_preconditions(resource, old, options)
+        check_preconditions(resource, old, options)
         begin_deletion(writes, resource, old, options, site)
     bodies = [record.body for _, record in selected]
     return Response(form.encode_list(bodies, {"resourceVersion": str(revision)}), warnings=warnings)
@@ -111,12 +103,11 @@ def begin_deletion(
     new = {**old, "metadata": dict(old["metadata"])}
     meta = new["metadata"]
     _set_propagation_finalizer(resource, meta, options)
-    content_kind = resource.storage_key if resource.storage_key in (NAMESPACES, DEFINITIONS) else ""
-    if content_kind:
-        _close(new, content_kind)
+    if resource.contents:
+        _close(resource, new)
     grace = resource.grace_period(old, options.grace_period) if resource.grace_period else 0
     _set_deletion_timestamp(meta, grace, options, site)
-    if content_kind:
+    if resource.contents:
         meta.pop("deletionGracePeriodSeconds", None)
     if not has_finalizers_or_grace(resource, new):
         # An object that is removed at once is returned as stored. For kinds with a grace period it has a
@@ -124,8 +115,8 @@ def begin_deletion(
         grace_over = "deletionTimestamp" in old["metadata"] and not old["metadata"].get("deletionGracePeriodSeconds")
         return writes.remove(resource, new if resource.grace_period and not grace_over else old, options.dry_run), True
     body = writes.put(resource, new, old, options.dry_run)
-    if content_kind and not options.dry_run:
-        _empty(writes, content_kind, meta["name"], site)
+    if resource.contents and not options.dry_run:
+        _empty(writes, resource, meta["name"], site)
     return body, False
 
 
@@ -168,22 +159,26 @@ def _set_propagation_finalizer(resource: Resource, meta: Json, options: DeleteOp
         meta["finalizers"] = kept
 
 
-def _close(new: Json, place: str) -> None:
+def _is_protected(resource: Resource, name: str) -> bool:
+    return name in resource.protected_names
+
+
+def _close(container: Resource, new: Json) -> None:
     """Marks a namespace or CRD as terminating: its phase, or the cleanup finalizer."""
     new["status"] = dict(new.get("status") or {})
-    if place == NAMESPACES:
+    if container.contents == "namespace":
         new["status"]["phase"] = "Terminating"
     else:
         finalizers = new["metadata"].get("finalizers") or []
         new["metadata"]["finalizers"] = [*(name for name in finalizers if name != CLEANUP), CLEANUP]
 
 
-def _empty(writes: Writes, place: str, name: str, site: RequestContext) -> None:
-    for resource, key in list(writes.objects_in(place, name)):
+def _empty(writes: Writes, container: Resource, name: str, site: RequestContext) -> None:
+    for resource, key in list(writes.objects_in(container, name)):
         record = writes.log.get(resource.storage_key, key)
         if record is not None:
             begin_deletion(writes, resource, decode(record.body), DeleteOptions(propagation="Background"), site)
-    writes.finish_if_empty(place, name)
+    writes.finish_if_empty(container, name)
 
 
 def check_preconditions(resource: Resource, old: Json, options: DeleteOptions) -> None:

@@ -55,7 +55,7 @@ _FIRST = (
     "discovery.k8s.io",
 )
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-_CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+_SAME_VERSION = {"group": "", "version": ""}
 _PROXY = ("create", "delete", "get", "patch", "update")
 _SUBRESOURCES: dict[str, Json] = {
     "log": {"kind": "Pod", "verbs": ["get"]},
@@ -150,7 +150,7 @@ def _aggregated(registry: Registry, request: Request, core: bool) -> Response:
 def _aggregated_resources(registry: Registry, group: str, version: str) -> list[Json]:
     entries = []
     for resource in _resources_of(registry, group, version):
-        group_version = {"group": group, "version": version} if resource.custom else {"group": "", "version": ""}
+        group_version = {"group": resource.group, "version": version} if resource.definition else _SAME_VERSION
         entry: Json = {
             "resource": resource.plural,
             "responseKind": {**group_version, "kind": resource.kind},
@@ -219,13 +219,11 @@ def _resources(registry: Registry, group: str, version: str) -> Response:
 def _verbs(resource: Resource) -> tuple[str, ...]:
     if resource.review:
         return ("create",)
-    if resource.full_name == "namespaces":
-        return tuple(verb for verb in _VERBS if verb != "deletecollection")
-    return _CUSTOM_VERBS if resource.custom else _VERBS
+    return tuple(verb for verb in _VERBS if resource.deletes_collection or verb != "deletecollection")
 
 
 def _singular(resource: Resource) -> str:
-    return "endpoints" if resource.full_name == "endpoints" else resource.singular or resource.kind.lower()
+    return resource.singular or resource.kind.lower()
 
 
 def _names(resource: Resource) -> Json:
@@ -269,6 +267,5 @@ def _api_resources(resource: Resource) -> list[Json]:
 
 def _storage_version_hash(resource: Resource) -> str:
     """The storageVersionHash: it changes with the storage version; clients only compare it."""
-    group = "" if resource.full_name == "events.events.k8s.io" else resource.group
-    kind = f"{group}/{resource.version}/{resource.kind}"
-    return base64.b64encode(hashlib.sha256(kind.encode()).digest()[:8]).decode()
+    stored = f"{resource.storage_key.partition('.')[2]}/{resource.version}/{resource.kind}"
+    return base64.b64encode(hashlib.sha256(stored.encode()).digest()[:8]).decode()

@@ -1,57 +1,29 @@
 """Field validation: unknown and duplicate fields in a request (the query parameter fieldValidation).
 
-Strict refuses them, Warn (the default) drops them and adds a warning for each, Ignore drops them silently. Unknown
-fields that the stored object already has are not reported for a patch. A write of /status without the parameter is not
-checked: it comes from a controller, whose warnings nobody reads (this saves a tenth of the time of such a patch).
+Strict refuses them. Warn (the default) drops them and adds a Warning for each unknown field, Ignore drops them
+silently. Unknown fields that the stored object already has are not reported for a patch. A write of /status without the
+parameter is not checked: it comes from a controller, whose warnings nobody reads (this saves a tenth of the time of
+such a patch).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from trainyard.objects import Json, decode, encode
+from trainyard.objects import Json
 from trainyard.schema import MAX_DEPTH
 from trainyard.server import errors, schemas
 from trainyard.server.http.requests import JSON, Request
-from trainyard.server.registry import metadata
 from trainyard.server.registry.decoding import is_canonical, normalize
 from trainyard.server.registry.resources import Resource
 from trainyard.server.schemas import ANY, TypeSchema
 
 MODES = ("", "Ignore", "Strict", "Warn")
 MAX_REPORTED = 100  # maximum number of reported fields
-
-
-class _DuplicateKeysDict(dict[str, Any]):
-    """A JSON object with the names that occurred more than once."""
-
-    twice: Sequence[str] = ()
-
-
-def _object_from_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    obj: dict[str, Any] = dict(pairs)
-    if len(obj) == len(pairs):
-        return obj
-    names: set[str] = set()
-    marked = _DuplicateKeysDict(obj)
-    marked.twice = [name for name, _ in pairs if name in names or names.add(name)]  # type: ignore[func-returns-value]  # adds
-    return marked
-
-
-def duplicate_owner_warnings(request: Request, sent: Json) -> tuple[str, ...]:
-    """The warning about duplicate ownerReferences."""
-    owners = (sent.get("metadata") or {}).get("ownerReferences") or ()
-    if len(owners) < 2 or not (duplicate_uids := metadata.unique_owners(sent["metadata"])[1]):
-        return ()
-    note = " after mutating admission happens" if request.method == "PATCH" else ""
-    text = (
-        f".metadata.ownerReferences contains duplicate entries{note}; API server dedups owner references in 1.20+, and "
-        "may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
-    )
-    return (errors.printable(text + ", ".join(duplicate_uids[:MAX_REPORTED])),)
 
 
 def field_warnings(
@@ -62,7 +34,7 @@ def field_warnings(
     `plain`: the caller has already checked that every field is known.
     """
     validation = request.query.get("fieldValidation", "")
-    if resource.custom and isinstance(sent, dict) and sent.get("kind") != resource.kind:
+    if resource.definition and isinstance(sent, dict) and sent.get("kind") != resource.kind:
         return ()  # another kind: its fields are unknown
     if validation == "Ignore" or not isinstance(sent, dict) or (not validation and request.path.endswith("/status")):
         return ()
@@ -88,46 +60,39 @@ def schema_warnings(shape: TypeSchema, request: Request, sent: Any) -> tuple[str
     return tuple(texts)
 
 
-def _found(resource: Resource, request: Request, sent: Json, old: Json | None, all_known_before: bool) -> list[str]:
-    shape = ANY if resource.custom and not resource.prune else schemas.schema_of(resource)
-    texts: list[str] = []
-    if repeats := _may_repeat(request, sent):
-        reparsed = json.loads(request.body, object_pairs_hook=_object_from_pairs)
-        if request.method == "PATCH":
-            texts += (text for text in _walk(reparsed, ANY, "") if text.startswith("duplicate"))
-        else:
-            sent = reparsed
+def _found(resource: Resource, request: Request, sent: Json, old: Json | None, all_known: bool) -> list[str]:
+    shape = ANY if resource.definition and not resource.prune else schemas.schema_of(resource)
+    is_strict_json = request.query.get("fieldValidation") == "Strict" and request.content_type in ("", JSON)
+    duplicates = _duplicates(request.body) if is_strict_json and request.method != "PATCH" else []
     # Nearly every object has only known fields. That test is fast; a walk that builds paths is much slower.
-    has_duplicates = repeats and request.method != "PATCH"
-    all_known = not has_duplicates and (all_known_before or is_canonical(sent, shape) or _pruned(sent, shape) is sent)
-    unknown = [] if all_known else list(islice(_walk(sent, shape, ""), MAX_REPORTED))
-    if unknown and (resource.custom or request.method == "PATCH"):
-        embedded_prefixes = _embedded_metadata_prefixes(resource, sent)
-        unknown.sort(key=lambda text: (text.startswith(embedded_prefixes), text))
-    if unknown and old is not None and request.method == "PATCH":
+    if all_known or is_canonical(sent, shape) or _pruned(sent, shape) is sent:
+        return duplicates
+    unknown = list(islice(_walk(sent, shape, ""), MAX_REPORTED))
+    unknown.sort()
+    if unknown and old is not None:
         stored_unknown = set(_walk(old, shape, ""))
         unknown = [text for text in unknown if text not in stored_unknown]
-    texts += unknown
-    return [errors.printable(text) for text in texts[:MAX_REPORTED]]
+    return [*duplicates, *(errors.printable(text) for text in unknown)]
 
 
-def _embedded_metadata_prefixes(resource: Resource, sent: Json) -> tuple[str, ...]:
-    """The prefixes of messages about metadata of embedded objects: these are reported last."""
-    embedded = resource.schema.embedded(sent) if resource.custom and resource.schema else ()
-    return tuple(f'unknown field "{path}.metadata.' for path, _ in embedded)
+class _WithDuplicates(dict[str, Any]):
+    """A JSON object with the names that occurred more than once."""
+
+    twice: frozenset[str] = frozenset()
 
 
-def _may_repeat(request: Request, sent: Json) -> bool:
-    """Whether the body may have duplicate names. When the decoded body, encoded again, has as many colons as the
-    original, there are none; with escapes (backslashes) in the body, the bytes must be equal.
-    """
-    if request.content_type not in (JSON, "") and not request.content_type.endswith("+json"):
-        return False
-    body = decode(request.body) if request.method == "PATCH" else sent
-    encoded = encode(body)
-    if b"\\" in request.body:
-        return encoded != request.body.rstrip()
-    return encoded.count(b":") != request.body.count(b":")
+def _object_from_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    obj = _WithDuplicates(pairs)
+    if len(obj) < len(pairs):
+        names = Counter(name for name, _ in pairs)
+        obj.twice = frozenset(name for name, count in names.items() if count > 1)
+    return obj
+
+
+def _duplicates(body: bytes) -> list[str]:
+    """The names that occur twice in an object of a JSON body."""
+    texts = _walk(json.loads(body, object_pairs_hook=_object_from_pairs), ANY, "")
+    return [errors.printable(text) for text in islice(texts, MAX_REPORTED)]
 
 
 def _walk(value: Any, shape: TypeSchema, path: str, level: int = 0) -> Iterator[str]:
@@ -138,7 +103,7 @@ def _walk(value: Any, shape: TypeSchema, path: str, level: int = 0) -> Iterator[
             if isinstance(item, dict | list):
                 yield from _walk(item, shape.item or ANY, f"{path}[{index}]", level + 1)
         return
-    duplicates = value.twice if isinstance(value, _DuplicateKeysDict) else ()
+    duplicates = value.twice if isinstance(value, _WithDuplicates) else ()
     for name, part in value.items():
         field_path = f"{path}.{name[:80]}" if path else name[:80]
         if name in duplicates:
@@ -154,11 +119,9 @@ def without_unknown_fields(resource: Resource, obj: Json) -> Json:
     """The object as it is stored: without null fields and fields unknown to its built-in type. (Custom objects are
     pruned by their schema; only their metadata is handled here.)
     """
-    if resource.to_storage and not resource.custom:  # already converted to another storage version
-        return obj
-    if resource.custom:
+    if resource.openapi_schema is not None:
         return {**obj, "metadata": _normalized(obj["metadata"], schemas.built_in(f"{schemas.META}ObjectMeta"))}
-    return _normalized(obj, schemas.schema_of(resource))
+    return obj if resource.to_storage else _normalized(obj, schemas.schema_of(resource))  # to_storage normalizes
 
 
 def _normalized(obj: Json, shape: TypeSchema) -> Json:

@@ -87,7 +87,7 @@ def representation(resource: Resource, request: Request, clock: Clock, listed: b
     if understood:
         raise errors.StatusError(406, "NotAcceptable", "only the following media types are accepted: application/json")
     text = "406: Not Acceptable\n\nAvailable representations: application/json"
-    raise errors.StatusError(406, "NotAcceptable", text, None if resource.custom else {})
+    raise errors.StatusError(406, "NotAcceptable", text, {})
 
 
 def _mismatched_form(shape: str, listed: bool) -> Representation:
@@ -129,15 +129,14 @@ def _metadata_only(body: bytes) -> bytes:
 def _list_of(
     show: Callable[[bytes], bytes] | None, kinds: Json, resource: Resource | None = None
 ) -> Callable[[Sequence[bytes], Json], bytes]:
-    """An encoder of lists. `resource` is set when the items are whole objects: items of built-in resources have no kind
-    and apiVersion."""
-    custom = resource is not None and resource.custom
+    """An encoder of lists. `resource` is set when the items are whole objects."""
+    with_type_meta = resource is not None and resource.lists_type_meta
 
     def many(bodies: Sequence[bytes], meta: Json) -> bytes:
-        list_meta = {"continue": "", **meta} if custom else meta
+        list_meta = {"continue": "", **meta} if with_type_meta else meta
         head = encode({**kinds, "metadata": list_meta})[:-1]
         items = list(bodies) if show is None else [show(body) for body in bodies]
-        if resource is not None and not custom:
+        if resource is not None and not with_type_meta:
             items = _without_type_meta(items, resource)
         if not items:
             return head + (b',"items":null}' if resource is None else b',"items":[]}')

@@ -10,10 +10,8 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Sequence
-from typing import Any
 
-from trainyard.objects import Json, Problem, encode
+from trainyard.objects import Json, Problem
 from trainyard.schema.checks import json_text
 
 CLIENT_FIELDS = ("name", "generateName", "namespace", "labels", "annotations", "ownerReferences", "finalizers")
@@ -107,50 +105,12 @@ def requested_name(meta: Json) -> str:
     return prefix if generated_here else name
 
 
-def decoding_error(meta: Any) -> str:
-    """Why this cannot be decoded as ObjectMeta, "" when it can. (In kube-apiserver a decoding error, 400.)"""
-    if not isinstance(meta, dict):
-        return "metadata: must be an object"
-    for name in ("name", "generateName", "namespace", "uid", "resourceVersion"):
-        if not isinstance(meta.get(name, ""), str | None):
-            return f"metadata.{name}: must be a string, got {json_text(meta[name])}"
-    for name in ("labels", "annotations"):
-        pairs = meta.get(name)
-        if pairs is not None and not isinstance(pairs, dict):
-            return f"metadata.{name}: must be an object, got {json_text(pairs)}"
-        for key, value in (pairs or {}).items():
-            if not isinstance(value, str | None):
-                return f"metadata.{name}[{key[:80]}]: must be a string, got {json_text(value)}; put it in quotes"
-    finalizers = meta.get("finalizers")
-    if finalizers is not None and not (
-        isinstance(finalizers, list) and all(isinstance(item, str | None) for item in finalizers)
-    ):
-        return f"metadata.finalizers: must be a list of strings, got {json_text(finalizers)}"
-    owners = meta.get("ownerReferences")
-    if owners is not None and not (isinstance(owners, list) and all(isinstance(item, dict | None) for item in owners)):
-        return f"metadata.ownerReferences: must be a list of objects, got {json_text(owners)}"
-    return ""
-
-
 def sanitized(meta: Json, old: Json | None) -> Json:
     """The metadata to store: the client's fields from the request, the server's fields from the old object."""
     kept = {name: value for name in CLIENT_FIELDS if (value := meta.get(name)) not in (None, "", {}, [])}
-    if len(kept.get("ownerReferences", ())) > 1:
-        kept["ownerReferences"] = unique_owners(meta)[0]
     if old is not None:
         kept.update((name, old[name]) for name in SERVER_FIELDS if name in old)
     return kept
-
-
-def unique_owners(meta: Json) -> tuple[list[Json], list[str]]:
-    """The ownerReferences without duplicates, and the uids of the duplicates."""
-    unique: dict[bytes, Json] = {}
-    repeated_uids: list[str] = []
-    for reference in meta.get("ownerReferences") or ():
-        owner = reference or {}
-        if unique.setdefault(encode(sorted(owner.items())), owner) is not owner:
-            repeated_uids.append(str(owner.get("uid") or ""))
-    return list(unique.values()), repeated_uids
 
 
 def immutable_problems(sent: Json, old: Json) -> list[Problem]:
@@ -169,9 +129,9 @@ def uid_problems(sent: Json, old: Json) -> list[Problem]:
     )
 
 
-def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Problem]:
-    """Problems of names, labels, annotations, owners and finalizers. Custom resources may have unqualified
-    finalizers."""
+def problems(meta: Json, name_rule: str, *, any_finalizer: bool = False) -> list[Problem]:
+    """Problems of names, labels, annotations, owners and finalizers. `any_finalizer`: they need no
+    domain."""
     problems: list[Problem] = []
     if (prefix := meta.get("generateName")) and (problem := name_problem(prefix.rstrip("-"), name_rule)):
         problems.append(
@@ -183,36 +143,18 @@ def problems(meta: Json, name_rule: str, *, custom: bool = False) -> list[Proble
         problems += [Problem("metadata.name", f"Invalid value: {json_text(meta['name'])}: {text}") for text in texts]
     elif problem := name_problem(meta["name"], name_rule):
         problems.append(problem)
-    if (generation := meta.get("generation", 0)) < 0:
-        text = f"Invalid value: {generation}: must be greater than or equal to 0"
-        problems.append(Problem("metadata.generation", text))
     if labels := meta.get("labels"):
         problems += label_problems(labels, "metadata.labels")
     if annotations := meta.get("annotations"):
         problems += annotation_problems(annotations)
     if owners := meta.get("ownerReferences"):
         problems += _owner_problems(owners)
-    if {"orphan", "foregroundDeletion"} <= set(finalizers := meta.get("finalizers") or ()):
-        text = "finalizer orphan and foregroundDeletion cannot be both set"
-        problems.append(Problem("metadata.finalizers", f"Invalid value: {encode(finalizers).decode()}: {text}"))
-    for index, finalizer in enumerate(finalizers):
+    for index, finalizer in enumerate(meta.get("finalizers") or ()):
         texts = key_texts(finalizer)
         problems += [Problem("metadata.finalizers", f"Invalid value: {json_text(finalizer)}: {text}") for text in texts]
-        if not custom and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+        if not any_finalizer and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
             path = f"metadata.finalizers[{index}]"
             problems.append(Problem(path, f"Invalid value: {json_text(finalizer)}: {UNQUALIFIED}"))
-    return problems
-
-
-def finalizer_problems(finalizers: Sequence[str], indexed: bool = False) -> list[Problem]:
-    """Problems of spec.finalizers of a namespace."""
-    problems: list[Problem] = []
-    for index, finalizer in enumerate(finalizers):
-        prefix = f"Invalid value: {json_text(finalizer)}"
-        path = f"spec.finalizers[{index}]" if indexed else "spec.finalizers"
-        problems += [Problem(path, f"{prefix}: {text}") for text in key_texts(finalizer)]
-        if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
-            problems.append(Problem(path, f"{prefix}: {UNQUALIFIED}"))
     return problems
 
 
@@ -261,9 +203,9 @@ def _owner_problems(owners: list[Json]) -> list[Problem]:
     for index, owner in enumerate(owners):
         path = f"metadata.ownerReferences[{index}]"
         if owner.get("kind") == "Event" and owner.get("apiVersion") in ("v1", "events.k8s.io/v1"):
-            group = owner["apiVersion"].rpartition("/")[0]
-            text = f"Invalid value: {json_text(owner)}: {group}/v1, Kind=Event is disallowed from being an owner"
-            problems.append(Problem(path, text))
+            problems.append(
+                Problem(path, f"Invalid value: {json_text(owner)}: an Event is disallowed from being an owner")
+            )
         for name in ("apiVersion", "kind", "name", "uid"):
             if not isinstance(owner.get(name), str) or not owner[name]:
                 problems.append(Problem(f"{path}.{name}", "Required value: must not be empty"))

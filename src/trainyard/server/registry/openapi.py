@@ -116,7 +116,7 @@ def document(resources: tuple[Resource, ...]) -> Json:
     schemas: dict[str, Json] = {}
     for resource in resources:
         name = _name(resource)
-        schemas[name] = _custom(resource) if resource.custom else _root(resource)
+        schemas[name] = _root(resource) if resource.openapi_schema is None else _custom(resource)
         if not resource.review:
             schemas[f"{name}List"] = _list(resource, name)
     pending = [name for schema in schemas.values() for name in _references(schema)]
@@ -130,7 +130,7 @@ def document(resources: tuple[Resource, ...]) -> Json:
 
 
 def _name(resource: Resource) -> str:
-    if resource.custom:
+    if resource.openapi_schema is not None:
         return ".".join([*reversed(resource.group.split(".")), resource.version, resource.kind])
     return _PREFIX + types.name_of(resource.group, resource.version, resource.kind)
 
@@ -254,7 +254,7 @@ def _path_items(resource: Resource) -> Iterator[tuple[str, Json]]:
             "delete": _operation(resource, "deletecollection"),
         },
     )
-    kinds = _PATCHES if resource.custom else (*_PATCHES, _STRATEGIC)
+    kinds = (*_PATCHES, _STRATEGIC) if resource.strategic_merge else _PATCHES
     for path in (f"{collection}/{{name}}", *([f"{collection}/{{name}}/status"] if resource.status else [])):
         patch = _operation(resource, "patch", _PARAMETERS)
         patch["requestBody"] = {"content": {kind: {"schema": {"type": "object"}} for kind in kinds}, "required": True}

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from trainyard.objects import Json, Problem
 from trainyard.server import errors
-from trainyard.server.errors import DecodingError, StatusError
 from trainyard.server.http.paths import Target
 from trainyard.server.http.requests import Request, decode_body, dry_run_problems, is_shallow, options_kind
 from trainyard.server.patch import dispatch
-from trainyard.server.registry import admission, field_validation, lists
+from trainyard.server.registry import admission, field_validation, lists, scale
+from trainyard.server.registry.admission import Decoded
 from trainyard.server.registry.field_validation import MODES
 from trainyard.server.registry.resources import Resource
 
@@ -35,20 +35,24 @@ def check_request(resource: Resource, target: Target, request: Request, clock: C
             raise errors.options_invalid(options_kind(request), problems)
 
 
-def decoded_body(resource: Resource, target: Target, request: Request) -> tuple[Json, tuple[str, ...]]:
-    """The object in the body of a PUT, and its warnings. Raises StatusError 400 for a body that is no such object or
-    has another name, whether the object exists or not.
-    """
+def decode_object(resource: Resource, target: Target, request: Request) -> Decoded:
+    """The object in the body of a POST or a PUT. Raises StatusError 400 for a body that is no such object or has
+    another name, whether the object exists or not."""
     sent = decode_body(request)
     plain = admission.require_decodable(resource, sent, is_shallow(request))
     warnings = field_validation.field_warnings(resource, request, sent, plain=plain)
-    with warnings_on_error(warnings):
+    if request.method == "PUT":
         require_name(target, sent)
-        obj = admission.with_identity(resource, sent, target.namespace, target.name)
-    return obj if plain else field_validation.without_unknown_fields(resource, obj), (
-        *warnings,
-        *field_validation.duplicate_owner_warnings(request, sent),
-    )
+    obj = admission.with_identity(resource, sent, target.namespace, target.name if request.method == "PUT" else "")
+    return Decoded(obj if plain else field_validation.without_unknown_fields(resource, obj), plain, warnings)
+
+
+def decode_scale(target: Target, request: Request) -> tuple[Json, tuple[str, ...]]:
+    """The Scale in the body of a PUT, and the Warnings of the field validation. Raises StatusError 400."""
+    sent = decode_body(request)
+    scale.require_decodable(sent, target.name)
+    require_name(target, sent)
+    return sent, field_validation.schema_warnings(scale.SHAPE, request, sent)
 
 
 def require_name(target: Target, sent: Json) -> None:
@@ -59,20 +63,6 @@ def require_name(target: Target, sent: Json) -> None:
     if not meta.get("name"):
         text = f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
         raise errors.bad_request(errors.printable(text))
-
-
-class warnings_on_error:
-    """A context manager that adds the warnings to a Refused raised inside: clients get them with an error, too (except
-    for decoding errors)."""
-
-    def __init__(self, warnings: tuple[str, ...]) -> None:
-        self._warnings = warnings
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, StatusError) and not isinstance(error, DecodingError):
-            error.warnings = error.warnings or self._warnings
 
 
 def _validation_problems(request: Request) -> list[Problem]:

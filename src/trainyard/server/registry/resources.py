@@ -7,15 +7,17 @@ for all. A CustomResourceDefinition is converted to such values when it is store
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
 
 if TYPE_CHECKING:
+    from trainyard.server.proxy.targets import Program, ProxyName
     from trainyard.server.registry.context import RequestContext
+    from trainyard.server.storage.log import RevisionLog
 
 Check = Callable[[Json, Json | None], list[Problem]]
 
@@ -50,6 +52,10 @@ def no_problems(new: Json, old: Json | None) -> list[Problem]:
     return []
 
 
+def no_warnings(new: Json, old: Json | None) -> Iterable[str]:
+    return ()
+
+
 def no_fields(obj: Json) -> Mapping[str, str]:
     return {}
 
@@ -75,14 +81,35 @@ class Resource:
     """A create stores the status of the request (nodes register with one)."""
     subresources: tuple[str, ...] = ()
     """Further subresources: log, binding."""
+    alternatives: Mapping[str, str] = field(default_factory=dict)
+    """Subresources that kubectl asks for and this server lacks -> what to do instead."""
+    proxy_program: Callable[[RevisionLog, Json, ProxyName], Program] | None = None
+    """The program that the subresource `proxy` of an object forwards to."""
     scale: ScalePaths | None = None
     """The paths of /scale; None without /scale."""
     review: Callable[[Json, RequestContext], Json] | None = None
     """For virtual resources (reviews): a create returns the result of this function; nothing is stored."""
-    custom: bool = False
-    """A custom resource: /status does not change metadata, an update needs a resourceVersion."""
+    definition: str = ""
+    """The name of its CustomResourceDefinition; "" for a built-in resource."""
+    contents: Literal["", "namespace", "definition"] = ""
+    """Its objects contain others, which are deleted with them: a namespace all of its objects, a definition the custom
+    objects."""
+    protected_names: tuple[str, ...] = ()
+    """Objects that cannot be deleted."""
+    requires_type_meta: bool = False
+    """Request bodies must have apiVersion and kind; otherwise they may be left out."""
     requires_version: bool = False
-    """An update needs a resourceVersion, as for a custom resource."""
+    """An update needs a resourceVersion."""
+    status_keeps_metadata: bool = False
+    """An update of /status does not change metadata."""
+    any_finalizer: bool = False
+    """Finalizers need no domain."""
+    deletes_collection: bool = True
+    """A DELETE without a name deletes all selected objects."""
+    strategic_merge: bool = True
+    """It takes strategic merge patches."""
+    lists_type_meta: bool = False
+    """The items of a list have apiVersion and kind, and its metadata has `continue` even when it is empty."""
     generation: bool = False
     """metadata.generation grows with each change of the spec."""
     propagation: str = "Background"
@@ -96,7 +123,7 @@ class Resource:
 
     schema: Schema | None = None
     openapi_schema: Json | None = None
-    """The schema as in the CRD, for `kubectl explain`."""
+    """The schema as in the CRD. None: the types are those of types.txt."""
     prune: bool = False
     """Fields that the schema does not declare are pruned. Off for built-in resources, which keep fields of newer
     versions."""
@@ -112,6 +139,8 @@ class Resource:
     admit: Callable[[Json, Json | None, RequestContext], None] = no_mutation
     """Admission that depends on the user and on other objects. It may change `new`. Raises StatusError 403."""
     check: Check = no_problems
+    warnings: Callable[[Json, Json | None], Iterable[str]] = no_warnings
+    """The Warnings about an accepted write: (new, old or None on create)."""
     rules: Check | None = None
     """The validation rules of a CRD (CEL). A check that the server was given for the kind replaces them."""
     fields: Callable[[Json], Mapping[str, str]] = no_fields
@@ -160,11 +189,15 @@ class Registry:
 
     def built_in(self, group: str, plural: str) -> bool:
         """Whether that is a built-in resource, which no CRD can replace."""
-        return any((key[0], key[2]) == (group, plural) and not resource.custom for key, resource in self._table.items())
+        return any(key[0] == group and key[2] == plural and not found.definition for key, found in self._table.items())
 
     def has_built_in(self, group: str) -> bool:
         """Whether the group has a built-in resource."""
-        return any(key[0] == group and not resource.custom for key, resource in self._table.items())
+        return any(key[0] == group and not resource.definition for key, resource in self._table.items())
+
+    def container(self, contents: Literal["namespace", "definition"]) -> Resource:
+        """The resource whose objects have these contents."""
+        return next(resource for resource in self._table.values() if resource.contents == contents)
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._table.get((group, version, plural))

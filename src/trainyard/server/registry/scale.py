@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.objects import Json, Problem
-from trainyard.objects.structs import replace
 from trainyard.schema.checks import json_text
 from trainyard.server import errors
 from trainyard.server.registry import decoding
@@ -19,7 +18,6 @@ from trainyard.server.schemas import META, STRING, TypeSchema, built_in
 
 GROUP = "autoscaling"
 MOST = 2**31 - 1
-UNSET = -(2**31)
 _KINDS = {"kind": "Scale", "apiVersion": f"{GROUP}/v1"}
 _NUMBER = TypeSchema("integer", format="int32")
 SHAPE = TypeSchema(
@@ -36,19 +34,13 @@ _DESIRED = Column("Desired", lambda obj, now: obj["spec"].get("replicas"), "inte
 _AVAILABLE = Column("Available", lambda obj, now: obj["status"]["replicas"], "integer", description="There.")
 
 
-def scale_resource(resource: Resource) -> Resource:
-    """The resource of Scale objects, for their representation (Table, ...). They are not stored."""
-    return _OF_CUSTOM if resource.custom else _OF_BUILT_IN
-
-
-_OF_CUSTOM = Resource(
+RESOURCE = Resource(
     group=GROUP, kind="Scale", plural="scales", columns=(NAME, _DESIRED, _AVAILABLE, AGE._replace(type="date"))
 )
-_DESIRED_OR_ZERO = _DESIRED._replace(cell=lambda obj, now: obj["spec"].get("replicas", 0))
-_OF_BUILT_IN = replace(_OF_CUSTOM, columns=(NAME._replace(format=""), _DESIRED_OR_ZERO, _AVAILABLE, AGE))
+"""The resource of Scale objects, for their representation (Table, ...). They are not stored."""
 
 
-def view(resource: Resource, scaled: ScalePaths, obj: Json) -> Json:
+def view(scaled: ScalePaths, obj: Json) -> Json:
     """The Scale of an object. Raises StatusError 500, as kube-apiserver does, when the spec replicas field is
     missing."""
     meta = obj["metadata"]
@@ -70,11 +62,9 @@ def view(resource: Resource, scaled: ScalePaths, obj: Json) -> Json:
     }
 
 
-def patch_base(resource: Resource, scaled: ScalePaths, obj: Json) -> Json:
-    """The Scale that a patch is applied to; its replicas are UNSET when the object has none yet."""
-    if _number(obj, scaled.spec_replicas) is not None:
-        return view(resource, scaled, obj)
-    return {**view(resource, scaled, with_replicas(scaled, obj, 0)), "spec": {"replicas": UNSET}}
+def patch_base(scaled: ScalePaths, obj: Json) -> Json:
+    """The Scale that a patch is applied to; an object that names no number of replicas has 0."""
+    return view(scaled, obj if _number(obj, scaled.spec_replicas) is not None else with_replicas(scaled, obj, 0))
 
 
 def require_scale(sent: Any) -> None:
@@ -120,14 +110,13 @@ def _has_non_object(obj: Any, steps: tuple[str, ...]) -> bool:
 
 def require_decodable(sent: Any, name: str) -> None:
     """Raises StatusError 400 for a body that is no Scale, or has another name than the URL."""
-    if isinstance(sent, dict) and sent.get("kind") is not None and (reason := decoding.decoding_error(sent, SHAPE)):
+    if reason := decoding.decoding_error(sent, SHAPE):
         raise errors.DecodingError(errors.printable(f"the body must be a Scale of {GROUP}/v1: {reason}"))
-    requested_replicas(sent, name, None, custom=True)
+    requested_replicas(sent, name)
 
 
-def requested_replicas(sent: Any, name: str, scaled: ScalePaths | None, *, custom: bool = False) -> int:
-    """The replicas of a Scale that a client sent. Raises StatusError 400 or 422. Negative numbers of custom objects are
-    left to their validation."""
+def requested_replicas(sent: Any, name: str) -> int:
+    """The replicas of a Scale that a client sent. Raises StatusError 400 or 422."""
     if not isinstance(sent, dict) or any((sent.get(name) or field) != field for name, field in _KINDS.items()):
         raise errors.bad_request(f"the body must be a Scale of {GROUP}/v1, got {json_text(sent)}")
     if not isinstance(meta := sent.get("metadata") or {}, dict) or (meta.get("name") or name) != name:
@@ -140,9 +129,7 @@ def requested_replicas(sent: Any, name: str, scaled: ScalePaths | None, *, custo
     number = 0 if number is None else number
     if isinstance(number, bool) or not isinstance(number, int) or number > MOST:
         raise errors.bad_request(f"spec.replicas: must be a whole number up to {MOST}, got {json_text(number)}")
-    if number == UNSET and scaled is not None:
-        raise errors.bad_request(f'the spec replicas field ".{".".join(scaled.spec_replicas)}" cannot be empty')
-    if number < 0 and not custom:
+    if number < 0:
         problem = Problem("spec.replicas", f"Invalid value: {number}: must be greater than or equal to 0")
         raise errors.invalid("Scale", GROUP, name, [problem])
     return int(number)

@@ -30,7 +30,7 @@ from trainyard.server.http.requests import (
     reply,
 )
 from trainyard.server.proxy import targets
-from trainyard.server.registry import admission, deletion, metadata
+from trainyard.server.registry import admission, deletion
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.resources import Resource
 from trainyard.server.registry.writes import Writes
@@ -49,17 +49,6 @@ LOG_PARAMETERS = (
 NODES = "nodes"
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 """WebSocket subprotocols of exec and attach, preferred first. v5 can signal the end of stdin."""
-ALTERNATIVES = {
-    "portforward": (
-        "port-forward is not served here: run `kubectl proxy` and open "
-        "http://127.0.0.1:8001/api/v1/namespaces/NAMESPACE/pods/POD:PORT/proxy/ (or services/NAME:PORT/proxy/)"
-    ),
-    "ephemeralcontainers": (
-        "containers cannot be added to a running pod here: start a program in one that runs, "
-        "kubectl exec -it POD -- COMMAND"
-    ),
-    "resize": "the resources of a running pod cannot be changed here: delete the pod and make another",
-}
 NO_INPUT = (
     "containers have no standard input to attach to here; leave out -i to see what the container prints, "
     "or start a program in it: kubectl exec -it POD -- COMMAND"
@@ -82,7 +71,7 @@ class SubresourceContext(msgspec.Struct, frozen=True):
 
 def serve(seat: SubresourceContext, resource: Resource, target: Target, request: Request) -> Answer:
     """Serves a request to a subresource. Raises StatusError; 404 when the resource has no such subresource."""
-    if resource.plural == "pods" and not resource.group and (text := ALTERNATIVES.get(target.subresource)):
+    if text := resource.alternatives.get(target.subresource):
         raise errors.StatusError(405, "MethodNotAllowed", text)
     if target.subresource not in resource.subresources or not target.name:
         raise errors.path_not_found()
@@ -157,8 +146,9 @@ def _proxy(seat: SubresourceContext, resource: Resource, target: Target, request
     if record is None:
         raise errors.not_found(resource.plural, resource.group, requested.name)
     obj: Json = decode(record.body)
-    pods = resource.plural == targets.PODS
-    program = targets.pod_program(obj, requested) if pods else targets.service_program(log, obj, requested)
+    if resource.proxy_program is None:
+        raise errors.path_not_found()
+    program = resource.proxy_program(log, obj, requested)
     name = program.pod["metadata"]["name"]
     socket_url = f"{_kubelet_url(seat, program.pod)}/sockets/{quote(target.namespace)}/{quote(name)}/{program.port}"
     prefix = request.path.removesuffix(target.proxy_path)
@@ -277,8 +267,6 @@ def _finalize(writes: Writes, resource: Resource, obj: Json, request: Request) -
     finalizers = (sent.get("spec") or {}).get("finalizers") if isinstance(sent.get("spec"), dict | None) else None
     if not isinstance(finalizers, list | None) or not all(isinstance(finalizer, str) for finalizer in finalizers or ()):
         raise errors.bad_request(f"spec.finalizers: must be a list of strings, got {json_text(finalizers)}")
-    if problems := metadata.finalizer_problems(finalizers or (), indexed=True):
-        raise errors.invalid(resource.kind, resource.group, obj["metadata"]["name"], problems)
     meta = sent["metadata"]
     for field in ("uid", "resourceVersion"):
         if meta.get(field) not in (None, "", "0", obj["metadata"][field]):

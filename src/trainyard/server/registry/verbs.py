@@ -21,8 +21,9 @@ from trainyard.server.auth.users import User
 from trainyard.server.builtin import unsupported_resources
 from trainyard.server.crd.definitions import Definitions
 from trainyard.server.http.paths import Target, parse
-from trainyard.server.http.requests import Answer, Request, Response, decode_body, is_dry_run, is_shallow, reply
+from trainyard.server.http.requests import Answer, Request, Response, decode_body, is_dry_run, reply
 from trainyard.server.patch import apply, dispatch
+from trainyard.server.patch.apply import FieldManager
 from trainyard.server.registry import (
     admission,
     deletion,
@@ -34,9 +35,10 @@ from trainyard.server.registry import (
     scale,
 )
 from trainyard.server.registry import subresources as below
+from trainyard.server.registry.admission import Decoded, Result
 from trainyard.server.registry.context import ClusterIPAllocator, RequestContext
-from trainyard.server.registry.resources import Registry, Resource
-from trainyard.server.registry.writes import NAMESPACES, Writes
+from trainyard.server.registry.resources import Registry, Resource, ScalePaths
+from trainyard.server.registry.writes import Writes
 from trainyard.server.schemas import ANY
 from trainyard.server.storage.log import RevisionLog
 
@@ -98,7 +100,7 @@ class Verbs:
             raise errors.bad_request(f"Name parameter invalid: \"{target.name}\": may not be '{target.name}'")
         verb = _verb(request, target)
         if verb in ("update", "patch") and not target.name:
-            raise errors.bad_request("name must be provided") if resource.custom else errors.method_not_allowed()
+            raise errors.method_not_allowed()
         is_known_subresource = target.subresource in (
             "status",
             "scale",
@@ -121,18 +123,10 @@ class Verbs:
     def _dispatch(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
         if resource.review:
             return self._respond(verb, resource, target, request)
-        lacks_status = target.subresource == "status" and not resource.status
-        is_status_or_scale = (
-            target.name and not lacks_status and (target.subresource == "status" or _is_scale(resource, target))
-        )
-        if resource.custom and is_status_or_scale and verb in ("create", "delete"):
-            raise errors.not_supported(verb, resource.plural, resource.group)
         if target.subresource == "scale" and resource.scale and target.name:
             preflight.check_request(resource, target, request, self._now)
-            return self._scale(verb, resource, target, request)
-        if resource.custom and target.name and (lacks_status or target.subresource not in ("", "status")):
-            raise errors.not_found(resource.plural, resource.group, target.name)
-        if lacks_status:
+            return self._scale(verb, resource, resource.scale, target, request)
+        if target.subresource == "status" and not resource.status:
             raise errors.path_not_found()
         preflight.check_request(resource, target, request, self._now)
         if target.subresource and target.subresource != "status":
@@ -149,7 +143,7 @@ class Verbs:
             return answer(self._log, resource, target, request, self._now)
         if target.namespace == "" and resource.namespaced:
             raise errors.method_not_allowed()
-        if verb == "deletecollection" and resource.storage_key == NAMESPACES:
+        if verb == "deletecollection" and not resource.deletes_collection:
             raise errors.method_not_allowed()
         if verb == "create":
             return self._create(resource, target, request)
@@ -169,32 +163,39 @@ class Verbs:
         return Response(form.encode_object(record.body))
 
     def _create(self, resource: Resource, target: Target, request: Request) -> Answer:
-        if target.name and not resource.custom:
+        if target.name:
             raise errors.method_not_allowed()
-        sent = decode_body(request)
-        plain = admission.require_decodable(resource, sent, is_shallow(request))
-        warnings = field_validation.field_warnings(resource, request, sent, plain=plain)
-        with preflight.warnings_on_error(warnings):
-            obj = admission.with_identity(resource, sent, target.namespace, "")
-        warnings += field_validation.duplicate_owner_warnings(request, sent)
-        with preflight.warnings_on_error(warnings):
-            obj = obj if plain else field_validation.without_unknown_fields(resource, obj)
-            self.writes.require_creatable(target.namespace, resource, obj["metadata"].get("name") or "")
-            meta = obj["metadata"]
-            if not meta.get("name") and (prefix := meta.get("generateName")):
-                meta["name"] = self._generate_name(resource, target.namespace, prefix)
-            form = lists.representation(resource, request, self._now)
-            site, version, dry = self.context(request.user), meta.get("resourceVersion"), is_dry_run(request)
-            new = admission.create(resource, obj, site, self._checks)
-        with preflight.warnings_on_error((*warnings, *site.warnings)):
-            if version and not dry:
-                raise errors.StatusError(500, "", "resourceVersion should not be set on objects to be created")
-            if self._log.get(resource.storage_key, NamespacedName(target.namespace, meta["name"])) is not None:
-                raise errors.already_exists(resource.plural, resource.group, meta["name"])
-            if version:
-                new["metadata"]["resourceVersion"] = version  # dry run: the resourceVersion is not checked
-            body = self.writes.put(resource, new, None, dry=dry)
-            return Response(form.encode_object(body), 201, warnings=(*warnings, *site.warnings))
+        decoded = preflight.decode_object(resource, target, request)
+        new = self._admit_new(resource, target, request, decoded)
+        return self._store(resource, request, new, None, 201)
+
+    def _create_by_apply(self, resource: Resource, target: Target, request: Request, manager: FieldManager) -> Answer:
+        """Server-side apply of an object that does not exist: creates it."""
+        config = dispatch.apply_configuration(resource, request)
+        apply.require_typed(resource, config)
+        preflight.require_name(target, config)
+        config["metadata"].pop("creationTimestamp", None)  # it may have any type; the server sets its own
+        obj = field_validation.without_unknown_fields(
+            resource, admission.read_object(resource, config, target.namespace, target.name)
+        )
+        owned = apply.create_applied(resource, obj, manager)
+        new = self._admit_new(resource, target, request, Decoded(owned))
+        if owned["metadata"]["managedFields"]:
+            new.object["metadata"]["managedFields"] = owned["metadata"]["managedFields"]
+        return self._store(resource, request, new, None, 201)
+
+    def _admit_new(self, resource: Resource, target: Target, request: Request, decoded: Decoded) -> Result:
+        """The object that a create stores. Raises StatusError."""
+        meta = decoded.object["metadata"]
+        self.writes.require_creatable(target.namespace, resource, meta.get("name") or "")
+        if not meta.get("name") and (prefix := meta.get("generateName")):
+            meta["name"] = self._generate_name(resource, target.namespace, prefix)
+        new = admission.create(resource, decoded, self.context(request.user), self._checks)
+        if meta.get("resourceVersion"):
+            raise errors.StatusError(500, "", "resourceVersion should not be set on objects to be created")
+        if self._log.get(resource.storage_key, NamespacedName(target.namespace, meta["name"])) is not None:
+            raise errors.already_exists(resource.plural, resource.group, meta["name"])
+        return new
 
     def _generate_name(self, resource: Resource, namespace: str, prefix: str) -> str:
         """A free name for generateName; after _NAME_ATTEMPTS possibly one in use."""
@@ -204,81 +205,48 @@ class Verbs:
                 break
         return name
 
-    def _create_by_apply(self, resource: Resource, target: Target, request: Request) -> Answer:
-        """Server-side apply of an object that does not exist: creates it."""
-        site = self.context(request.user)
-        config = dispatch.apply_configuration(resource, request)
-        apply.require_typed(resource, config)
-        preflight.require_name(target, config)
-        config["metadata"].pop("creationTimestamp", None)  # it may have any type; the server sets its own
-        obj = field_validation.without_unknown_fields(
-            resource, admission.read_object(resource, config, target.namespace, target.name)
-        )
-        self.writes.require_creatable(target.namespace, resource, obj["metadata"].get("name") or "")
-        form = lists.representation(resource, request, self._now)
-        owned = apply.create_applied(resource, obj, dispatch.field_manager(request, "", site.timestamp))
-        new = admission.create(resource, owned, site, self._checks)
-        if owned["metadata"]["managedFields"]:
-            new["metadata"]["managedFields"] = owned["metadata"]["managedFields"]
-        body = self.writes.put(resource, new, None, dry=is_dry_run(request))
-        return Response(form.encode_object(body), 201, warnings=tuple(site.warnings))
-
     def _update(self, resource: Resource, target: Target, request: Request, verb: str) -> Answer:
-        obj, warnings = preflight.decoded_body(resource, target, request) if verb == "update" else (None, ())
+        decoded = preflight.decode_object(resource, target, request) if verb == "update" else None
         if verb == "patch" and request.content_type != dispatch.APPLY:
             decode_body(request, request.content_type)
-        with preflight.warnings_on_error(warnings):
-            record = self._log.get(resource.storage_key, NamespacedName(target.namespace, target.name))
-            if record is None and dispatch.creates_by_apply(request, target.subresource):
-                return self._create_by_apply(resource, target, request)
-            if record is None:
-                raise errors.not_found(resource.plural, resource.group, target.name)
-        old: Json = decode(record.body)
         site = self.context(request.user)
-        writer = dispatch.field_manager(request, target.subresource, site.timestamp)
-        if obj is None:
-            obj, warnings = self._patched(resource, target, request, record.body, writer)
-        with preflight.warnings_on_error(warnings):
-            return self._store_update(resource, target, request, (old, obj), (writer, site, warnings))
+        manager = dispatch.field_manager(request, target.subresource, site.timestamp)
+        record = self._log.get(resource.storage_key, NamespacedName(target.namespace, target.name))
+        if record is None and dispatch.creates_by_apply(request, target.subresource):
+            return self._create_by_apply(resource, target, request, manager)
+        if record is None:
+            raise errors.not_found(resource.plural, resource.group, target.name)
+        old: Json = decode(record.body)
+        if decoded is None:
+            decoded = self._patched(resource, target, request, record.body, manager)
+        self._must_be_current(resource, decoded.object["metadata"], old, verb)
+        if target.subresource:
+            new = admission.update_status(resource, decoded, old, self._checks)
+        else:
+            new = admission.update(resource, decoded, old, site, self._checks)
+        apply.set_managed_fields(resource, request.content_type, (old, decoded.object, new.object), manager)
+        return self._store(resource, request, new, old)
 
     def _patched(
-        self, resource: Resource, target: Target, request: Request, stored: bytes, writer: apply.FieldManager
-    ) -> tuple[Json, tuple[str, ...]]:
-        """The patched object, and the warnings about it. Raises StatusError."""
-        sent = dispatch.patched_object(resource, stored, request, writer)
-        try:
-            plain = admission.require_decodable(resource, sent)
-        except errors.DecodingError as error:
-            raise errors.patch_invalid(error.message) from None
-        applies = request.content_type == dispatch.APPLY  # apply itself has refused undeclared fields
-        warnings = (
-            () if applies else field_validation.field_warnings(resource, request, sent, decode(stored), plain=plain)
-        )
-        warnings += field_validation.duplicate_owner_warnings(request, sent)
-        with preflight.warnings_on_error(warnings):
-            obj = admission.with_identity(resource, sent, target.namespace, target.name)
-            preflight.require_name(target, sent)
-        return obj if plain else field_validation.without_unknown_fields(resource, obj), warnings
+        self, resource: Resource, target: Target, request: Request, stored: bytes, manager: FieldManager
+    ) -> Decoded:
+        """The patched object. Raises StatusError."""
+        sent = dispatch.patched_object(resource, stored, request, manager)
+        plain, error = admission.decodability(resource, sent)
+        if error:
+            raise errors.patch_invalid(error)
+        warnings: tuple[str, ...] = ()
+        if request.content_type != dispatch.APPLY:  # apply itself has refused undeclared fields
+            warnings = field_validation.field_warnings(resource, request, sent, decode(stored), plain=plain)
+        obj = admission.with_identity(resource, sent, target.namespace, target.name)
+        preflight.require_name(target, sent)
+        return Decoded(obj if plain else field_validation.without_unknown_fields(resource, obj), plain, warnings)
 
-    def _store_update(
-        self,
-        resource: Resource,
-        target: Target,
-        request: Request,
-        objects: tuple[Json, Json],
-        context: tuple[apply.FieldManager, RequestContext, tuple[str, ...]],
-    ) -> Answer:
-        """Stores an update of `objects` (old, new): optimistic concurrency, admission, ownership, write."""
-        (old, obj), (writer, site, warnings) = objects, context
+    def _store(self, resource: Resource, request: Request, new: Result, old: Json | None, code: int = 200) -> Answer:
+        """Writes the object and answers with it in the form that the client accepts."""
         form = lists.representation(resource, request, self._now)
-        self._must_be_current(resource, obj["metadata"], old, "patch" if request.method == "PATCH" else "update")
-        if target.subresource:
-            new = admission.update_status(resource, obj, old, self._checks)
-        else:
-            new = admission.update(resource, obj, old, site, self._checks)
-        apply.set_managed_fields(resource, request.content_type, (old, obj, new), writer)
-        body = self.writes.put(resource, new, old, dry=is_dry_run(request))
-        return Response(form.encode_object(body), warnings=(*warnings, *site.warnings))
+        body = self.writes.put(resource, new.object, old, dry=is_dry_run(request))
+        return Response(form.encode_object(body), code, warnings=new.warnings)
 
     def _respond(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
         """A virtual resource (review): the response is computed, nothing is stored."""
@@ -289,49 +257,32 @@ class Verbs:
             raise errors.invalid(resource.kind, resource.group, "", problems)
         return reply(resource.review(sent, self.context(request.user)), 201)
 
-    def _scale(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
+    def _scale(self, verb: str, resource: Resource, paths: ScalePaths, target: Target, request: Request) -> Answer:
         """/scale. A change is an update of the whole object, with the same admission as any update."""
-        warnings: tuple[str, ...] = ()
-        if verb == "update":
-            sent = decode_body(request) if request.body[:1] == b"{" else None
-            warnings = field_validation.schema_warnings(scale.SHAPE, request, sent)
-            with preflight.warnings_on_error(warnings):
-                scale.require_decodable(decode_body(request), target.name)
-                preflight.require_name(target, decode_body(request))
-        with preflight.warnings_on_error(warnings):
-            return self._serve_scale(verb, resource, target, request, warnings)
-
-    def _serve_scale(
-        self, verb: str, resource: Resource, target: Target, request: Request, warnings: tuple[str, ...]
-    ) -> Answer:
+        sent, warnings = preflight.decode_scale(target, request) if verb == "update" else (None, ())
         record = self._log.get(resource.storage_key, NamespacedName(target.namespace, target.name))
         if record is None:
             raise errors.not_found(resource.plural, resource.group, target.name)
-        if verb not in ("get", "update", "patch") or resource.scale is None:
+        if verb not in ("get", "update", "patch"):
             raise errors.method_not_allowed()
         old: Json = decode(record.body)
-        form = lists.representation(scale.scale_resource(resource), request, self._now)
+        form = lists.representation(scale.RESOURCE, request, self._now)
         if verb == "get":
-            return Response(form.encode_object(encode(scale.view(resource, resource.scale, old))))
-        if verb == "update":
-            sent = decode_body(request)
-        else:
-            sent = dispatch.apply_patch(scale.patch_base(resource, resource.scale, old), request, ANY)
+            return Response(form.encode_object(encode(scale.view(paths, old))))
+        if sent is None:
+            sent = dispatch.apply_patch(scale.patch_base(paths, old), request, ANY)
             scale.require_scale(sent)
             preflight.require_name(target, sent)
             warnings = field_validation.schema_warnings(scale.SHAPE, request, sent)
             sent["metadata"] = {**(sent.get("metadata") or {}), "uid": ""}  # a uid in a patch is ignored
-        number = scale.requested_replicas(sent, target.name, resource.scale, custom=resource.custom)
+        number = scale.requested_replicas(sent, target.name)
         self._must_be_current(resource, sent.get("metadata") or {}, old, "scale")
-        obj = scale.with_replicas(resource.scale, old, number)
-        site = self.context(request.user)
-        new = admission.update(resource, obj, old, site, self._checks)
+        obj, site = scale.with_replicas(paths, old, number), self.context(request.user)
+        new = admission.update(resource, Decoded(obj, plain=True), old, site, self._checks).object
         if "managedFields" in old["metadata"]:
             apply.track_update(resource, old, new, dispatch.field_manager(request, "scale", site.timestamp))
         body = self.writes.put(resource, new, old, dry=is_dry_run(request))
-        return Response(
-            form.encode_object(encode(scale.view(resource, resource.scale, decode(body)))), warnings=warnings
-        )
+        return Response(form.encode_object(encode(scale.view(paths, decode(body)))), warnings=warnings)
 
     def _must_be_current(self, resource: Resource, meta: Json, old: Json, verb: str) -> None:
         """Optimistic concurrency: raises Refused 409 when resourceVersion or uid differ from the stored object's, 422
@@ -343,7 +294,7 @@ class Verbs:
         version = meta.get("resourceVersion")
         version_optional = not version and verb == "scale"
         version = "" if version == "0" else version
-        if not version and (resource.custom or resource.requires_version) and not version_optional:
+        if not version and resource.requires_version and not version_optional:
             problem = Problem("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
             raise errors.invalid(resource.plural, resource.group, name, [problem])
         if version and version != current["resourceVersion"]:
@@ -351,10 +302,6 @@ class Verbs:
                 problem = Problem("metadata.resourceVersion", "Invalid value: must be the version the server gave")
                 raise errors.invalid(resource.kind, resource.group, name, [problem])
             raise errors.conflict(resource.plural, resource.group, name, errors.MODIFIED)
-
-
-def _is_scale(resource: Resource, target: Target) -> bool:
-    return target.subresource == "scale" and resource.scale is not None
 
 
 def _verb(request: Request, target: Target) -> str:

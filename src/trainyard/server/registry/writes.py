@@ -29,10 +29,9 @@ class Writes:
     def require_creatable(self, namespace: str, resource: Resource, name: str) -> None:
         """Raises StatusError 403, 404 or 405 when objects cannot be created: the namespace does not exist or is
         terminating, or the CRD is terminating."""
-        if resource.custom and _is_terminating(self.log.get(DEFINITIONS, NamespacedName("", resource.storage_key))):
-            refused = errors.not_supported("create", resource.plural, resource.group)
-            refused.message = "create not allowed while custom resource definition is terminating"
-            raise refused
+        if resource.definition and _is_terminating(self.log.get(DEFINITIONS, NamespacedName("", resource.definition))):
+            text = "create not allowed while custom resource definition is terminating"
+            raise errors.not_supported("create", resource.plural, resource.group, text)
         if not namespace:
             return
         record = self.log.get(NAMESPACES, NamespacedName("", namespace))
@@ -79,44 +78,42 @@ class Writes:
             return encode(obj)
         last = encode({**obj, "metadata": {**meta, "resourceVersion": str(self.log.revision + 1)}})
         self.log.append(resource.storage_key, key, None, record.revision, last)
-        self._settle_container(resource.storage_key, key)
+        self._settle_container(resource, key)
         return last
 
-    def objects_in(self, place: str, name: str) -> Iterator[tuple[Resource, NamespacedName]]:
+    def objects_in(self, container: Resource, name: str) -> Iterator[tuple[Resource, NamespacedName]]:
         """The objects in a namespace, or the custom objects of a CRD."""
         visited: set[str] = set()
         for resource in self.registry.all():
             if resource.storage_key in visited:
                 continue
             visited.add(resource.storage_key)
-            if place == DEFINITIONS and resource.custom and resource.storage_key == name:
+            if container.contents == "definition" and resource.definition == name:
                 yield from ((resource, key) for key in self.log.view(resource.storage_key).keys_in(""))
-            if place == NAMESPACES and resource.namespaced:
+            if container.contents == "namespace" and resource.namespaced:
                 yield from ((resource, key) for key in self.log.view(resource.storage_key).keys_in(name))
 
-    def finish_if_empty(self, place: str, name: str) -> None:
-        """Removes the finalizer of a terminating and empty namespace or CRD, which then is removed."""
-        record = self.log.get(place, NamespacedName("", name))
-        if record is None or not _is_terminating(record) or any(self.objects_in(place, name)):
+    def finish_if_empty(self, container: Resource, name: str) -> None:
+        """Removes the server's finalizer of a terminating and empty namespace or CRD, which then is removed. Other
+        finalizers are removed by their owners."""
+        record = self.log.get(container.storage_key, NamespacedName("", name))
+        if record is None or not _is_terminating(record) or any(self.objects_in(container, name)):
             return
         old: Json = decode(record.body)
-        resource = next(candidate for candidate in self.registry.all() if candidate.storage_key == place)
         new = {**old, "metadata": dict(old["metadata"])}
-        if place == NAMESPACES:
-            spec = old.get("spec") or {}
-            # Other finalizers are removed by their owners.
-            kept = [name for name in spec.get("finalizers") or () if name != "kubernetes"]
-            new["spec"] = {**spec, "finalizers": kept}
+        if container.contents == "namespace":
+            kept = [finalizer for finalizer in old["spec"].get("finalizers") or () if finalizer != "kubernetes"]
+            new["spec"] = {**old["spec"], "finalizers": kept}
         else:
-            kept = [candidate for candidate in old["metadata"].get("finalizers") or () if candidate != CLEANUP]
+            kept = [finalizer for finalizer in old["metadata"].get("finalizers") or () if finalizer != CLEANUP]
             new["metadata"]["finalizers"] = kept
-        self.put(resource, new, old)
+        self.put(container, new, old)
 
-    def _settle_container(self, place: str, key: NamespacedName) -> None:
+    def _settle_container(self, resource: Resource, key: NamespacedName) -> None:
         if key.namespace:
-            self.finish_if_empty(NAMESPACES, key.namespace)
-        if "." in place:
-            self.finish_if_empty(DEFINITIONS, place)
+            self.finish_if_empty(self.registry.container("namespace"), key.namespace)
+        if resource.definition:
+            self.finish_if_empty(self.registry.container("definition"), resource.definition)
 
 
 def _is_terminating(record: Record | None) -> bool:
@@ -129,4 +126,4 @@ def has_finalizers_or_grace(resource: Resource, obj: Json) -> bool:
     meta = obj["metadata"]
     if meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"):
         return True
-    return resource.storage_key == NAMESPACES and bool((obj.get("spec") or {}).get("finalizers"))
+    return resource.contents == "namespace" and bool((obj.get("spec") or {}).get("finalizers"))

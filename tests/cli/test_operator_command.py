@@ -46,7 +46,7 @@ def home(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("line", "code", "words"),
     [
-        ("", 3, "no cluster: this is no pod with a service account; name one with --kubeconfig FILE"),
+        ("", 3, "no cluster: this process is not in a pod with a service account; name a cluster with"),
         ("--kubeconfig missing", 3, "missing: no such file"),
         (
             "--kubeconfig k --kinds pods",

@@ -254,7 +254,7 @@ async def test_only_the_api_server_may_ask_the_node(here: Joined, tmp_path: Path
 
 async def test_a_second_node_of_the_name_is_refused(here: Joined, tmp_path: Path) -> None:
     second = Joined(here.plane, here.api, here.namespace, here.name)
-    with pytest.raises(NodeError, match=f"a node of the name {here.name} is alive.*choose another name"):
+    with pytest.raises(NodeError, match=f"another node {here.name} is running.*choose another name"):
         await second.join(tmp_path)
     assert said(await here.api.get(NODE, "", here.name), "Ready") == "True"
     await here.pod("still", "echo here")

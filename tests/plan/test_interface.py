@@ -143,8 +143,8 @@ def test_the_clock_is_the_one_that_was_given(tmp_path: Path) -> None:
 
 
 REFUSED: list[tuple[str, bytes, str]] = [
-    ("an empty file", b"", "holds no object"),
-    ("only comments", b"# nothing\n---\n", "holds no object"),
+    ("an empty file", b"", "has no object"),
+    ("only comments", b"# nothing\n---\n", "has no object"),
     ("broken YAML", b"kind: [", "in.yaml:"),
     ("a duplicate key", b"apiVersion: v1\nkind: Pod\nkind: Job\n", "kind"),
     ("a tag", b"!!python/object:os.system {}\n", "in.yaml:1"),

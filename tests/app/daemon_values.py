@@ -76,7 +76,7 @@ class Home:
 
     def left(self) -> set[str]:
         """What lies in the state folder but for what always may."""
-        known = {"lock", "turn", "daemon.log", "daemon.log.1", "state", "kubeconfig"}
+        known = {"lock", "turn", "daemon.log", "daemon.log.1", "state", "kubeconfig", "options.json"}
         return {path.name for path in self.state.iterdir()} - known if self.state.exists() else set()
 
 

@@ -269,7 +269,7 @@ def test_the_persons_own_kubeconfig_is_written_kept_right_and_cleaned(tmp_path: 
         port = int(first.server.rpartition(":")[2])
         with socket.create_server(("127.0.0.1", port)):
             code, _, err = home.up()
-        assert code == 0 and f"port {port} is taken by another program" in err
+        assert code == 0 and f"port {port} is in use by another program" in err
         second = read_kubeconfig([own], "trainyard-default")
         assert second.server != first.server and (second.token, second.ca) == (first.token, first.ca)
         assert json.loads((home.state / "cluster.json").read_text())["server"] == second.server

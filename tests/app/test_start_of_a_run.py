@@ -20,6 +20,8 @@ from trainyard.app.early_start import EarlyStart
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.client import ApiClient, NotFound
 from trainyard.kinds import ELASTICJOB, TFJOB
+from trainyard.objects.resources import NODE
+from trainyard.objects.structs import replace
 from trainyard.server.crd.rule_process import RULES
 
 
@@ -120,3 +122,25 @@ def test_ctrl_c_while_the_program_is_loaded_ends_it_without_a_traceback(tmp_path
     argv = [sys.executable, "-m", "trainyard", "run", "train.py"]
     ended = subprocess.run(argv, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+async def test_a_cluster_that_stops_while_it_installs_kinds_reports_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The installation sends requests to a server that stops: its error was a traceback behind the job's result."""
+    messages: list[str] = []
+    served_first = frozenset({ELASTICJOB.gvk})
+    cluster = LocalCluster(replace(options(tmp_path, served_first=served_first), say=messages.append))
+    installing = asyncio.Event()
+
+    async def install_for_ever(later_kinds: object) -> None:
+        while True:
+            await cluster.api.list(NODE)
+            installing.set()
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(cluster, "_install_later", install_for_ever)
+    await cluster.start()
+    await installing.wait()
+    await cluster.stop()
+    assert not [text for text in messages if "install kinds" in text]

@@ -227,3 +227,27 @@ def test_ctrl_c_ends_a_word_quietly(tmp_path: Path) -> None:
             for started in (waiting, watching):
                 started.kill()
                 started.wait()
+
+
+def test_the_options_of_up_are_kept_until_others_are_given(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    with at_home(tmp_path) as home:
+        assert home.say("up", "--network", "shared", "--logs-dir", str(logs))[0] == 0
+        assert home.say("down")[0] == 0
+        code, _, err = home.say("up")
+        assert code == 0 and "network: shared" in err and "As before: --network, --logs-dir." in err
+        assert home.say("submit", job(tmp_path, f"{os.getpid()}-kept", code="print('kept')"), "--wait")[0] == 0
+        home.until("Succeeded", "get")
+        assert "kept" in "".join(path.read_text() for path in logs.rglob("*.log"))
+        assert home.say("down")[0] == 0
+        other = tmp_path / "other"
+        err = home.say("up", "--logs-dir", str(other))[2]
+        assert "As before: --network." in err
+        assert home.say("down")[0] == 0
+        assert json.loads((home.state / "options.json").read_text()) == {"network": "shared", "logs_dir": str(other)}
+        (home.state / "options.json").write_text("{")
+        code, _, err = home.say("up")
+        assert code == 3 and "options.json cannot be read: remove it, and give the options again" in err
+        assert "As before" not in home.say("up", "--fresh", "--network", "shared")[2]
+        assert home.say("down")[0] == 0
+        assert json.loads((home.state / "options.json").read_text()) == {"network": "shared"}

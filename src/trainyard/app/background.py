@@ -107,11 +107,32 @@ class Background:
         """Record that the cluster was written into this kubeconfig."""
         merged = self.merged_kubeconfigs()
         if kubeconfig not in merged:
-            lines = "".join(f"{path}\n" for path in [*merged, kubeconfig])
-            new_file = self.folder / "merged.new"
-            new_file.write_text(lines)
-            new_file.chmod(0o600)
-            new_file.replace(self.folder / "merged")
+            self._write("merged", "".join(f"{path}\n" for path in [*merged, kubeconfig]))
+
+    def kept_options(self) -> dict[str, Any]:
+        """The options that `keep_options` has stored. Raises BackgroundError for a file that cannot be read."""
+        try:
+            kept = json.loads((self.folder / "options.json").read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError):
+            kept = None
+        if not isinstance(kept, dict):
+            raise BackgroundError(
+                f"{self.folder / 'options.json'} cannot be read: remove it, and give the options again"
+            )
+        return kept
+
+    def keep_options(self, given_options: dict[str, Any]) -> None:
+        """Store the options of `up` that were given on the command line, for the next `up` of this cluster."""
+        self._write("options.json", json.dumps(given_options))
+
+    def _write(self, name: str, text: str) -> None:
+        """Replace the file of that name, mode 0600, in one step."""
+        new_file = self.folder / f"{name}.new"
+        new_file.write_text(text)
+        new_file.chmod(0o600)
+        new_file.replace(self.folder / name)
 
     # --- up
 

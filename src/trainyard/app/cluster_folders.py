@@ -4,6 +4,7 @@ The folder of the cluster NAME is $XDG_STATE_HOME/trainyard/NAME (or ~/.local/st
 
     state/        all state of the cluster (state.py); kept when the cluster is stopped or killed
     aside/TIME/   a state that `up --fresh` moved away, unchanged
+    options.json  the options that `up` was given on its command line; the next `up` without them uses them again
     merged        the paths of the user's kubeconfigs into which the cluster was written (kubeconfig_merge.py), one a
                   line
     turn          lock file of the process that starts or stops the cluster: concurrent `up` and `down` run in turn

@@ -88,6 +88,7 @@ class LocalCluster:
         self._operator: Operator | None = None
         self._workloads: ControllerManager | None = None
         self._images: Images | None = None
+        self._later_installation: asyncio.Task[None] | None = None
         self._node: Node | None = None
         self.history: HistoryRecorder | None = None
         self.interruption = ""  # the message of unfinished jobs in the history
@@ -199,7 +200,7 @@ class LocalCluster:
     ) -> None:
         await self._install(kind for kind in kinds.ALL if self._is_served_first(kind))
         if later_kinds := [kind for kind in kinds.ALL if not self._is_served_first(kind)]:
-            self.server.tasks.spawn("install kinds", self._install_later(later_kinds))
+            self._later_installation = self.server.tasks.spawn("install kinds", self._install_later(later_kinds))
         mounted = frozenset(self._options.mounts)
         self._workloads = workloads = ControllerManager(api, self._now, local_claims=mounted, report=self._options.say)
 
@@ -303,6 +304,8 @@ class LocalCluster:
             if self._images is not None:
                 stack.push_async_callback(self._images.close)
             stack.push_async_callback(self.stop_controllers)
+            if self._later_installation is not None:  # it sends requests to the server
+                stack.callback(self._later_installation.cancel)
 
     def write_kubeconfig(self, path: Path | None = None, name: str = "trainyard") -> Path:
         """Write a kubeconfig for kubectl, mode 0600: to `path`, by default into the private folder. Returns its

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from trainyard.app.background import Background
 from trainyard.app.cluster_folders import BackgroundError
@@ -30,13 +31,17 @@ def up(name: str, fresh: bool, merge_kubeconfig: bool, **params: Any) -> None:
     """Start a cluster on this machine that stays: `trainyard up`, `trainyard submit FILE`, `trainyard down`.
 
     It goes on where `down` has stopped it. stdout has the one line that a shell needs: eval "$(trainyard up)" makes
-    kubectl work. A cluster that is up already stays as it is.
+    kubectl work. A cluster that is up already stays as it is. Options of an earlier `up` are kept.
     """
     try:
         cluster = Background(name)
         target = _merge_target() if merge_kubeconfig else None
-        started = cluster.start(_daemon_arguments(params), note, fresh)
-        _report(cluster, started)
+        arguments, kept = _daemon_arguments(params), {} if fresh else cluster.kept_options()
+        given = {name: arguments[name] for name in _OPTION_NAMES if _is_on_command_line(name)}
+        started = cluster.start({**arguments, **kept, **given}, note, fresh)
+        if started:
+            cluster.keep_options({**kept, **given})
+        _report(cluster, started, [_OPTION_NAMES[name] for name in kept if name not in given])
         if not started and (given_options := _given_options(cluster, params)):
             command = f"{cluster.word('down')}, then {cluster.word('up')} {' '.join(given_options)} ..."
             note(f"It stays as it is; for what you have given: {command}")
@@ -52,6 +57,22 @@ def up(name: str, fresh: bool, merge_kubeconfig: bool, **params: Any) -> None:
         sys.exit(UNAVAILABLE)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+_OPTION_NAMES = {
+    "network": "--network",
+    "images": "--images",
+    "python": "--python",
+    "mounts": "--mount",
+    "cache": "--cache",
+    "logs_dir": "--logs-dir",
+    "config": "--controller-config-file",
+}
+"""The options that a cluster keeps, by parameter: `up` without them goes on with those of the `up` before it."""
+
+
+def _is_on_command_line(name: str) -> bool:
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _daemon_arguments(params: dict[str, Any]) -> dict[str, Any]:
@@ -73,15 +94,7 @@ def _daemon_arguments(params: dict[str, Any]) -> dict[str, Any]:
 def _given_options(cluster: Background, params: dict[str, Any]) -> list[str]:
     """The options on the command line that only a new cluster can apply."""
     network = (cluster.facts() or {}).get("network")
-    option_names = {
-        "images": "--images",
-        "python": "--python",
-        "mounts": "--mount",
-        "cache": "--cache",
-        "logs_dir": "--logs-dir",
-        "config": "--controller-config-file",
-    }
-    given_options = [name for param, name in option_names.items() if params[param]]
+    given_options = [name for param, name in _OPTION_NAMES.items() if param != "network" and params[param]]
     return given_options if params["network"] in ("auto", network) else ["--network", *given_options]
 
 
@@ -123,12 +136,14 @@ def _kubeconfig_scope_text(cluster: Background) -> str:
     return " (trainyard's own commands would go to the cluster of $KUBECONFIG)"
 
 
-def _report(cluster: Background, started: bool) -> None:
+def _report(cluster: Background, started: bool, kept_options: list[str]) -> None:
     facts = cluster.facts() or {}
     state = "is up" if started else f"is up already, since {facts.get('since', 'a moment ago')}"
     cluster_text = "The cluster" if cluster.name == "default" else f"The cluster {cluster.name}"
     resumed_text = ", where it was stopped" if started and facts.get("again") else ""
     note(f"{cluster_text} {state}{resumed_text} (network: {facts.get('network', 'unknown')}; log: {cluster.log_path}).")
+    if started and kept_options:
+        note(f"As before: {', '.join(kept_options)}. What is given now replaces it; --fresh forgets it.")
     # With eval "$(trainyard up)" the line on stdout is not visible.
     note(f"For kubectl{_kubeconfig_scope_text(cluster)}, on stdout:")
     click.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")

@@ -1,4 +1,4 @@
-"""Selects the interpreter of images without one of their own: images without an entry, and the way `current`.
+"""Selects the interpreter of images without one of their own: images without an entry, and the provider `current`.
 
 The first of these that exists:
 1. the value of --python;

@@ -15,7 +15,7 @@ from trainyard.app.cluster_folders import BackgroundError, cluster_names
 from trainyard.app.history import (
     RECORDING,
     RESULT,
-    Record,
+    HistoryRecord,
     RecorderLock,
     find_records,
     folder_name,
@@ -23,7 +23,7 @@ from trainyard.app.history import (
     read_records,
 )
 from trainyard.app.job_record import JobRecord, as_submitted, event_entry, pod_entry, restarts_of
-from trainyard.app.retention import Limits, cut_log, mark_interrupted, prune
+from trainyard.app.retention import RetentionLimits, cut_log, mark_interrupted, prune
 from trainyard.objects import Json
 
 JOB_UID = "aaaaaaaa-0000-4000-8000-000000000000"
@@ -45,7 +45,7 @@ def terminated(code: int, finished: str = "2026-01-01T00:00:10Z") -> Json:
 
 def record(folder: Path, **limits: int) -> JobRecord:
     data = {"uid": JOB_UID, "result": ""}
-    return JobRecord(folder, data, Limits(**limits))
+    return JobRecord(folder, data, RetentionLimits(**limits))
 
 
 def job(**status: Any) -> Json:
@@ -67,28 +67,28 @@ def kept_job(root: Path, number: int, result: str = "Succeeded", log: bytes = b"
     return folder
 
 
-# Limits.
+# RetentionLimits.
 
 
 @pytest.mark.parametrize(
     ("variables", "limits"),
     [
-        ({}, Limits()),
-        ({"TRAINYARD_HISTORY_JOBS": "0"}, Limits(jobs=0)),
-        ({"TRAINYARD_HISTORY_JOBS": "7", "TRAINYARD_HISTORY_SIZE": "5Mi"}, Limits(jobs=7, size=5 << 20)),
-        ({"TRAINYARD_HISTORY_SIZE": "2.5G"}, Limits(size=2_500_000_000)),
-        ({"TRAINYARD_HISTORY_SIZE": "4096"}, Limits(size=4096)),
+        ({}, RetentionLimits()),
+        ({"TRAINYARD_HISTORY_JOBS": "0"}, RetentionLimits(jobs=0)),
+        ({"TRAINYARD_HISTORY_JOBS": "7", "TRAINYARD_HISTORY_SIZE": "5Mi"}, RetentionLimits(jobs=7, size=5 << 20)),
+        ({"TRAINYARD_HISTORY_SIZE": "2.5G"}, RetentionLimits(size=2_500_000_000)),
+        ({"TRAINYARD_HISTORY_SIZE": "4096"}, RetentionLimits(size=4096)),
     ],
 )
-def test_limits_are_read_from_the_environment(variables: dict[str, str], limits: Limits) -> None:
-    assert Limits.from_environment(variables) == limits
+def test_limits_are_read_from_the_environment(variables: dict[str, str], limits: RetentionLimits) -> None:
+    assert RetentionLimits.from_environment(variables) == limits
 
 
 @pytest.mark.parametrize("name", ["TRAINYARD_HISTORY_JOBS", "TRAINYARD_HISTORY_SIZE"])
 @pytest.mark.parametrize("value", ["many", "-1", "1e9", "1Xi", " 5", "٣"])
 def test_a_limit_that_is_no_number_is_refused_with_its_name(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"^{name}: .*; write "):
-        Limits.from_environment({name: value})
+        RetentionLimits.from_environment({name: value})
 
 
 # What is recorded.
@@ -238,7 +238,7 @@ def test_what_was_written_is_read_again_as_it_was(tmp_path: Path) -> None:
     kept.snapshot("lock").write()
     assert (tmp_path / RECORDING).read_text() == "lock\n"
     data = json.loads((tmp_path / RESULT).read_text())
-    again = JobRecord.loaded(tmp_path, data, Limits())
+    again = JobRecord.loaded(tmp_path, data, RetentionLimits())
     assert (again.pods, again.events, again.data) == (kept.pods, kept.events, kept.data)
     (event,) = yaml.safe_load((tmp_path / "events.yaml").read_text())
     assert event == event_entry({"metadata": {"uid": "e"}, "message": event["message"]}) | {"object": "Pod/p"}
@@ -262,7 +262,7 @@ def test_the_oldest_jobs_go_first_but_never_one_that_is_recorded(tmp_path: Path)
     lock = RecorderLock(tmp_path)
     try:
         folders = [kept_job(tmp_path, number, lock=lock.name if number == 1 else "") for number in range(6)]
-        prune(tmp_path, Limits(jobs=3))
+        prune(tmp_path, RetentionLimits(jobs=3))
         assert [number for number, folder in enumerate(folders) if folder.exists()] == [1, 4, 5]
     finally:
         lock.close()
@@ -271,9 +271,9 @@ def test_the_oldest_jobs_go_first_but_never_one_that_is_recorded(tmp_path: Path)
 def test_jobs_are_removed_until_the_rest_is_small_enough_and_the_newest_stays(tmp_path: Path) -> None:
     folders = [kept_job(tmp_path, number, log=b"x" * 99 + b"\n") for number in range(4)]
     size = sum(path.stat().st_size for path in folders[3].rglob("*") if path.is_file())
-    prune(tmp_path, Limits(size=2 * size))
+    prune(tmp_path, RetentionLimits(size=2 * size))
     assert [folder.exists() for folder in folders] == [False, False, True, True]
-    prune(tmp_path, Limits(size=0))
+    prune(tmp_path, RetentionLimits(size=0))
     assert [folder.exists() for folder in folders] == [False, False, False, True]
     assert not list(tmp_path.glob(".removed-*"))
 
@@ -294,7 +294,7 @@ def test_only_the_long_logs_of_jobs_that_are_over_are_cut(tmp_path: Path) -> Non
     try:
         log = b"0123456\n" * 1000
         running, over = kept_job(tmp_path, 1, log=log, lock=lock.name), kept_job(tmp_path, 2, log=log)
-        prune(tmp_path, Limits(log_size=1000))
+        prune(tmp_path, RetentionLimits(log_size=1000))
         assert next(running.rglob("1.log")).read_bytes() == log
         assert len(next(over.rglob("1.log")).read_bytes()) < 1200
     finally:
@@ -328,7 +328,7 @@ def test_a_file_that_is_no_result_hides_no_other_job(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     assert [one.name for one in read_records(tmp_path)] == ["job1"]
     mark_interrupted(tmp_path)
-    prune(tmp_path, Limits())
+    prune(tmp_path, RetentionLimits())
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_log_files_are_sorted_by_number(tmp_path: Path) -> None:
         path = tmp_path / "logs" / f"{name}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    files = [str(path.relative_to(tmp_path / "logs")) for path in Record(tmp_path, {}).log_files()]
+    files = [str(path.relative_to(tmp_path / "logs")) for path in HistoryRecord(tmp_path, {}).log_files()]
     assert [name.split("/")[0] + name.split("/")[-1] for name in files] == [
         "worker-29.log",
         "worker-210.log",
@@ -374,7 +374,7 @@ def test_the_history_is_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_last_job_of_a_name_is_the_one_that_was_there_last_not_the_one_that_was_made_last() -> None:
-    early = Record(Path("early"), {"created": "2026-01-01T00:00:00Z", "deleted": "2026-01-01T09:00:00Z"})
-    late = Record(Path("late"), {"created": "2026-01-01T01:00:00Z", "ended": "2026-01-01T02:00:00Z"})
-    running = Record(Path("running"), {"created": "2026-01-01T00:30:00Z"})
+    early = HistoryRecord(Path("early"), {"created": "2026-01-01T00:00:00Z", "deleted": "2026-01-01T09:00:00Z"})
+    late = HistoryRecord(Path("late"), {"created": "2026-01-01T01:00:00Z", "ended": "2026-01-01T02:00:00Z"})
+    running = HistoryRecord(Path("running"), {"created": "2026-01-01T00:30:00Z"})
     assert sorted([running, early, late], key=lambda record: record.last_seen) == [late, early, running]

@@ -16,7 +16,7 @@ from trainyard.objects.resources import LEASE
 
 async def test_two_operators_and_one_works_until_it_goes(site: Site) -> None:
     await site.account(NARROW)
-    both = [options(site, seat=lease_identity({}, options(site).kinds), terms=QUICK) for _ in range(2)]
+    both = [options(site, lease=lease_identity({}, options(site).kinds), timings=QUICK) for _ in range(2)]
     async with operating(both[0]) as first, operating(both[1]) as second:
         await site.api.create(TFJOB, "default", tf_job("a"))
         await site.says("a", "Created")
@@ -29,7 +29,7 @@ async def test_two_operators_and_one_works_until_it_goes(site: Site) -> None:
 async def test_a_leader_that_stops_lets_the_next_one_in_at_once(site: Site) -> None:
     await site.account(NARROW)
     slow = LeaseTimings(duration=600, deadline=300, retry=0.1, renew=200)
-    both = [options(site, seat=lease_identity({}, options(site).kinds), terms=slow) for _ in range(2)]
+    both = [options(site, lease=lease_identity({}, options(site).kinds), timings=slow) for _ in range(2)]
     async with operating(both[0]):
         await site.api.create(TFJOB, "default", tf_job("a"))
         await site.says("a", "Created")
@@ -43,7 +43,7 @@ async def test_a_leader_that_stops_lets_the_next_one_in_at_once(site: Site) -> N
 
 async def test_who_loses_the_lease_writes_no_more_and_who_gets_it_back_goes_on(site: Site) -> None:
     await site.account(NARROW)
-    mine = options(site, seat=lease_identity({}, options(site).kinds), terms=QUICK)
+    mine = options(site, lease=lease_identity({}, options(site).kinds), timings=QUICK)
     async with operating(mine) as process:
         await site.api.create(TFJOB, "default", tf_job("a"))
         await site.says("a", "Created")
@@ -60,7 +60,7 @@ async def test_who_loses_the_lease_writes_no_more_and_who_gets_it_back_goes_on(s
 async def test_a_write_decided_before_the_lease_was_over_is_not_sent(site: Site) -> None:
     """A pause at the worst place: the plan is made, the connection is had, and the process is stopped there."""
     await site.account(NARROW)
-    process = OperatorProcess(options(site, seat=lease_identity({}, options(site).kinds), terms=QUICK))
+    process = OperatorProcess(options(site, lease=lease_identity({}, options(site).kinds), timings=QUICK))
     election = process._election
     assert election is not None
     stop = asyncio.Event()
@@ -91,8 +91,8 @@ async def test_who_stands_by_says_for_whom(site: Site) -> None:
     leader, other = (
         options(
             site,
-            seat=lease_identity({}, parse_kinds("tfjob"), namespace),
-            terms=QUICK,
+            lease=lease_identity({}, parse_kinds("tfjob"), namespace),
+            timings=QUICK,
             namespace=namespace,
             bind=("127.0.0.1", 0),
         )

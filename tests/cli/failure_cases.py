@@ -166,7 +166,7 @@ KILLED = "import os, signal\nprint('step 1')\nos.kill(os.getpid(), signal.{})"
 CATALOGUE = """\
 images:
 - match: example.invalid/*
-  ways: [{requirements: [nothing==1.0]}]
+  providers: [{requirements: [nothing==1.0]}]
 """
 FILLS = "import os\n\nfile = os.open('/dev/full', os.O_WRONLY)\nos.write(file, b'checkpoint')\n"
 CLOSED = "http://127.0.0.1:9/simple"  # the discard port: nobody listens

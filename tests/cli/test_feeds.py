@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 import pytest
 
 from trainyard.cli.watches import Watches, watch_target
-from trainyard.client import ApiClient, Request, Unavailable
+from trainyard.client import ApiClient, ApiRequest, Unavailable
 from trainyard.kinds import TFJOB
 from trainyard.server import Server
 
@@ -39,11 +39,11 @@ async def test_a_cluster_that_is_lost_twice_and_was_well_in_between_is_followed_
         watches = 0
         last = asyncio.Event()
 
-        async def send(self, request: Request) -> bytes:
+        async def send(self, request: ApiRequest) -> bytes:
             return b'{"metadata": {"resourceVersion": "1"}, "items": []}'
 
         async def stream(
-            self, request: Request, seconds: float | None, opened: Callable[[], None] = lambda: None
+            self, request: ApiRequest, seconds: float | None, opened: Callable[[], None] = lambda: None
         ) -> AsyncGenerator[bytes, None]:
             self.watches += 1
             if self.watches > 1:

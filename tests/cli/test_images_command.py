@@ -70,7 +70,7 @@ GONE = "images:\n- {match: my/gone, python: /nowhere/venv}\n"
 
 def test_the_list_says_what_each_image_is_and_fits_the_terminal(trainyard: Trainyard) -> None:
     entries = (
-        OWN + GONE.partition("\n")[2] + "- {match: [my/a, my/b], ways: [{requirements: [a==1], download: 9 MB}]}\n"
+        OWN + GONE.partition("\n")[2] + "- {match: [my/a, my/b], providers: [{requirements: [a==1], download: 9 MB}]}\n"
     )
     ended = trainyard(images=entries)
     lines = ended.stdout.splitlines()
@@ -96,7 +96,7 @@ def test_the_list_as_data(trainyard: Trainyard) -> None:
 
 def test_an_explanation_names_the_way_and_why_the_others_are_not_taken(trainyard: Trainyard) -> None:
     entry = (
-        "images:\n- match: x\n  ways: [{current: {no_such_module: ''}}, "
+        "images:\n- match: x\n  providers: [{current: {no_such_module: ''}}, "
         f"{{interpreter: {sys.executable}}}, {{current: {{}}}}]\n  env: {{A: b}}\n  entrypoint: [python, ./train.py]\n"
     )
     ended = trainyard("explain", "x", "--python", sys.executable, images=entry)
@@ -104,15 +104,15 @@ def test_an_explanation_names_the_way_and_why_the_others_are_not_taken(trainyard
     words = [word for word in ended.stdout.split() if len(word) > 60]  # a path is never broken
     assert ended.exit_code == 0 and all(len(line) <= 80 for line in lines_without(ended.stdout, words))
     assert f"(1) your Python: not taken: {sys.executable} has no module no_such_module; install it there" in text
-    assert f"(2) {sys.executable}: taken: it is ready (3) your Python: not taken: a way before it is taken" in text
+    assert f"(2) {sys.executable}: taken: it is ready (3) your Python: not taken: a provider before it is taken" in text
     assert f"Interpreter {sys.executable} Version {VERSION} Because of its entry" in text
     assert "A=b" in text and f"Entrypoint python {os.getcwd()}/train.py" in text
 
 
 def test_an_explanation_of_an_image_that_cannot_be_had_ends_with_3(trainyard: Trainyard) -> None:
     ended = trainyard("explain", "my/gone", "-o", "json", images=GONE)
-    (way,) = json.loads(ended.stdout)["ways"]
-    assert ended.exit_code == 3 and way["state"].startswith("not taken: /nowhere/venv does not exist; make it")
+    (provider,) = json.loads(ended.stdout)["providers"]
+    assert ended.exit_code == 3 and provider["state"].startswith("not taken: /nowhere/venv does not exist; make it")
 
 
 def test_an_image_without_an_entry_is_explained_by_the_interpreter(trainyard: Trainyard) -> None:
@@ -135,7 +135,8 @@ def test_trying_an_image_runs_it(trainyard: Trainyard, tmp_path: Path) -> None:
 
 def test_trying_imports_what_an_image_must_have(trainyard: Trainyard, tmp_path: Path) -> None:
     (tmp_path / "broken_module.py").write_text("raise ImportError('libx.so.1 is missing')\n")
-    entry = f"images:\n- match: x\n  ways: [{{current: {{broken_module: ''}}}}]\n  env: {{PYTHONPATH: {tmp_path}}}\n"
+    providers = "[{current: {broken_module: ''}}]"
+    entry = f"images:\n- match: x\n  providers: {providers}\n  env: {{PYTHONPATH: {tmp_path}}}\n"
     ended = trainyard("try", "x", "--python", sys.executable, images=entry)
     assert ended.exit_code == 1 and "import broken_module: fails: ImportError: libx.so.1 is missing" in flat(
         ended.stdout

@@ -10,7 +10,7 @@ from typing import Any
 from trainyard.cli.job_watch import JobWatch, LogSelection
 from trainyard.cli.screen import Descriptors, Screen
 from trainyard.cli.view import JobView
-from trainyard.client import ApiClient, Request
+from trainyard.client import ApiClient, ApiRequest
 from trainyard.kinds import TFJOB
 from trainyard.objects import Json, encode
 from trainyard.objects.labels import OWNER
@@ -45,7 +45,7 @@ class LatePods(ApiClient):
         self.pod_lists = 0
         self.listed, self.late = asyncio.Event(), asyncio.Event()
 
-    async def send(self, request: Request) -> bytes:
+    async def send(self, request: ApiRequest) -> bytes:
         items = [JOB]
         if "/pods" in request.path:
             self.pod_lists += 1
@@ -55,7 +55,7 @@ class LatePods(ApiClient):
         return encode({"metadata": {"resourceVersion": "7"}, "items": items})
 
     async def stream(
-        self, request: Request, seconds: float | None, opened: Callable[[], None] = lambda: None
+        self, request: ApiRequest, seconds: float | None, opened: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[bytes, None]:
         opened()
         if "/pods" in request.path:

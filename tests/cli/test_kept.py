@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.why_values import NOW, at, elastic, facts, pod
-from trainyard.app.history import Record, folder_name, pod_log_folder, read_record
+from trainyard.app.history import HistoryRecord, folder_name, pod_log_folder, read_record
 from trainyard.app.job_record import JobRecord
-from trainyard.app.retention import Limits
+from trainyard.app.retention import RetentionLimits
 from trainyard.cli.diagnosis import Finding, why
 from trainyard.cli.diagnosis.inputs import Facts
 from trainyard.cli.history import record_lines
@@ -34,12 +34,12 @@ def worker(index: int, code: int) -> Json:
     return made
 
 
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Json, *pods: Json, end: str = "") -> Record:
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Json, *pods: Json, end: str = "") -> HistoryRecord:
     """The record that the history has when the job and its pods are deleted; `end` cuts the job short before."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     folder = tmp_path / "trainyard" / "history" / folder_name(UID, "default", "mnist", NOW)
     folder.mkdir(parents=True)
-    record = JobRecord(folder, {"uid": UID, "result": "", "where": "run"}, Limits())
+    record = JobRecord(folder, {"uid": UID, "result": "", "where": "run"}, RetentionLimits())
     record.record_job(seen, NOW)
     for made in pods:
         record.record_pod(made, gone=False)
@@ -60,7 +60,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Json, *pods: Jso
     return read
 
 
-def answer(record: Record) -> tuple[Facts, list[Finding]]:
+def answer(record: HistoryRecord) -> tuple[Facts, list[Finding]]:
     made = facts_of(record)
     assert made is not None
     return made, findings_of(record, made)

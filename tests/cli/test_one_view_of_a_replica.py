@@ -9,9 +9,9 @@ import pytest
 
 from tests.cli.why_values import NOW, RUNNING, at, ended, facts, pod, tfjob, waits
 from trainyard import kinds
-from trainyard.app.history import Record, folder_name, read_record
+from trainyard.app.history import HistoryRecord, folder_name, read_record
 from trainyard.app.job_record import JobRecord
-from trainyard.app.retention import Limits
+from trainyard.app.retention import RetentionLimits
 from trainyard.cli.describe import describe_lines
 from trainyard.cli.diagnosis import why
 from trainyard.cli.get import job_rows
@@ -101,10 +101,10 @@ def columns(lines: list[str], head: str, first: str) -> dict[str, str]:
     return dict(zip(heads.split(), (row[begin:end].strip() for begin, end in bounds), strict=True))
 
 
-def recorded(tmp_path: Path, job: Json, pod: Json) -> Record:
+def recorded(tmp_path: Path, job: Json, pod: Json) -> HistoryRecord:
     folder = tmp_path / folder_name("u", "default", "mnist", NOW)
     folder.mkdir()
-    record = JobRecord(folder, {"uid": "u", "result": "", "where": "run"}, Limits())
+    record = JobRecord(folder, {"uid": "u", "result": "", "where": "run"}, RetentionLimits())
     record.record_job(job, NOW)
     record.record_pod(pod, gone="deletionTimestamp" in pod["metadata"])
     record.snapshot("").write()

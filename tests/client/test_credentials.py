@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from trainyard.client import ApiClient, ApiError, Identity, Request, Unavailable
+from trainyard.client import ApiClient, ApiError, ApiRequest, Identity, Unavailable
 from trainyard.client.credentials import (
     ExecConfig,
     ExecPlugin,
@@ -239,12 +239,12 @@ def test_a_program_may_give_a_certificate_that_never_expires() -> None:
 
 async def test_what_the_guard_refuses_is_never_sent(door: Doorkeeper) -> None:
     api = ApiClient(door.url, "one")
-    looks: list[Request] = []
+    looks: list[ApiRequest] = []
 
     class Stop(Exception):
         pass
 
-    def guard(request: Request) -> None:
+    def guard(request: ApiRequest) -> None:
         looks.append(request)
         if len(looks) > 1:  # the second look is that of a connection that is there
             raise Stop
@@ -259,9 +259,9 @@ async def test_what_the_guard_refuses_is_never_sent(door: Doorkeeper) -> None:
 async def test_the_guard_is_asked_in_the_step_in_which_a_write_is_sent(door: Doorkeeper) -> None:
     """Not a moment earlier: who is paused between the look and the sending would send it when he goes on."""
     api = ApiClient(door.url, "one")
-    looks: list[Request] = []
+    looks: list[ApiRequest] = []
 
-    def guard(request: Request) -> None:
+    def guard(request: ApiRequest) -> None:
         looks.append(request)
         if len(looks) == 3:
             raise Unavailable(0, "NotLeading", "no more")

@@ -6,9 +6,9 @@ import pytest
 
 from trainyard.client import ApiClient, Unavailable
 from trainyard.client.credentials import Identity
-from trainyard.client.request import Request
+from trainyard.client.request import ApiRequest
 
-ASK = Request("GET", "/version")
+ASK = ApiRequest("GET", "/version")
 
 
 class Full(ApiClient):
@@ -18,7 +18,7 @@ class Full(ApiClient):
         super().__init__("http://server.test")
         self.times, self.code, self.asked = times, code, 0
 
-    async def _send(self, request: Request, identity: Identity) -> bytes:
+    async def _send(self, request: ApiRequest, identity: Identity) -> bytes:
         self.asked += 1
         if self.asked <= self.times:
             raise Unavailable(self.code, "TooManyRequests", "no room", retry_after=0.0)

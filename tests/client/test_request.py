@@ -12,12 +12,12 @@ from trainyard.client import (
     Gone,
     Invalid,
     NotFound,
-    Selection,
+    Selectors,
     Unavailable,
     path_of,
 )
 from trainyard.client import request as requests
-from trainyard.client.request import ALL_OBJECTS, JSON, MERGE_PATCH, LineSplitter, Request, request_info
+from trainyard.client.request import ALL_OBJECTS, JSON, MERGE_PATCH, ApiRequest, LineSplitter, request_info
 from trainyard.objects import GVK, decode, encode
 from trainyard.objects.resources import JOB, NAMESPACE, NODE, POD
 
@@ -42,8 +42,8 @@ def test_a_path_names_group_namespace_resource_and_object(
 
 
 BIND = {"metadata": {"name": "p"}, "target": {"name": "local"}}
-ONE = Selection("a in (b,c)", "spec.nodeName=x")
-EVERY = Selection()
+ONE = Selectors("a in (b,c)", "spec.nodeName=x")
+EVERY = Selectors()
 
 BUILT = [
     (requests.get(POD, "n", "p"), "GET", "/api/v1/namespaces/n/pods/p", None, ""),
@@ -102,7 +102,9 @@ BUILT = [
 
 
 @pytest.mark.parametrize(("request_", "method", "target", "body", "content_type"), BUILT)
-def test_a_verb_becomes_a_request(request_: Request, method: str, target: str, body: object, content_type: str) -> None:
+def test_a_verb_becomes_a_request(
+    request_: ApiRequest, method: str, target: str, body: object, content_type: str
+) -> None:
     assert (request_.method, request_.target, request_.content_type) == (method, target, content_type)
     assert (None if request_.body is None else decode(request_.body)) == body
 
@@ -207,9 +209,9 @@ def test_lines_do_not_depend_on_how_the_stream_was_cut(size: int) -> None:
         (requests.delete(TFJOB, "n", "j", "", "Background", None), "delete tfjobs"),
         (requests.get(NAMESPACE, "", "n"), "get namespaces"),
         (requests.list_objects(NAMESPACE, "", ALL_OBJECTS, 0, ""), "list namespaces"),
-        (Request("GET", "/version"), "get "),
-        (Request("GET", "/apis/apps/v1"), "get "),
+        (ApiRequest("GET", "/version"), "get "),
+        (ApiRequest("GET", "/apis/apps/v1"), "get "),
     ],
 )
-def test_a_request_is_named_as_rbac_names_it(request_: Request, words: str) -> None:
+def test_a_request_is_named_as_rbac_names_it(request_: ApiRequest, words: str) -> None:
     assert " ".join(request_info(request_)) == words

@@ -27,7 +27,7 @@ from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install, access
-from trainyard.client import ApiClient, Forbidden, NotFound, Request
+from trainyard.client import ApiClient, ApiRequest, Forbidden, NotFound
 from trainyard.core import Config, Kind
 from trainyard.objects import GVK, Json, encode, is_condition_true, name_of
 from trainyard.objects.labels import OWNER
@@ -80,13 +80,13 @@ class Served:
 
     def __init__(self, plane: ControlPlane, user: str, api: ApiClient, namespace: str) -> None:
         self.plane, self.user, self.clock = plane, user, Clock()
-        self.sent: list[Request] = []
+        self.sent: list[ApiRequest] = []
         self.metrics = Metrics(kinds.ALL, lambda: True)
         api.on_response = self._observed
         self.operator = Operator(api, kinds.ALL, Config(program_files=shipped_files()), namespace, self.clock)
         self.metrics.observe_operator(self.operator)
 
-    def _observed(self, request: Request, code: int, seconds: float) -> None:
+    def _observed(self, request: ApiRequest, code: int, seconds: float) -> None:
         self.sent.append(request)
         self.metrics.observe_request(request, code, seconds)
 

@@ -107,7 +107,7 @@ async def test_while_the_api_server_is_away_nobody_hurries_and_ten_seconds_after
     """Gone means: connections are refused for 20 seconds, then they stay open for 15 and nothing is answered."""
     job, next_job = tf_job("long", 2), tf_job("next", 0)
     place = lease_identity({}, parse_kinds("all"), told.namespace) if leased else None
-    async with operating(options(told.account, seat=place, terms=lease_timings(8))) as one:
+    async with operating(options(told.account, lease=place, timings=lease_timings(8))) as one:
         await told.submit(job)
         await told.running(job, MASTER=1, WORKER=2)
         children = await told.children()

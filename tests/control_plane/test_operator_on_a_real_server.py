@@ -60,7 +60,7 @@ def options(plane: ControlPlane, account: Path, **more: Any) -> OperatorOptions:
     config = Config(program_files=shipped_files())
     served = parse_kinds("tfjob,mxjob,elasticjob")
     place = lease_identity({}, served, here.namespace)  # a lease of this test's own
-    return OperatorOptions(here, served, config, seat=place, terms=lease_timings(15), **more)
+    return OperatorOptions(here, served, config, lease=place, timings=lease_timings(15), **more)
 
 
 def lease_name(namespace: str) -> str:

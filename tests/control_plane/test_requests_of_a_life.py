@@ -18,7 +18,7 @@ from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_audit import Asked
 from tests.support.samples import mx_set
 from trainyard import kinds
-from trainyard.client import Request
+from trainyard.client import ApiRequest
 from trainyard.core import Kind
 from trainyard.objects import Json, is_condition_true, uid_of
 from trainyard.objects.resources import JOB
@@ -51,7 +51,7 @@ def plays() -> dict[str, Play]:
 PLAYS = plays()
 
 
-def counts_only(request: Request) -> bool:
+def counts_only(request: ApiRequest) -> bool:
     """A status write that says nothing but how many replicas are in which state."""
     patches = request.method == "PATCH" and request.path.endswith("/status")
     return patches and b'"conditions"' not in (request.body or b"")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from trainyard.client import ApiClient, Forbidden, Request
+from trainyard.client import ApiClient, ApiRequest, Forbidden
 from trainyard.controller_runtime.event_recorder import BUFFER_SIZE, DEDUPLICATION_SECONDS, EventRecorder
 from trainyard.core import Event
 from trainyard.objects import Json, decode
@@ -29,7 +29,7 @@ class ScriptedApi(ApiClient):
         self.sent: list[Json] = []
         self.done = asyncio.Event()
 
-    async def send(self, request: Request) -> bytes:
+    async def send(self, request: ApiRequest) -> bytes:
         self.sent.append(decode(request.body or b"{}"))
         answer = self.answers.pop(0)
         if not self.answers:

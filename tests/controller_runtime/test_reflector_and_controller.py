@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.client import ApiClient, Conflict, Gone, NotFound, Request, Unavailable
+from trainyard.client import ApiClient, ApiRequest, Conflict, Gone, NotFound, Unavailable
 from trainyard.controller_runtime import controller as controller_module
 from trainyard.controller_runtime import reflector as reflector_module
 from trainyard.controller_runtime.controller import Controller, enqueue_object
@@ -48,12 +48,12 @@ class Scripted(ApiClient):
         self.requests: list[dict[str, str]] = []
         self.used_up = asyncio.Event()
 
-    async def send(self, request: Request) -> bytes:
+    async def send(self, request: ApiRequest) -> bytes:
         self.requests.append({"verb": "list", **dict(request.query)})
         return await self._next(self.lists)
 
     async def stream(
-        self, request: Request, seconds: float | None, opened: Callable[[], None] = lambda: None
+        self, request: ApiRequest, seconds: float | None, opened: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[bytes, None]:
         self.requests.append({"verb": "watch", **dict(request.query)})
         script = self.watches.pop(0) if self.watches else None

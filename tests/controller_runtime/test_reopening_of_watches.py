@@ -12,7 +12,7 @@ import pytest
 
 from tests.controller_runtime.fake_clock import run
 from trainyard.cli.watches import Watches
-from trainyard.client import ApiClient, Gone, Request
+from trainyard.client import ApiClient, ApiRequest, Gone
 from trainyard.controller_runtime import Reflector, TaskSupervisor, WatchBackoff, WatchTarget
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.core import Config
@@ -48,11 +48,11 @@ class ClosingServer(ApiClient):
         self.lines = stream
         self.watches: dict[str, int] = {}
 
-    async def send(self, request: Request) -> bytes:
+    async def send(self, request: ApiRequest) -> bytes:
         return encode({"metadata": {"resourceVersion": "10"}, "items": []})
 
     async def stream(
-        self, request: Request, seconds: float | None, opened: Callable[[], None] = lambda: None
+        self, request: ApiRequest, seconds: float | None, opened: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[bytes, None]:
         self.watches[request.path] = count = self.watches.get(request.path, 0) + 1
         opened()

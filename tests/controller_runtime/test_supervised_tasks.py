@@ -141,15 +141,17 @@ async def test_an_operator_whose_lease_nobody_renews_renews_it_again() -> None:
     server = Server()
     await server.start()
     stop = asyncio.Event()
-    seat = LeaseIdentity("default", "trainyard-operator", "me")
-    operating = OperatorProcess(OperatorOptions(ClusterAccess(server.url), tuple(ALL), Config(), seat=seat, bind=None))
+    identity = LeaseIdentity("default", "trainyard-operator", "me")
+    operating = OperatorProcess(
+        OperatorOptions(ClusterAccess(server.url), tuple(ALL), Config(), lease=identity, bind=None)
+    )
     running = asyncio.create_task(operating.run(stop))
     async with ApiClient(server.url) as api, asyncio.timeout(20):
         while not is_leading(operating):  # noqa: ASYNC110  (what people read)
             await asyncio.sleep(0.01)
         assert _kill(operating.tasks) == {"hold the lease"}
-        before = (await api.get(LEASE, "default", seat.name))["spec"]["renewTime"]
-        while (await api.get(LEASE, "default", seat.name))["spec"]["renewTime"] == before:  # noqa: ASYNC110  (as others see it)
+        before = (await api.get(LEASE, "default", identity.name))["spec"]["renewTime"]
+        while (await api.get(LEASE, "default", identity.name))["spec"]["renewTime"] == before:  # noqa: ASYNC110  (as others see it)
             await asyncio.sleep(0.01)
         assert is_leading(operating) and not operating.tasks.failing
         stop.set()

@@ -28,20 +28,20 @@ def entry(make: Callable[..., Images], text: str) -> Image:
     [("venv", "{}/venv"), ("../venv", "{}/../venv"), ("/opt/venv", "/opt/venv"), ("~/venv", "{home}/venv")],
 )
 def test_one_line_names_an_environment(make: Callable[..., Images], tmp_path: Path, written: str, place: str) -> None:
-    (way,) = entry(make, f"{{match: my/img, python: {written}}}").ways
-    assert way.interpreter == os.path.normpath(place.format(tmp_path, home=Path.home()))
+    (provider,) = entry(make, f"{{match: my/img, python: {written}}}").providers
+    assert provider.interpreter == os.path.normpath(place.format(tmp_path, home=Path.home()))
 
 
 def test_one_line_names_a_requirements_file(make: Callable[..., Images], tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("a==1 --hash=sha256:0\nb[c]==2  # why\n")
-    (way,) = entry(make, "{match: my/img, requirements: requirements.txt}").ways
-    assert (way.requirements, way.name) == (["a==1 --hash=sha256:0", "b[c]==2"], "requirements.txt")
-    (way,) = entry(make, "{match: my/img, requirements: [a==1]}").ways
-    assert way.requirements == ["a==1"]
+    (provider,) = entry(make, "{match: my/img, requirements: requirements.txt}").providers
+    assert (provider.requirements, provider.name) == (["a==1 --hash=sha256:0", "b[c]==2"], "requirements.txt")
+    (provider,) = entry(make, "{match: my/img, requirements: [a==1]}").providers
+    assert provider.requirements == ["a==1"]
 
 
 def test_an_entry_without_ways_runs_with_the_chosen_interpreter(make: Callable[..., Images]) -> None:
-    assert entry(make, "{match: my/img}").ways == (catalogue.Way(current={}),)
+    assert entry(make, "{match: my/img}").providers == (catalogue.Provider(current={}),)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,8 @@ def test_an_entry_without_ways_runs_with_the_chosen_interpreter(make: Callable[.
         ("entrypoint: [python, -m, train]", catalogue.WORKING_DIRECTORY),
         ("python: venv, workdir: work", "{}/work"),
         ("python: venv, workdir: '{{working-directory}}'", catalogue.WORKING_DIRECTORY),
-        ("ways: [{{current: {{}}}}]", ""),
+        ("providers: [{{current: {{}}}}]", ""),
+        ("ways: [{{current: {{}}}}]", ""),  # the former name of `providers`
     ],
 )
 def test_an_entry_that_only_says_which_python_runs_in_the_pod_s_folder(
@@ -83,11 +84,11 @@ def test_a_module_name_is_no_path(make: Callable[..., Images], tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("python: a, requirements: [b==1]", "images[0]: has more than one of python, requirements and ways"),
-        ("python: a, ways: [{current: {}}]", "images[0]: has more than one of python, requirements and ways"),
+        ("python: a, requirements: [b==1]", "images[0]: has more than one of python, requirements and providers"),
+        ("python: a, providers: [{current: {}}]", "images[0]: has more than one of python, requirements and providers"),
         ("python: ''", "images[0].python: is empty; name a virtual environment, a conda prefix or an interpreter"),
-        ("ways: [{interpreter: ''}]", "images[0].ways[0].interpreter: is empty; name a virtual environment"),
-        ("ways: [{interpreter: a, current: {}}]", "images[0].ways[0]: must be exactly one of current,"),
+        ("providers: [{interpreter: ''}]", "images[0].providers[0].interpreter: is empty; name a virtual environment"),
+        ("providers: [{interpreter: a, current: {}}]", "images[0].providers[0]: must be exactly one of current,"),
         ("requirements: [numpy]", "images[0].requirements: 'numpy' is not pinned; write it as name==version"),
         ("requirements: r.txt", "images[0].requirements: {}/r.txt:2: 'numpy' is not pinned; write it as"),
         ("requirements: none.txt", "images[0].requirements: {}/none.txt: cannot be read (No such file"),
@@ -104,8 +105,8 @@ def test_a_line_that_cannot_be_used_is_refused(
 
 
 async def test_a_module_that_an_environment_must_have_is_checked_in_it(make: Callable[..., Images]) -> None:
-    way = f"[{{interpreter: {sys.executable}, check: no_such_module}}]"
-    told = (await refused(make(f"images:\n- match: x\n  ways: {way}\n"), "x")).message
+    provider = f"[{{interpreter: {sys.executable}, check: no_such_module}}]"
+    told = (await refused(make(f"images:\n- match: x\n  providers: {provider}\n"), "x")).message
     assert f"{sys.executable} has no module no_such_module; install it there with pip" in told
 
 
@@ -120,7 +121,7 @@ def test_make_frameworks_is_named_for_what_it_installs() -> None:
 
 
 def test_every_package_of_the_shipped_entries_is_installed_by_make_frameworks() -> None:
-    ways = [way for image in catalogue.read(catalogue.SHIPPED) for way in image.ways]
-    packages = {name for way in ways for name in way.needs.values()}
-    packages |= {name for way in ways if way.system for name in way.system.modules.values()}
+    providers = [provider for image in catalogue.read(catalogue.SHIPPED) for provider in image.providers]
+    packages = {name for provider in providers for name in provider.needs.values()}
+    packages |= {name for provider in providers if provider.system for name in provider.system.modules.values()}
     assert packages <= problems.FRAMEWORKS and len(packages) >= 4

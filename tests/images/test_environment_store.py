@@ -17,7 +17,7 @@ from trainyard.node.images.inventory import entry_states, used_by_entry
 
 __all__ = ["make", "said"]
 
-ENTRY = "images:\n- match: x\n  ways: [{requirements: [a==1], name: Tiny}]\n"
+ENTRY = "images:\n- match: x\n  providers: [{requirements: [a==1], name: Tiny}]\n"
 INSTALLER = """#!/bin/sh
 if [ "$1" = venv ]; then
     for last; do :; done
@@ -147,12 +147,12 @@ async def test_what_an_interrupted_build_left_is_removed_but_not_under_a_builder
     assert store.remove_leftover(left) >= 50_000 and not left.exists()
 
 
-async def test_the_state_of_an_entry_is_that_of_the_first_way_that_can_be_had(
+async def test_the_state_of_an_entry_is_that_of_the_first_provider_that_can_be_had(
     make: Callable[..., Images], installer: str
 ) -> None:
-    ways = "[{current: {no_such_module: ''}}, {requirements: [a==1], download: 1 MB}]"
+    providers = "[{current: {no_such_module: ''}}, {requirements: [a==1], download: 1 MB}]"
     gone = "[{current: {no_such_module: ''}}, {interpreter: /nowhere/venv}]"
-    images = make(f"images:\n- match: x\n  ways: {ways}\n- match: other\n  ways: {gone}\n", uv=installer)
+    images = make(f"images:\n- match: x\n  providers: {providers}\n- match: other\n  providers: {gone}\n", uv=installer)
     first, second = (await entry_states(images))[:2]
     assert (first.state, first.missing) == ("install", []) and first.available is not None
     assert second.state == "missing" and "/nowhere/venv does not exist; make it" in second.missing[1]

@@ -35,7 +35,7 @@ if arguments[0] == "venv":
 else:
     {install}
 """
-WAY = "images:\n- match: x\n  ways:\n  - {requirements: [a==1], name: Tiny One, download: 5 GB, disk: 1 kB}\n"
+PROVIDER = "images:\n- match: x\n  providers:\n  - {requirements: [a==1], name: Tiny One, download: 5 GB, disk: 1 kB}\n"
 
 
 @pytest.fixture
@@ -54,9 +54,9 @@ def installer(tmp_path: Path) -> Callable[[str], str]:
 async def test_an_environment_is_built_once_and_its_scripts_name_their_folder(
     make: Callable[..., Images], installer: Callable[[str], str], said: list[str], tmp_path: Path
 ) -> None:
-    images = make(WAY, uv=installer("pass"))
+    images = make(PROVIDER, uv=installer("pass"))
     first, second = await asyncio.gather(images.prepare("x", False), images.prepare("x", False))
-    assert first == second == await make(WAY, uv="/not/used").prepare("x", False)
+    assert first == second == await make(PROVIDER, uv="/not/used").prepare("x", False)
     assert (tmp_path / "log").read_text().split() == ["venv", "pip"]
     tool = Path(first.path[0]) / "tool"
     assert tool.read_text().startswith(f"#!{first.path[0]}/python\n")
@@ -84,31 +84,31 @@ async def test_an_environment_is_built_once_and_its_scripts_name_their_folder(
 async def test_a_build_that_fails_says_why_and_leaves_nothing(
     make: Callable[..., Images], installer: Callable[[str], str], tmp_path: Path, last_words: str, part: str
 ) -> None:
-    images = make(WAY, uv=installer(f"print({last_words!r}, file=sys.stderr); sys.exit(3)"))
+    images = make(PROVIDER, uv=installer(f"print({last_words!r}, file=sys.stderr); sys.exit(3)"))
     problem = await refused(images, "x")
     assert problem.reason == "ErrImagePull" and part in problem.message and last_words in problem.message
     assert [path.suffix for path in (tmp_path / "cache" / "environments").iterdir()] == [".lock"]
-    assert (await make(WAY, uv=installer("pass")).prepare("x", False)).path
+    assert (await make(PROVIDER, uv=installer("pass")).prepare("x", False)).path
 
 
 async def test_a_check_that_does_not_import_fails_the_build(
     make: Callable[..., Images], installer: Callable[[str], str]
 ) -> None:
-    checked = WAY.replace("disk: 1 kB", "check: no_such_module")
+    checked = PROVIDER.replace("disk: 1 kB", "check: no_such_module")
     assert "No module named 'no_such_module'" in (await refused(make(checked, uv=installer("pass")), "x")).message
 
 
 async def test_too_little_space_is_told_before_anything_is_installed(
     make: Callable[..., Images], installer: Callable[[str], str], tmp_path: Path
 ) -> None:
-    problem = await refused(make(WAY.replace("1 kB", "999999999 GB"), uv=installer("pass")), "x")
+    problem = await refused(make(PROVIDER.replace("1 kB", "999999999 GB"), uv=installer("pass")), "x")
     assert "Tiny One needs 999999999 GB in" in problem.message and "--cache" in problem.message
     assert not (tmp_path / "log").exists()
 
 
 async def test_a_cache_that_cannot_be_written_is_told(make: Callable[..., Images], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    problem = await refused(make(WAY, cache=tmp_path / "file" / "cache"), "x")
+    problem = await refused(make(PROVIDER, cache=tmp_path / "file" / "cache"), "x")
     assert "cannot be written (Not a directory); make it writable, or name another folder" in problem.message
 
 
@@ -116,7 +116,7 @@ async def test_a_cancelled_build_ends_its_programs_and_is_not_used(
     make: Callable[..., Images], installer: Callable[[str], str], tmp_path: Path
 ) -> None:
     install = f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); time.sleep(600)"
-    images = make(WAY, uv=installer(install))
+    images = make(PROVIDER, uv=installer(install))
     waiting = asyncio.create_task(images.prepare("x", False))
     pid = await written(tmp_path / "pid")
     waiting.cancel()  # one caller goes; the build is everyone's
@@ -130,7 +130,7 @@ async def test_a_builder_that_is_killed_takes_its_programs_along_and_the_next_on
     make: Callable[..., Images], installer: Callable[[str], str], tmp_path: Path
 ) -> None:
     installer(f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); time.sleep(600)")
-    make(WAY)
+    make(PROVIDER)
     code = (
         "import asyncio, sys\nfrom pathlib import Path\nfrom trainyard.node.images import Images\n"
         "here = Path(sys.argv[1])\n"
@@ -144,7 +144,7 @@ async def test_a_builder_that_is_killed_takes_its_programs_along_and_the_next_on
     runner.send_signal(signal.SIGKILL)
     await runner.wait()
     await until(lambda: not alive(pid))
-    prepared = await make(WAY, uv=installer("pass")).prepare("x", False)
+    prepared = await make(PROVIDER, uv=installer("pass")).prepare("x", False)
     assert (Path(prepared.path[0]) / "tool").exists()
     assert not [path for path in (tmp_path / "cache" / "environments").iterdir() if path.name.startswith(".")]
 
@@ -153,7 +153,7 @@ async def test_a_second_builder_waits_for_the_first_and_uses_what_it_built(
     make: Callable[..., Images], installer: Callable[[str], str], tmp_path: Path, said: list[str]
 ) -> None:
     wait = f"\n    while not pathlib.Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.01)"
-    first, second = make(WAY, uv=installer(wait)), make(WAY, uv="/not/used")
+    first, second = make(PROVIDER, uv=installer(wait)), make(PROVIDER, uv="/not/used")
     building = asyncio.create_task(first.prepare("x", False))
     await until(lambda: "pip" in (tmp_path / "log").read_text() if (tmp_path / "log").exists() else False)
     waiting = asyncio.create_task(second.prepare("x", False))
@@ -165,11 +165,11 @@ async def test_a_second_builder_waits_for_the_first_and_uses_what_it_built(
 async def test_an_environment_whose_python_is_gone_is_built_again(
     make: Callable[..., Images], installer: Callable[[str], str], tmp_path: Path
 ) -> None:
-    prepared = await make(WAY, uv=installer("pass")).prepare("x", False)
+    prepared = await make(PROVIDER, uv=installer("pass")).prepare("x", False)
     python = Path(prepared.path[0]) / "python"
     python.unlink()
     python.symlink_to("/nowhere/python")
-    assert await make(WAY, uv=installer("pass")).prepare("x", False) == prepared
+    assert await make(PROVIDER, uv=installer("pass")).prepare("x", False) == prepared
     assert python.exists()
 
 
@@ -200,8 +200,8 @@ async def written(file: Path) -> int:
 async def test_a_real_environment_is_built_from_the_index(make: Callable[..., Images], tool: str) -> None:
     uv = interpreters.find_uv() if tool == "uv" else ""
     assert uv or tool == "pip", "the development environment brings uv"
-    ways = f"[{{requirements: [{TINY}], name: tomli, check: tomli}}]"
-    prepared = await make(f"images:\n- match: x\n  ways: {ways}\n", uv=uv).prepare("x", False)
+    providers = f"[{{requirements: [{TINY}], name: tomli, check: tomli}}]"
+    prepared = await make(f"images:\n- match: x\n  providers: {providers}\n", uv=uv).prepare("x", False)
     code = "import tomli; print(tomli.__file__)"
     python = f"{prepared.path[0]}/python"
     assert output(python, "-c", code).startswith(str(Path(prepared.path[0]).parent))
@@ -217,19 +217,19 @@ async def test_an_index_that_does_not_answer_is_named(
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     monkeypatch.setenv("PIP_RETRIES", "1")
-    ways = f"[{{requirements: [{TINY}]}}]"
+    providers = f"[{{requirements: [{TINY}]}}]"
     uv = interpreters.find_uv() if tool == "uv" else ""
     monkeypatch.setenv("UV_NO_CACHE", "1")
-    problem = await refused(make(f"images:\n- match: x\n  ways: {ways}\n", uv=uv), "x")
+    problem = await refused(make(f"images:\n- match: x\n  providers: {providers}\n", uv=uv), "x")
     assert "the package index cannot be reached; check the network and the proxy" in problem.message
 
 
 def test_the_shipped_pins_are_whole(tmp_path: Path) -> None:
     (entry,) = [one for one in catalogue.read(catalogue.SHIPPED) if "tensorflow/tensorflow*" in one.match]
-    names = [line.split("==")[0] for line in entry.ways[1].requirements or ()]
+    names = [line.split("==")[0] for line in entry.providers[1].requirements or ()]
     assert {"numpy", "protobuf", "grpcio", "keras", "setuptools"} <= set(names)
     builder = environments.Builder(tmp_path, "", print)
     python = interpreters.current()
-    assert builder.folder(entry.ways[1], python) == builder.folder(entry.ways[1], python)
+    assert builder.folder(entry.providers[1], python) == builder.folder(entry.providers[1], python)
     other = interpreters.Python(python.path, python.version, "another")
-    assert builder.folder(entry.ways[1], python) != builder.folder(entry.ways[1], other)
+    assert builder.folder(entry.providers[1], python) != builder.folder(entry.providers[1], other)

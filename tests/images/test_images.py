@@ -1,4 +1,4 @@
-"""Images without containers: the catalogue, the ways, and environments that are complete or not there."""
+"""Images without containers: the catalogue, the providers, and environments that are complete or not there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.images.image_fixtures import make, output, refused, said
 from trainyard.node.images import WORKING_DIRECTORY, Images, catalogue, interpreters
-from trainyard.node.images.catalogue import Way, python_in_range, version_satisfies
+from trainyard.node.images.catalogue import Provider, python_in_range, version_satisfies
 from trainyard.objects.yaml_reader import ManifestError
 
 __all__ = ["make", "said"]
@@ -42,7 +42,7 @@ def test_the_images_of_the_first_readme_are_known_and_their_programs_exist(
     assert [Path(word).name for word in found.entrypoint[1:]] == ([program] if program else [])
     assert all(Path(word).is_file() for word in found.entrypoint[1:])
     assert found.env["TF_CPP_MIN_LOG_LEVEL"] == "2"
-    pins = found.ways[1].requirements
+    pins = found.providers[1].requirements
     assert pins is not None and "tensorflow-cpu==2.21.0" in pins and "tensorboard==2.21.0" in pins
 
 
@@ -65,20 +65,26 @@ def test_a_person_s_entry_wins_over_ours_and_the_first_file_wins(make: Callable[
         ("images:\n- {match: a, entry: [x]}\n", "images[0]: Object contains unknown field `entry`"),
         ("images:\n- {match: a, env: {A: 1}}\n", "images[0].env[...]: Expected `str`, got `int`"),
         ("images:\n- {match: []}\n", "images[0].match: is empty"),
-        ("images:\n- {match: a, ways: [{}]}\n", "images[0].ways[0]: must be exactly one of current, requirements"),
-        ("images:\n- {match: a, ways: [{current: {}, requirements: [a==1]}]}\n", "must be exactly one of"),
         (
-            "images:\n- {match: a, ways: [{requirements: ['a>=1']}]}\n",
+            "images:\n- {match: a, providers: [{}]}\n",
+            "images[0].providers[0]: must be exactly one of current, requirements",
+        ),
+        ("images:\n- {match: a, providers: [{current: {}, requirements: [a==1]}]}\n", "must be exactly one of"),
+        (
+            "images:\n- {match: a, providers: [{requirements: ['a>=1']}]}\n",
             "'a>=1' is not pinned; write it as name==version",
         ),
-        ("images:\n- {match: a, ways: [{requirements: [a==1.*]}]}\n", "is not pinned"),
-        ("images:\n- {match: a, ways: [{requirements: no.txt}]}\n", "no.txt: cannot be read (No such file"),
-        ("images:\n- {match: a, ways: [{current: {a: new}}]}\n", "'new' is not a version range; write for example"),
+        ("images:\n- {match: a, providers: [{requirements: [a==1.*]}]}\n", "is not pinned"),
+        ("images:\n- {match: a, providers: [{requirements: no.txt}]}\n", "no.txt: cannot be read (No such file"),
         (
-            "images:\n- {match: a, ways: [{current: {}, python: new}]}\n",
+            "images:\n- {match: a, providers: [{current: {a: new}}]}\n",
+            "'new' is not a version range; write for example",
+        ),
+        (
+            "images:\n- {match: a, providers: [{current: {}, python: new}]}\n",
             "'new' is not a range; write for example '3.11",
         ),
-        ("images:\n- {match: a, ways: [{current: {}, disk: big}]}\n", "'big' is not a size; write for example"),
+        ("images:\n- {match: a, providers: [{current: {}, disk: big}]}\n", "'big' is not a size; write for example"),
         ("images: []\n---\nimages: []\n", "more than one document"),
         ("images:\n- match: a\n  match: b\n", 'the key "match" is written twice'),
     ],
@@ -114,7 +120,7 @@ def test_a_python_range_holds_both_its_ends() -> None:
     assert python_in_range("3.12", (3, 12)) and not python_in_range("3.12", (3, 13)) and python_in_range("", (3, 99))
 
 
-# --- Ways -----------------------------------------------------------------------------------------------------------
+# --- Providers ------------------------------------------------------------------------------------------------------
 
 
 async def test_an_unknown_image_with_a_command_runs_with_the_chosen_python_and_one_line_says_so(
@@ -152,22 +158,24 @@ async def test_an_unknown_image_without_a_command_waits_with_an_entry_to_paste(m
 
 
 async def test_an_image_without_a_program_wants_a_command_or_arguments(make: Callable[..., Images]) -> None:
-    images = make("images:\n- match: bare\n  ways: [{current: {}}]\n")
+    images = make("images:\n- match: bare\n  providers: [{current: {}}]\n")
     problem = await refused(images, "bare", need_command=True)
     assert problem.reason == "CreateContainerError" and "write 'command' in the container" in problem.message
     await images.prepare("bare", need_command=True, has_args=True)
     await images.prepare("bare", need_command=False)
 
 
-async def test_the_first_way_that_works_is_taken(make: Callable[..., Images]) -> None:
-    ways = "[{current: {no_such_module: ''}}, {system: {python: /nowhere/python, modules: {a: b}}}, {current: {}}]"
-    prepared = await make(f"images:\n- match: x\n  ways: {ways}\n  env: {{A: b}}\n  workdir: /w\n").prepare("x", False)
+async def test_the_first_provider_that_works_is_taken(make: Callable[..., Images]) -> None:
+    providers = "[{current: {no_such_module: ''}}, {system: {python: /nowhere/python, modules: {a: b}}}, {current: {}}]"
+    prepared = await make(f"images:\n- match: x\n  providers: {providers}\n  env: {{A: b}}\n  workdir: /w\n").prepare(
+        "x", False
+    )
     assert (prepared.env["A"], prepared.workdir) == ("b", "/w")
 
 
-async def test_when_no_way_works_every_reason_is_told(make: Callable[..., Images]) -> None:
-    ways = "[{current: {yaml: '<1'}}, {system: {python: /nowhere/python, modules: {torch: python3-torch}}}]"
-    problem = await refused(make(f"images:\n- match: x\n  ways: {ways}\n"), "x")
+async def test_when_no_provider_works_every_reason_is_told(make: Callable[..., Images]) -> None:
+    providers = "[{current: {yaml: '<1'}}, {system: {python: /nowhere/python, modules: {torch: python3-torch}}}]"
+    problem = await refused(make(f"images:\n- match: x\n  providers: {providers}\n"), "x")
     assert problem.reason == "ErrImagePull"
     assert "has yaml 6" in problem.message and "not <1; install it there with pip" in problem.message
     assert "/nowhere/python has no module torch; run 'make frameworks' in a checkout" in problem.message
@@ -177,14 +185,14 @@ async def test_when_no_way_works_every_reason_is_told(make: Callable[..., Images
 async def test_a_system_package_is_seen_from_an_environment_of_its_own(
     make: Callable[..., Images], tmp_path: Path
 ) -> None:
-    way = f"{{system: {{python: {sys.executable}, modules: {{pip: python3-pip}}}}, check: pip}}"
-    prepared = await make(f"images:\n- match: x\n  ways: [{way}]\n").prepare("x", False)
+    provider = f"{{system: {{python: {sys.executable}, modules: {{pip: python3-pip}}}}, check: pip}}"
+    prepared = await make(f"images:\n- match: x\n  providers: [{provider}]\n").prepare("x", False)
     assert output(f"{prepared.path[0]}/python", "-c", "import sys; print(sys.prefix)").startswith(str(tmp_path))
 
 
 async def test_pins_for_another_python_name_it(make: Callable[..., Images]) -> None:
-    way = f"{{requirements: [{TINY}], name: tiny 2, python: 3.98 - 3.99}}"
-    problem = await refused(make(f"images:\n- match: x\n  ways: [{way}]\n"), "x")
+    provider = f"{{requirements: [{TINY}], name: tiny 2, python: 3.98 - 3.99}}"
+    problem = await refused(make(f"images:\n- match: x\n  providers: [{provider}]\n"), "x")
     this = f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert f"tiny 2 needs Python 3.98 to 3.99; this is {this}, and no other was found; install Python 3.99" in str(
         problem
@@ -199,7 +207,7 @@ async def test_another_python_on_path_serves_pins_that_ours_does_not(
         program.write_text(f"#!/bin/sh\necho {said_version}\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    found = interpreters.interpreter_for(Way(requirements=[TINY], python="3.17 - 3.19"))
+    found = interpreters.interpreter_for(Provider(requirements=[TINY], python="3.17 - 3.19"))
     assert found is not None and found.version == (3, 18) and found.path == str(tmp_path / "python3.18")
 
 

@@ -170,16 +170,16 @@ async def test_modules_are_looked_for_where_the_program_runs(
     monkeypatch.syspath_prepend(str(tmp_path / "mine"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "mine"))  # programs do not get it
     venv = made_venv(built_venv, tmp_path / "venv")
-    entry = "images:\n- match: x\n  ways: [{current: {only_in_our_process: ''}}]\n"
+    entry = "images:\n- match: x\n  providers: [{current: {only_in_our_process: ''}}]\n"
     assert f"{venv}/bin/python has no module only_in_our_process" in str(
         await refused(make(entry, python=str(venv)), "x")
     )
-    given = entry.replace("  ways", f"  env: {{PYTHONPATH: {tmp_path}/mine}}\n  ways")
+    given = entry.replace("  providers", f"  env: {{PYTHONPATH: {tmp_path}/mine}}\n  providers")
     await make(given, python=str(venv)).prepare("x", False)
 
 
 async def test_our_own_files_are_no_modules_of_an_interpreter(make: Callable[..., Images], built_venv: Path) -> None:
-    entry = "images:\n- match: x\n  ways: [{current: {catalogue: '', requirements: ''}}]\n"
+    entry = "images:\n- match: x\n  providers: [{current: {catalogue: '', requirements: ''}}]\n"
     told = (await refused(make(entry, python=str(built_venv)), "x")).message
     assert "has no module catalogue, no module requirements; install it there with pip" in told
 
@@ -188,7 +188,7 @@ async def test_a_package_that_is_installed_meanwhile_is_seen(
     make: Callable[..., Images], built_venv: Path, tmp_path: Path
 ) -> None:
     venv = made_venv(built_venv, tmp_path / "venv")
-    images = make("images:\n- match: x\n  ways: [{current: {late: '>=2'}}]\n", python=str(venv))
+    images = make("images:\n- match: x\n  providers: [{current: {late: '>=2'}}]\n", python=str(venv))
     assert "has no module late" in (await refused(images, "x")).message
     (packages(venv) / "late").mkdir()
     (packages(venv) / "late" / "__init__.py").touch()

@@ -118,7 +118,7 @@ async def test_a_report_names_the_image_and_ends_with_the_build(
         if text and "downloading" in text:
             seen.set()
 
-    entry = "images:\n- match: x\n  ways: [{requirements: [a==1], name: Tiny, download: 5 MB}]\n"
+    entry = "images:\n- match: x\n  providers: [{requirements: [a==1], name: Tiny, download: 5 MB}]\n"
     images = make(entry, uv=str(installer), progress=report)
     building = asyncio.create_task(images.prepare("x", False))
     async with asyncio.timeout(30):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from trainyard.node.images import ImageProblem, Images, catalogue, interpreters
-from trainyard.node.images.catalogue import Way
+from trainyard.node.images.catalogue import Provider
 from trainyard.objects.yaml_reader import ManifestError
 
 Make = Callable[..., Images]
@@ -62,21 +62,23 @@ def test_the_launcher_of_old_is_the_entrypoint_of_its_examples(make: Make) -> No
     assert found.entrypoint == ("python", "-m", "torchelastic.distributed.launch") and plain.entrypoint == ()
     for one in (found, plain):
         assert (one.env["PET_REDIRECTS"], one.env["PET_TEE"], one.workdir) == ("1", "1", "/workspace")
-        assert [way.ask for way in one.ways] == [False, False, True], "5.3 GB are not installed unasked"
+        assert [provider.ask for provider in one.providers] == [False, False, True], "5.3 GB are not installed unasked"
 
 
 def test_the_pins_of_mxnet_and_chainer_are_whole() -> None:
     entries = {one.match[0]: one for one in catalogue.read(catalogue.SHIPPED)}
-    mxnet, chainer = entries["*mxnet*"].ways[1], entries["everpeace/chainer:*"].ways[1]
+    mxnet, chainer = entries["*mxnet*"].providers[1], entries["everpeace/chainer:*"].providers[1]
     assert {"mxnet==1.9.1", "numpy==1.23.5", "graphviz==0.8.4"} <= set(mxnet.requirements or ())
     assert {"chainer==7.8.1", "numpy==1.23.5", "mpi4py==4.1.2", "setuptools==65.5.0"} <= set(chainer.requirements or ())
     assert "setuptools==65.5.0" in chainer.build and chainer.needs == {"mpiexec": "openmpi-bin"}
 
 
 async def test_what_is_missing_of_the_system_is_said_with_one_command_for_all_of_it(make: Make) -> None:
-    way = f"{{system: {{python: {sys.executable}, modules: {{yaml: a, no_one: python3-one, no_two: python3-two}}}}, "
-    way += "needs: {sh: dash, no-such-program: some-package}}"
-    told = await refused(make(f"images:\n- match: x\n  ways: [{way}]\n"), "x")
+    provider = (
+        f"{{system: {{python: {sys.executable}, modules: {{yaml: a, no_one: python3-one, no_two: python3-two}}}}, "
+    )
+    provider += "needs: {sh: dash, no-such-program: some-package}}"
+    told = await refused(make(f"images:\n- match: x\n  providers: [{provider}]\n"), "x")
     assert f"{sys.executable} has no module no_one and {sys.executable} has no module no_two" in told
     assert "there is no no-such-program on PATH; on Debian: " in told
     assert told.endswith("apt-get install -y python3-one python3-two some-package")
@@ -89,7 +91,7 @@ async def test_an_etcd_that_is_not_there_names_its_package(make: Make, monkeypat
     assert told.endswith("apt-get install -y etcd-server")
 
 
-async def test_a_large_way_is_taken_only_with_consent(
+async def test_a_large_provider_is_taken_only_with_consent(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     installer = tmp_path / "installer"
@@ -98,7 +100,8 @@ async def test_a_large_way_is_taken_only_with_consent(
     )
     installer.chmod(0o755)
     images = make(
-        "images:\n- match: x\n  ways: [{requirements: [a==1], name: huge 1, disk: 1 kB, ask: true}]\n", str(installer)
+        "images:\n- match: x\n  providers: [{requirements: [a==1], name: huge 1, disk: 1 kB, ask: true}]\n",
+        str(installer),
     )
     monkeypatch.delenv("TRAINYARD_YES", raising=False)
     told = await refused(images, "x")
@@ -116,8 +119,8 @@ async def test_build_tools_come_before_the_pins_and_alone(make: Make, tmp_path: 
         f'for last; do :; done\nmkdir -p "$last/bin"; ln -s {sys.executable} "$last/bin/python"\n'
     )
     installer.chmod(0o755)
-    way = "{requirements: [a==1], build: [setuptools==65.5.0, wheel==0.45.1]}"
-    await make(f"images:\n- match: x\n  ways: [{way}]\n", str(installer)).prepare("x", False)
+    provider = "{requirements: [a==1], build: [setuptools==65.5.0, wheel==0.45.1]}"
+    await make(f"images:\n- match: x\n  providers: [{provider}]\n", str(installer)).prepare("x", False)
     venv, tools, pins = (tmp_path / "log").read_text().splitlines()
     assert venv.startswith("venv ") and tools.endswith(" setuptools==65.5.0 wheel==0.45.1")
     assert " --no-build-isolation -r " in pins
@@ -129,8 +132,8 @@ async def test_build_tools_come_before_the_pins_and_alone(make: Make, tmp_path: 
         ("files: {train.py: /a}", ".files: 'train.py' is not an absolute path below /"),
         ("files: {/a/../b: /a}", ".files: '/a/../b' is not an absolute path below /"),
         ("folders: [/]", ".folders: '/' is not an absolute path below /"),
-        ("ways: [{requirements: [a==1], build: [setuptools]}]", ".ways[0].build: 'setuptools' is not pinned"),
-        ("ways: [{current: {}, needs: [etcd]}]", "needs"),
+        ("providers: [{requirements: [a==1], build: [setuptools]}]", ".providers[0].build: 'setuptools' is not pinned"),
+        ("providers: [{current: {}, needs: [etcd]}]", "needs"),
     ],
 )
 def test_an_entry_that_cannot_be_used_is_refused_with_its_place(make: Make, entry: str, told: str) -> None:
@@ -151,7 +154,7 @@ def test_a_dead_name_on_path_does_not_hide_a_python_further_on(tmp_path: Path, m
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", os.pathsep.join([f"{tmp_path}/first", f"{tmp_path}/second"]))
-    found = interpreters.interpreter_for(Way(requirements=["a==1"], python="3.18"))
+    found = interpreters.interpreter_for(Provider(requirements=["a==1"], python="3.18"))
     assert found is not None and found.path == f"{tmp_path}/second/python3.18"
 
 

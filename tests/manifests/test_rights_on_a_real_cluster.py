@@ -119,7 +119,7 @@ async def operator(plane: ControlPlane) -> AsyncIterator[None]:
     config = Config(program_files=shipped_files())
     stop = asyncio.Event()
     served = kinds.per_api_group(INSTALL.kinds)
-    options = OperatorOptions(who, served, config, seat=lease_identity({}, served))
+    options = OperatorOptions(who, served, config, lease=lease_identity({}, served))
     task = asyncio.create_task(OperatorProcess(options).run(stop))
     try:
         yield

@@ -19,7 +19,7 @@ from trainyard.server import Server
 ENTRY = """
 images:
 - match: mine
-  ways: [{current: {}}]
+  providers: [{current: {}}]
   workdir: /place-of-mine/deep
   env: {PATH: "/usr/bin:/bin"}  # behind the places of the interpreter that was chosen
   files:

@@ -11,7 +11,7 @@ import pytest
 from trainyard.app.retention import cut_log
 from trainyard.node.kubelet.server import ContainerLog, LogOptions, read_log
 from trainyard.node.supervisor import syscalls
-from trainyard.node.supervisor.log_file import LogFile
+from trainyard.node.supervisor.log_file import LimitedLogFile
 from trainyard.objects.log_files import hole, pieces
 
 SIZE = 1 << 18
@@ -19,24 +19,24 @@ LINE = 11  # bytes
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[LogFile]:
+def log(tmp_path: Path) -> Iterator[LimitedLogFile]:
     flags = os.O_CREAT | os.O_RDWR | os.O_APPEND
-    file = LogFile(os.open(tmp_path / "1.log", flags, 0o600), SIZE)
+    file = LimitedLogFile(os.open(tmp_path / "1.log", flags, 0o600), SIZE)
     yield file
     file.close()
 
 
-def written(log: LogFile, lines: range) -> None:
+def written(log: LimitedLogFile, lines: range) -> None:
     for n in lines:
         log.append(b"line %05d\n" % n)
 
 
-def text(log: LogFile) -> list[str]:
+def text(log: LimitedLogFile) -> list[str]:
     with open(log.fd, "rb", buffering=0, closefd=False) as file:
         return b"".join(pieces(file)).decode().splitlines()
 
 
-def left_out(log: LogFile) -> tuple[int, int] | None:
+def left_out(log: LimitedLogFile) -> tuple[int, int] | None:
     with open(log.fd, "rb", buffering=0, closefd=False) as file:
         return hole(file)
 
@@ -49,7 +49,7 @@ async def answer(path: Path, **words: int) -> list[str]:
     )
 
 
-def test_beginning_and_end_are_kept_in_whole_lines_and_the_number_of_bytes_between_is_told(log: LogFile) -> None:
+def test_beginning_and_end_are_kept_in_whole_lines_and_the_number_of_bytes_between_is_told(log: LimitedLogFile) -> None:
     written(log, range(60_000))
     stat = os.fstat(log.fd)
     assert stat.st_size == 60_000 * LINE and stat.st_blocks * 512 <= SIZE + 4096
@@ -63,12 +63,12 @@ def test_beginning_and_end_are_kept_in_whole_lines_and_the_number_of_bytes_betwe
     assert f"{end - begin} bytes" in lines[note]
 
 
-def test_a_log_within_its_bound_is_whole(log: LogFile) -> None:
+def test_a_log_within_its_bound_is_whole(log: LimitedLogFile) -> None:
     written(log, range(SIZE // LINE))
     assert left_out(log) is None and text(log) == [f"line {n:05d}" for n in range(SIZE // LINE)]
 
 
-def test_a_file_system_without_holes_keeps_the_whole_log(log: LogFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_holes_keeps_the_whole_log(log: LimitedLogFile, monkeypatch: pytest.MonkeyPatch) -> None:
     def unsupported(fd: int, begin: int, size: int) -> None:
         raise OSError("not supported")
 
@@ -78,7 +78,7 @@ def test_a_file_system_without_holes_keeps_the_whole_log(log: LogFile, monkeypat
 
 
 @pytest.mark.parametrize("tail", [0, 1, 12_000, 17_000, 50_000])
-async def test_the_kubelet_serves_what_is_kept(log: LogFile, tmp_path: Path, tail: int) -> None:
+async def test_the_kubelet_serves_what_is_kept(log: LimitedLogFile, tmp_path: Path, tail: int) -> None:
     written(log, range(60_000))
     log.append(b"a zero: \0\n")
     lines = text(log)
@@ -86,7 +86,7 @@ async def test_the_kubelet_serves_what_is_kept(log: LogFile, tmp_path: Path, tai
     assert await answer(tmp_path / "1.log", tail=tail) == lines[max(0, len(lines) - tail) :]
 
 
-def test_when_the_job_is_over_the_file_has_no_hole_any_more(log: LogFile, tmp_path: Path) -> None:
+def test_when_the_job_is_over_the_file_has_no_hole_any_more(log: LimitedLogFile, tmp_path: Path) -> None:
     path = tmp_path / "1.log"
     written(log, range(60_000))
     before = text(log)

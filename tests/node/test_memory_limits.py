@@ -104,7 +104,7 @@ def test_cgroups_of_a_node_that_was_killed_are_removed_by_the_next_one() -> None
     folders = [folder for version in (memory.V2, memory.V1) for folder in memory._own_cgroups(version)]
     parent = next(folder for folder in folders if os.access(folder, os.W_OK))
     Path(parent, f"trainyard-{ended.pid}-1").mkdir()
-    memory.sweep()
+    memory.remove_stale_cgroups()
     assert cgroups(ended.pid) == []
 
 

@@ -18,7 +18,7 @@ from tests.node.yards import TOKEN
 from trainyard.client.errors import error_for
 from trainyard.node.kubelet import tokens
 from trainyard.node.kubelet.authentication import TokenAuthenticator
-from trainyard.node.kubelet.exec import ExecRequest, Session
+from trainyard.node.kubelet.exec import ExecRequest, ExecSession
 from trainyard.node.kubelet.pod_spec import TokenRequest
 from trainyard.node.kubelet.server import ContainerLog, Kubelet, RequestError
 from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxError
@@ -75,7 +75,7 @@ async def test_a_client_who_goes_at_once_leaves_no_descriptors() -> None:
     gc.collect()  # what earlier tests have left
     before = set(os.listdir("/proc/self/fd"))
     for tty in (False, True):
-        await Session(Gone(), ExecRequest(["true"], stdin=True, stdout=True, stderr=not tty, tty=tty)).run(refuse)
+        await ExecSession(Gone(), ExecRequest(["true"], stdin=True, stdout=True, stderr=not tty, tty=tty)).run(refuse)
     assert await soon(lambda: set(os.listdir("/proc/self/fd")) <= before)
 
 

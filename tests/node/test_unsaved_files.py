@@ -89,7 +89,7 @@ while len(sys.argv) > 2 and not os.path.exists(sys.argv[2]):
 """
 CATALOGUE = """
 images:
-- {match: "in/the-catalogue", ways: [{current: {}}], workdir: /in-the-image, scratch: [/var/scratch-of-the-image]}
+- {match: "in/the-catalogue", providers: [{current: {}}], workdir: /in-the-image, scratch: [/var/scratch-of-the-image]}
 """
 
 

@@ -12,7 +12,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 from trainyard import kinds
-from trainyard.client import ApiClient, NotFound, Request
+from trainyard.client import ApiClient, ApiRequest, NotFound
 from trainyard.client.request import create
 from trainyard.controller_runtime.controller import Controller, enqueue_object
 from trainyard.controller_runtime.reflector import WatchTarget
@@ -181,11 +181,11 @@ class Troubled(ApiClient):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self.sent: list[Request] = []
-        self.before: Callable[[Request], None] = lambda request: None
-        self.after: Callable[[Request], None] = lambda request: None
+        self.sent: list[ApiRequest] = []
+        self.before: Callable[[ApiRequest], None] = lambda request: None
+        self.after: Callable[[ApiRequest], None] = lambda request: None
 
-    async def send(self, request: Request) -> bytes:
+    async def send(self, request: ApiRequest) -> bytes:
         self.before(request)
         self.sent.append(request)
         body = await super().send(request)
@@ -193,5 +193,5 @@ class Troubled(ApiClient):
         return body
 
     @property
-    def writes(self) -> list[Request]:
+    def writes(self) -> list[ApiRequest]:
         return [request for request in self.sent if request.method != "GET" and "/events" not in request.path]

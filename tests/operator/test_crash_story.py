@@ -16,7 +16,7 @@ import pytest
 
 from tests.operator.operator_cluster import TFJOB, Troubled, Yard, replica, running_yard, tf_job
 from trainyard import kinds
-from trainyard.client import ApiClient, Request, Unavailable
+from trainyard.client import ApiClient, ApiRequest, Unavailable
 from trainyard.core import Config
 from trainyard.objects import Json, is_condition_true, name_of
 from trainyard.objects.labels import OWNER
@@ -151,12 +151,12 @@ async def test_killed_at_that_request_the_life_ends_the_same(
 ) -> None:
 
     def prepare(api: Troubled, killed: asyncio.Event) -> None:
-        def die(request: Request) -> None:
+        def die(request: ApiRequest) -> None:
             if killed.is_set() or len(api.sent) + (0 if applied else 1) >= call:
                 killed.set()
                 raise asyncio.CancelledError
 
-        def dead(request: Request) -> None:
+        def dead(request: ApiRequest) -> None:
             if killed.is_set():
                 raise asyncio.CancelledError
 
@@ -175,7 +175,7 @@ async def test_an_api_server_that_fails_again_and_again_changes_nothing_in_the_e
     def prepare(api: Troubled, killed: asyncio.Event) -> None:
         count = 0
 
-        def fail(request: Request) -> None:
+        def fail(request: ApiRequest) -> None:
             nonlocal count
             count += 1
             if count % every == 0:

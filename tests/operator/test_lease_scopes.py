@@ -32,8 +32,8 @@ class Candidates:
 
     def add(self, claim: Claim) -> LeaderElector:
         self._apis.append(api := Troubled(self.server.url))
-        seat = LeaseIdentity("default", claim.lease_name, f"operator-{len(self.elections)}", claim)
-        self.elections.append(election := LeaderElector(api, seat, TERMS, lambda: self.now))
+        identity = LeaseIdentity("default", claim.lease_name, f"operator-{len(self.elections)}", claim)
+        self.elections.append(election := LeaderElector(api, identity, TERMS, lambda: self.now))
         return election
 
     async def settle(self, *elections: LeaderElector) -> None:

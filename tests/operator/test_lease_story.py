@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.operator.operator_cluster import Troubled
-from trainyard.client import ApiClient, Request, Unavailable
+from trainyard.client import ApiClient, ApiRequest, Unavailable
 from trainyard.controller_runtime.leader_election import LeaderElector, NotLeading
 from trainyard.controller_runtime.lease import LeaseIdentity, LeaseTimings
 from trainyard.objects import Json
@@ -135,7 +135,7 @@ async def test_a_release_after_a_renewal_of_unknown_outcome_still_lets_it_go(clu
     first, api = cluster.candidate("first")
     await settle(first)
 
-    def lose(request: Request) -> None:
+    def lose(request: ApiRequest) -> None:
         if request.method == "PATCH":
             api.after = lambda request: None
             raise Unavailable(0, "ConnectionLost", "the answer is lost")
@@ -159,7 +159,7 @@ async def test_while_nobody_answers_the_term_ends_by_itself_and_begins_again_aft
     first, api = cluster.candidate("first")
     await settle(first)
 
-    def no_answer(request: Request) -> None:
+    def no_answer(request: ApiRequest) -> None:
         raise Unavailable(0, "ConnectionLost", "nobody is there")
 
     api.before = no_answer

@@ -13,7 +13,7 @@ import pytest
 
 from tests.operator.operator_cluster import TFJOB, Troubled, Yard, running_yard, tf_job
 from trainyard import kinds
-from trainyard.client import ApiClient, NotFound, Request, Unavailable
+from trainyard.client import ApiClient, ApiRequest, NotFound, Unavailable
 from trainyard.core import Config
 from trainyard.objects import Json, controller_reference, decode, find_condition, is_condition_true, name_of, uid_of
 from trainyard.objects.labels import OWNER
@@ -113,7 +113,7 @@ class ConcurrentWriter(Troubled):
         super().__init__(url)
         self.write_concurrently: Callable[[], Awaitable[object]] | None = write_concurrently
 
-    async def send(self, request: Request) -> bytes:
+    async def send(self, request: ApiRequest) -> bytes:
         if request.path.endswith("/status") and self.write_concurrently is not None:
             write_concurrently, self.write_concurrently = self.write_concurrently, None
             await write_concurrently()
@@ -138,7 +138,7 @@ async def test_a_spec_patch_that_changes_nothing_does_not_hold_the_job_up(yard: 
     """A server with an older CRD prunes the stored defaults: the object does not change, so there is no watch event."""
 
     class Pruning(Troubled):
-        async def send(self, request: Request) -> bytes:
+        async def send(self, request: ApiRequest) -> bytes:
             if request.method == "PATCH" and request.path.endswith("/tfjobs/mnist"):
                 return await super().send(replace(request, method="GET", body=None, content_type=""))
             return await super().send(request)
@@ -224,7 +224,7 @@ async def test_our_own_child_from_an_earlier_life_is_taken_as_made(yard: Yard) -
     api = Troubled(yard.server.url)
     lost: set[str] = set()  # request paths
 
-    def lose(request: Request) -> None:
+    def lose(request: ApiRequest) -> None:
         if request.method == "POST" and "/events" not in request.path and request.path not in lost:
             lost.add(request.path)
             raise Unavailable(0, "Timeout", "the answer was lost")
@@ -271,7 +271,7 @@ async def test_too_many_requests_is_waited_out_as_long_as_the_server_asks(yard: 
     api = Troubled(yard.server.url)
     refused: list[float] = []
 
-    def refuse(request: Request) -> None:
+    def refuse(request: ApiRequest) -> None:
         if request.path.endswith("/status") and not refused:
             refused.append(time.monotonic())
             raise Unavailable(429, "TooManyRequests", "not now", retry_after=1.5)
@@ -335,7 +335,7 @@ async def test_a_child_watch_that_hangs_never_makes_a_second_child_and_heals(yar
     hung = asyncio.Event()
 
     class Hanging(Troubled):
-        async def stream(self, request: Request, *more: Any) -> AsyncGenerator[bytes, None]:
+        async def stream(self, request: ApiRequest, *more: Any) -> AsyncGenerator[bytes, None]:
             if request.path.endswith("/batch/v1/jobs") and not hung.is_set():
                 hung.set()
                 await asyncio.Event().wait()
@@ -369,7 +369,7 @@ async def test_jobs_of_many_namespaces_run_side_by_side(yard: Yard) -> None:
 async def test_events_that_are_refused_fail_nothing(yard: Yard) -> None:
     api = Troubled(yard.server.url)
 
-    def refuse(request: Request) -> None:
+    def refuse(request: ApiRequest) -> None:
         if request.path.endswith("/events"):
             raise NotFound(404, "NotFound", "no events here")
 

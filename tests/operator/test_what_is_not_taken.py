@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tests.operator.operator_cluster import TFJOB, Troubled, running_yard, tf_job
-from trainyard.client import Forbidden, Request, Unavailable
+from trainyard.client import ApiRequest, Forbidden, Unavailable
 from trainyard.core import runtime_id_of
 from trainyard.objects import is_condition_true
 from trainyard.objects.resources import JOB
@@ -14,7 +14,7 @@ from trainyard.objects.resources import JOB
 async def test_a_job_whose_spec_may_not_be_patched_runs_all_the_same() -> None:
     """An admission policy lets only the user write specs: the job runs without stored defaults."""
 
-    def refuse(request: Request) -> None:
+    def refuse(request: ApiRequest) -> None:
         if request.method == "PATCH" and request.path.endswith("/tfjobs/mnist"):
             raise Forbidden(403, "Forbidden", "policy user-owns-spec denies it")
 
@@ -34,7 +34,7 @@ async def test_a_server_that_fails_at_one_child_again_and_again_is_heard_of() ->
     error = 'failed calling webhook "policy.example.com": connection refused'
     down = True
 
-    def fail(request: Request) -> None:
+    def fail(request: ApiRequest) -> None:
         if (
             down
             and request.method == "POST"

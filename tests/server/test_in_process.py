@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from trainyard.client import ApiClient, ApiError, Request, Unavailable
+from trainyard.client import ApiClient, ApiError, ApiRequest, Unavailable
 from trainyard.client import request as requests
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CONFIG_MAP
@@ -32,13 +32,13 @@ LIFE = (
     requests.get(NONE, "default", "b"),
     requests.patch(CONFIG_MAP, "default", "a", {"data": {"key": "2", "other": "ü"}}),
     requests.patch(CONFIG_MAP, "default", "a", {"metadata": {"resourceVersion": "1"}}),
-    requests.list_objects(CONFIG_MAP, "default", requests.Selection(field_selector="metadata.name=a"), limit=1),
-    requests.list_objects(CONFIG_MAP, "default", requests.Selection(label_selector="a in")),
+    requests.list_objects(CONFIG_MAP, "default", requests.Selectors(field_selector="metadata.name=a"), limit=1),
+    requests.list_objects(CONFIG_MAP, "default", requests.Selectors(label_selector="a in")),
     requests.watch(CONFIG_MAP, "default", "x", requests.ALL_OBJECTS, 5),
-    Request("GET", "/version"),
-    Request("GET", "/nowhere"),
-    Request("PUT", "/api/v1/namespaces/default/configmaps/a", (), b"{", "application/json"),
-    Request("POST", "/api/v1/namespaces/default/configmaps", (), b"a: b", "application/yaml"),
+    ApiRequest("GET", "/version"),
+    ApiRequest("GET", "/nowhere"),
+    ApiRequest("PUT", "/api/v1/namespaces/default/configmaps/a", (), b"{", "application/json"),
+    ApiRequest("POST", "/api/v1/namespaces/default/configmaps", (), b"a: b", "application/yaml"),
     requests.delete(CONFIG_MAP, "default", "a", "another", "", None),
     requests.delete(CONFIG_MAP, "default", "a", "", "Background", 0),
 )
@@ -56,7 +56,7 @@ def inside(server: Server, token: str = TOKEN) -> ApiClient:
     return ApiClient("http://in-process", token, transport=server.in_process())
 
 
-async def outcome(api: ApiClient, request: Request) -> object:
+async def outcome(api: ApiClient, request: ApiRequest) -> object:
     try:
         return await api.send(request)
     except ApiError as error:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable
 
 from tests.stories.stage import Noted, Stage, looked
-from trainyard.client import Request
+from trainyard.client import ApiRequest
 from trainyard.objects import decode, encode
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -23,7 +23,7 @@ class Fate:
     def take(self, api: Noted) -> None:
         api.before, api.after = (self._dead, self._die) if self._applied else (self._die, self._dead)
 
-    def _die(self, request: Request) -> None:
+    def _die(self, request: ApiRequest) -> None:
         self._dead(request)
         what = _news(request)
         if request.method != "GET" and what not in self._seen:
@@ -31,12 +31,12 @@ class Fate:
             self.died.set()
             raise asyncio.CancelledError
 
-    def _dead(self, request: Request) -> None:
+    def _dead(self, request: ApiRequest) -> None:
         if self.died.is_set():
             raise asyncio.CancelledError
 
 
-def _news(request: Request) -> str:
+def _news(request: ApiRequest) -> str:
     """What a write says, without the revision and the second in which it was decided."""
     body = decode(request.body or b"{}")
     meta = body.pop("metadata", {})

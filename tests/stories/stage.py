@@ -26,7 +26,7 @@ from typing import Any
 from tests.stories.actors import Actor, actor
 from tests.stories.back_ends import Cluster
 from trainyard import kinds
-from trainyard.client import ApiClient, ApiError, Request
+from trainyard.client import ApiClient, ApiError, ApiRequest
 from trainyard.objects import GVK, Json, find_condition, is_condition_true, labels_of, name_of, parse_time, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 from trainyard.objects.resources import CONFIG_MAP, CRD, DEPLOYMENT, JOB, POD, SERVICE, STATEFUL_SET
@@ -50,24 +50,24 @@ class Noted(ApiClient):
     def __init__(self, cluster: Cluster, token: str = "") -> None:
         transport = cluster.in_process() if cluster.in_process else None
         super().__init__(cluster.url, token or cluster.token, cluster.secure, transport=transport)
-        self.sent: list[Request] = []
-        self.before: Callable[[Request], None] = lambda request: None
-        self.after: Callable[[Request], None] = lambda request: None
+        self.sent: list[ApiRequest] = []
+        self.before: Callable[[ApiRequest], None] = lambda request: None
+        self.after: Callable[[ApiRequest], None] = lambda request: None
 
-    async def send(self, request: Request) -> bytes:
+    async def send(self, request: ApiRequest) -> bytes:
         self.before(request)
         self.sent.append(request)
         body = await super().send(request)
         self.after(request)
         return body
 
-    async def stream(self, request: Request, *more: Any) -> AsyncGenerator[bytes, None]:
+    async def stream(self, request: ApiRequest, *more: Any) -> AsyncGenerator[bytes, None]:
         self.sent.append(request)
         async for chunk in super().stream(request, *more):
             yield chunk
 
     @property
-    def writes(self) -> list[Request]:
+    def writes(self) -> list[ApiRequest]:
         """What changes objects. Events are for people and counted apart (S17)."""
         return [one for one in self.sent if one.method != "GET" and not one.path.endswith("/events")]
 

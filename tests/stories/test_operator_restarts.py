@@ -10,7 +10,7 @@ import pytest
 from tests.stories.fates import deaths
 from tests.stories.plays import NEW, Play
 from tests.stories.stage import CONFIG_MAP, JOB, SERVICE, TFJOB, Noted, Stage, looked, replicas, tally, tf_job
-from trainyard.client import Request
+from trainyard.client import ApiRequest
 from trainyard.objects import Json, is_condition_true
 
 pytestmark = pytest.mark.slow
@@ -125,7 +125,7 @@ async def test_a_job_deleted_in_the_middle_of_its_creation_goes_and_nothing_more
     """The operator dies when its first Job is made; the job is deleted before another operator is there."""
     died = asyncio.Event()
 
-    def die(request: Request) -> None:
+    def die(request: ApiRequest) -> None:
         if died.is_set() or (request.method == "POST" and request.path.endswith("/jobs")):
             died.set()
             raise asyncio.CancelledError

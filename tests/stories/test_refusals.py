@@ -8,7 +8,7 @@ import pytest
 
 from tests.stories.stage import JOB, SERVICE, TFJOB, Noted, Stage, actor, looked, replicas, tf_job
 from trainyard import kinds
-from trainyard.client import Forbidden, Invalid, Request
+from trainyard.client import ApiRequest, Forbidden, Invalid
 from trainyard.objects import Json, find_condition, is_condition_true, name_of, uid_of
 from trainyard.objects.resources import CRD
 
@@ -171,7 +171,7 @@ async def test_a_quota_is_said_and_tried_again_until_there_is_room(stage: Stage)
     text = 'jobs.batch "worker-own1-0" is forbidden: exceeded quota: compute, requested: count/jobs.batch=1, used: 2'
     full = True
 
-    def quota(request: Request) -> None:
+    def quota(request: ApiRequest) -> None:
         if full and request.method == "POST" and b'"name":"worker-own1-' in (request.body or b""):
             raise Forbidden(403, "Forbidden", text)
 

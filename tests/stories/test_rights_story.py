@@ -20,7 +20,7 @@ from trainyard.app import installation, rights
 from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install
 from trainyard.app.rights import Right
-from trainyard.client import Forbidden, Request
+from trainyard.client import ApiRequest, Forbidden
 from trainyard.core import Config, Kind
 from trainyard.objects import GVK, Json, decode
 from trainyard.operator import Operator
@@ -37,7 +37,7 @@ PLACES = {
 VERBS = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 
 
-def right_of(request: Request) -> Right:
+def right_of(request: ApiRequest) -> Right:
     """What RBAC is asked about a request."""
     target = paths.parse(request.path)
     assert target is not None, request.path
@@ -54,7 +54,7 @@ class Judged(Noted):
         super().__init__(cluster, token)
         self.denied: list[str] = []
 
-    async def send(self, request: Request) -> bytes:
+    async def send(self, request: ApiRequest) -> bytes:
         try:
             return await super().send(request)
         except Forbidden as error:

@@ -32,10 +32,10 @@ def environment_of(framework: str, folder: Path) -> Path:
     """A catalogue that gives `trainyard/local` the environment of a shipped image: it is built once for all tests."""
     entries = yaml.safe_load(SHIPPED.read_text())["images"]
     entry = next(one for one in entries if IMAGES[framework] in one["match"])
-    for way in entry["ways"]:
-        if isinstance(way.get("requirements"), str):
-            way["requirements"] = str(SHIPPED.with_name(way["requirements"]))
-    own = {"match": "trainyard/local", "ways": entry["ways"], "workdir": "{working-directory}"}
+    for provider in entry["providers"]:
+        if isinstance(provider.get("requirements"), str):
+            provider["requirements"] = str(SHIPPED.with_name(provider["requirements"]))
+    own = {"match": "trainyard/local", "providers": entry["providers"], "workdir": "{working-directory}"}
     own["env"] = next(one for one in entries if "trainyard/local" in one["match"])["env"]
     path = folder / "images.yaml"
     path.write_text(yaml.safe_dump({"images": [own]}))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.workloads.workload_world import TOY, Clock, World, ready_node, running, template
-from trainyard.client import ApiClient, NotFound, Request
+from trainyard.client import ApiClient, ApiRequest, NotFound
 from trainyard.objects import GVK, Json, controller_reference, find_condition, is_condition_true, name_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import (
@@ -48,7 +48,7 @@ class LaggingApi(ApiClient):
         super().__init__(url)
         self.go_on = asyncio.Event()
 
-    async def stream(self, request: Request, *more: Any) -> AsyncGenerator[bytes, None]:
+    async def stream(self, request: ApiRequest, *more: Any) -> AsyncGenerator[bytes, None]:
         async for chunk in super().stream(request, *more):
             if request.path.endswith("/pods"):
                 await self.go_on.wait()

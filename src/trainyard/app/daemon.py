@@ -31,7 +31,7 @@ from trainyard.app.config import read_config as read_config
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.logs import configure_logging
 from trainyard.app.recorder import HistoryOptions
-from trainyard.app.retention import Limits
+from trainyard.app.retention import RetentionLimits
 from trainyard.client import ApiError
 from trainyard.node import NodeError
 from trainyard.objects import encode, format_time
@@ -136,7 +136,7 @@ def parse_options(folder: Path, words: dict[str, Any], mouth: StartupPipe) -> Lo
             folder.parent / HISTORY,
             folder.name,
             Path(words["logs_dir"]) if words.get("logs_dir") else None,
-            Limits.from_environment(os.environ),
+            RetentionLimits.from_environment(os.environ),
         ),
     )
 

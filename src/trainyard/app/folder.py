@@ -31,7 +31,7 @@ class PrivateFolder:
             raise
 
     def close(self, keep: bool = False) -> None:
-        """Remove the folder, or with `keep` only its lock file, so that no sweep removes it."""
+        """Remove the folder, or with `keep` only its lock file, so that `remove_abandoned` does not remove it."""
         if keep:
             (self.path / _LOCK).unlink(missing_ok=True)
         else:
@@ -56,8 +56,8 @@ def make_private(folder: Path) -> None:
 
 
 def _create_lock(path: Path) -> int:
-    """Create and lock the lock file, and return its descriptor. It is locked before it has the name that `sweep`
-    tests."""
+    """Create and lock the lock file, and return its descriptor. It is locked before it has the name that
+    `remove_abandoned` tests."""
     new_file = path / f"{_LOCK}.new"
     lock = os.open(new_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)

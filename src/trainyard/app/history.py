@@ -6,7 +6,7 @@ $XDG_STATE_HOME/trainyard/history (or ~/.local/state/...), mode 0700, has one fo
     manifest.yaml   the job as it was submitted
     job.yaml        the job as it was last seen
     events.yaml     events about the job and its pods, one per line
-    result.json     the outcome: result, times, restarts, how each pod ended (`Record`)
+    result.json     the outcome: result, times, restarts, how each pod ended (`HistoryRecord`)
     logs/<role>-<index>/attempt-<n>-<pod id>/<container>/<run>.log
     recording       exists while a process records the job: the name of that process's lock file
 
@@ -81,7 +81,7 @@ def write_file(path: Path, text: str) -> None:
 # Reading.
 
 
-class Record(msgspec.Struct, frozen=True):
+class HistoryRecord(msgspec.Struct, frozen=True):
     """One job of the history: its folder, and the content of its result.json."""
 
     folder: Path
@@ -164,13 +164,13 @@ def events_text(events: list[Json]) -> str:
     return "".join(f"- {json.dumps(event, ensure_ascii=False)}\n" for event in events)
 
 
-def read_records(root: Path) -> list[Record]:
+def read_records(root: Path) -> list[HistoryRecord]:
     """The records of all jobs of the history, newest first."""
     readable = [record for folder in job_folders(root) if (record := read_record(folder))]
     return sorted(readable, key=lambda record: (record.started, record.folder.name), reverse=True)
 
 
-def read_record(folder: Path) -> Record | None:
+def read_record(folder: Path) -> HistoryRecord | None:
     """None when the record cannot be read. A record without a result that no process records any more is
     Interrupted."""
     try:
@@ -181,7 +181,7 @@ def read_record(folder: Path) -> Record | None:
         return None
     if not data.get("result") and not is_recorded(folder):
         data = as_interrupted(data, folder)
-    return Record(folder, data)
+    return HistoryRecord(folder, data)
 
 
 def as_interrupted(data: Json, folder: Path) -> Json:
@@ -254,7 +254,7 @@ def with_tilde(path: Path) -> str:
     return str(path)
 
 
-def find_records(root: Path, text: str, namespace: str = "") -> list[Record]:
+def find_records(root: Path, text: str, namespace: str = "") -> list[HistoryRecord]:
     """The records of the jobs with that name (NAME, KIND/NAME) or id, newest first. An id names one job, whatever its
     namespace."""
     kind, _, name = text.rpartition("/")
@@ -271,13 +271,13 @@ def find_records(root: Path, text: str, namespace: str = "") -> list[Record]:
     ]
 
 
-def _names_of_kind(record: Record) -> tuple[str, ...]:
+def _names_of_kind(record: HistoryRecord) -> tuple[str, ...]:
     """The names by which kubectl accepts a kind, in lower case: singular and plural, without and with the API group."""
     kind = record.kind.lower()
     group = record.text("apiVersion").partition("/")[0]
     return (kind, f"{kind}s", f"{kind}.{group}", f"{kind}s.{group}")
 
 
-def summary(record: Record) -> dict[str, Any]:
+def summary(record: HistoryRecord) -> dict[str, Any]:
     """A record as one JSON object, for `-o json`."""
     return {"id": record.id, **record.data, "folder": str(record.folder), "logs": str(record.logs)}

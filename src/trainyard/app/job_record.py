@@ -30,7 +30,7 @@ from trainyard.app.history import (
     read_events,
     write_file,
 )
-from trainyard.app.retention import Limits
+from trainyard.app.retention import RetentionLimits
 from trainyard.kinds import kind_of
 from trainyard.node.kubelet.restore import LOST as LOST_PROCESS
 from trainyard.objects import (
@@ -90,7 +90,7 @@ class JobRecord:
 
     folder: Path
     data: Json
-    limits: Limits
+    limits: RetentionLimits
     pods: dict[str, Json] = field(default_factory=dict)  # by uid, oldest first
     uids_by_replica: dict[str, list[str]] = field(default_factory=dict)  # the uids of these pods, by replica
     events: dict[str, Json] = field(default_factory=dict)  # by uid, oldest first
@@ -103,7 +103,7 @@ class JobRecord:
     _removed_logs: list[Path] = field(default_factory=list)
 
     @classmethod
-    def loaded(cls, folder: Path, data: Json, limits: Limits) -> JobRecord:
+    def loaded(cls, folder: Path, data: Json, limits: RetentionLimits) -> JobRecord:
         """A record as an earlier process left it on disk."""
         pods = {str(pod.get("uid")): pod for pod in data.get("pods") or [] if isinstance(pod, dict)}
         events = {str(event.get("uid")): event for event in read_events(folder / "events.yaml")}

@@ -31,7 +31,7 @@ from trainyard.app.config import read_config as read_config
 from trainyard.app.health import HealthServer
 from trainyard.app.kubeconfig import SERVICE_ACCOUNT, ClusterAccess, KubeconfigError, in_cluster, read_kubeconfig
 from trainyard.app.watchdog import Watchdog
-from trainyard.client import ApiClient, ApiError, Request
+from trainyard.client import ApiClient, ApiError, ApiRequest
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.leader_election import LeaderElector
 from trainyard.controller_runtime.lease import Claim, LeaseIdentity, LeaseTimings
@@ -62,8 +62,8 @@ class OperatorOptions(msgspec.Struct, frozen=True):
     config: Config
     namespace: str = ""
     config_file: Path | None = None
-    seat: LeaseIdentity | None = None  # the lease to hold while reconciling; None: no leader election
-    terms: LeaseTimings = msgspec.field(default_factory=LeaseTimings)
+    lease: LeaseIdentity | None = None  # the lease to hold while reconciling; None: no leader election
+    timings: LeaseTimings = msgspec.field(default_factory=LeaseTimings)
     bind: tuple[str, int] | None = None  # where health and metrics are served
     node_lost: float | None = None  # seconds after which terminating pods of a lost node are force-deleted
     domain: str = DOMAIN  # the cluster's DNS domain
@@ -170,7 +170,7 @@ class OperatorProcess:
         self._config = options.configured(options.config)
         self._operator: Operator | None = None
         self._credentials = options.access.credentials()
-        self._election = LeaderElector(self._api(), options.seat, options.terms) if options.seat else None
+        self._election = LeaderElector(self._api(), options.lease, options.timings) if options.lease else None
         self.metrics = Metrics(options.kinds, self._leads, self._standby)
         self.tasks = TaskSupervisor("operator")
         self._watchdog, self._answer_count = Watchdog(), 0
@@ -283,7 +283,7 @@ class OperatorProcess:
         api.on_response = lambda request, code, seconds: self.metrics.observe_request(request, code, seconds)
         return api
 
-    def _count_answer(self, request: Request, code: int, seconds: float) -> None:
+    def _count_answer(self, request: ApiRequest, code: int, seconds: float) -> None:
         self._answer_count += 1
         self.metrics.observe_request(request, code, seconds)
 
@@ -295,7 +295,7 @@ class OperatorProcess:
         return self._election is None or self._election.leads
 
 
-def _check_lease(election: LeaderElector, request: Request) -> None:
+def _check_lease(election: LeaderElector, request: ApiRequest) -> None:
     """Raise when this process no longer holds the lease and the request is a write."""
     if request.method != "GET":  # reads are safe without the lease
         election.check()

@@ -33,8 +33,8 @@ from trainyard.app.history import (
     write_file,
 )
 from trainyard.app.job_record import JobRecord, result_of
-from trainyard.app.retention import Limits, mark_interrupted, prune
-from trainyard.client import ApiClient, ApiError, Selection
+from trainyard.app.retention import RetentionLimits, mark_interrupted, prune
+from trainyard.client import ApiClient, ApiError, Selectors
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.controller_runtime.reflector import Reflector, StoreEvent, WatchTarget
@@ -72,7 +72,7 @@ class HistoryOptions(msgspec.Struct, frozen=True):
     root: Path
     where: str
     logs: Path | None = None  # a folder of the user's own choice for the logs
-    limits: Limits = msgspec.field(default_factory=Limits)
+    limits: RetentionLimits = msgspec.field(default_factory=RetentionLimits)
 
 
 class HistoryRecorder:
@@ -140,7 +140,7 @@ class HistoryRecorder:
             await self._run_in_thread(mark_interrupted, self._root)
         for kind in kinds.ALL:
             self._watch(WatchTarget(kind.gvk, optional=True), self._job_seen)
-        self._watch(WatchTarget(POD, selection=Selection(OWNER)), self._pod_seen)
+        self._watch(WatchTarget(POD, selection=Selectors(OWNER)), self._pod_seen)
         self._watch(WatchTarget(EVENT, optional=True), self._event_seen)
         self.tasks.start("write records", self._keep_writing)
         with contextlib.suppress(TimeoutError):

@@ -34,7 +34,7 @@ _REMOVED = ".removed-"
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?)(?:([KMGT])(i?))?", re.ASCII)
 
 
-class Limits(msgspec.Struct, frozen=True):
+class RetentionLimits(msgspec.Struct, frozen=True):
     """How much of the history is kept."""
 
     jobs: int = 200  # 0 turns the history off
@@ -44,7 +44,7 @@ class Limits(msgspec.Struct, frozen=True):
     events: int = 1000  # of each job: so many first and so many last ones are kept
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Limits:
+    def from_environment(cls, environment: Mapping[str, str]) -> RetentionLimits:
         """The defaults, changed by TRAINYARD_HISTORY_JOBS and TRAINYARD_HISTORY_SIZE. Raises ValueError."""
         limits = cls()
         jobs, size = environment.get("TRAINYARD_HISTORY_JOBS", ""), environment.get("TRAINYARD_HISTORY_SIZE", "")
@@ -78,7 +78,7 @@ def mark_interrupted(root: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def prune(root: Path, limits: Limits) -> None:
+def prune(root: Path, limits: RetentionLimits) -> None:
     """Remove the oldest jobs beyond the limits, and the middle of logs that are too long; jobs that are recorded are
     left alone. Does nothing while another process prunes. Raises OSError."""
     with _exclusive(root) as locked:

@@ -157,7 +157,7 @@ async def _images(cache: Path) -> list[Check]:
     for state in states:
         pattern = state.entry.match[0]
         if state.state == "install" and state.available:
-            size = state.available.way.download or "an unknown size"
+            size = state.available.provider.download or "an unknown size"
             checks.append(
                 Check(f"  {pattern}", OK, f"{state.available.name} is installed at first use ({size} to download)")
             )

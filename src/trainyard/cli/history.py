@@ -12,7 +12,15 @@ from typing import Any
 import click
 
 from trainyard.app.cluster_folders import BackgroundError
-from trainyard.app.history import Record, find_records, history_folder, is_recorded, read_records, summary, with_tilde
+from trainyard.app.history import (
+    HistoryRecord,
+    find_records,
+    history_folder,
+    is_recorded,
+    read_records,
+    summary,
+    with_tilde,
+)
 from trainyard.cli.cluster_command import CommandError, note, print_output, run_and_exit
 from trainyard.cli.codes import INVALID
 from trainyard.cli.layout import prose, terminal_table, terminal_width, wrapped
@@ -68,7 +76,7 @@ def _history(job: str, namespace: str, limit: int | None, form: str, delete: boo
         _print(records[:limit], form, False)
 
 
-def _records_of(job: str, namespace: str) -> list[Record]:
+def _records_of(job: str, namespace: str) -> list[HistoryRecord]:
     """The jobs of that name, newest first. Raises CommandError when there is none."""
     matches = find_records(history_folder(), job, namespace)
     if not matches:
@@ -78,7 +86,7 @@ def _records_of(job: str, namespace: str) -> list[Record]:
     return matches
 
 
-def _print(jobs: Sequence[Record], form: str, single: bool) -> None:
+def _print(jobs: Sequence[HistoryRecord], form: str, single: bool) -> None:
     if form in ("json", "yaml"):
         summaries = [summary(record) for record in jobs]
         print_output((as_json if form == "json" else as_yaml)(summaries[0] if single else summaries))
@@ -90,7 +98,7 @@ def _print(jobs: Sequence[Record], form: str, single: bool) -> None:
         print_output("\n".join(terminal_table(table(jobs, time.time(), form == "wide"), form == "wide")))
 
 
-def table(jobs: Sequence[Record], now: float, wide: bool = False) -> list[list[str]]:
+def table(jobs: Sequence[HistoryRecord], now: float, wide: bool = False) -> list[list[str]]:
     """A row per job, after the header. WHERE is `run`, or the name of the background cluster."""
     rows = [["ID", "JOB", "KIND", "AGE", "TOOK", "RESULT", "RESTARTS", "WHERE", *(["FOLDER", "WHY"] if wide else [])]]
     for record in jobs:
@@ -102,12 +110,12 @@ def table(jobs: Sequence[Record], now: float, wide: bool = False) -> list[list[s
     return rows
 
 
-def _duration(record: Record, now: float) -> str:
+def _duration(record: HistoryRecord, now: float) -> str:
     start = parse_time(record.data.get("started")) or record.started
     return format_clock((record.ended or now) - start)
 
 
-def _delete(matches: list[Record]) -> None:
+def _delete(matches: list[HistoryRecord]) -> None:
     from trainyard.app.retention import remove_record
 
     record = matches[0]
@@ -127,7 +135,7 @@ def _delete(matches: list[Record]) -> None:
 # One job.
 
 
-def _show(matches: list[Record]) -> None:
+def _show(matches: list[HistoryRecord]) -> None:
     print_output(
         "\n".join(record_lines(matches[0], time.time(), terminal_width() if sys.stdout.isatty() else sys.maxsize))
     )
@@ -136,7 +144,7 @@ def _show(matches: list[Record]) -> None:
         note(f"{len(matches) - 1} more of that name: {earlier_ids}{', ...' if len(matches) > 4 else ''}")
 
 
-def record_lines(record: Record, now: float, width: int) -> list[str]:
+def record_lines(record: HistoryRecord, now: float, width: int) -> list[str]:
     """The record of a job as lines of at most `width` columns."""
     return [part for line in record_fields(record, now) for part in _wrap_line(line, width)]
 
@@ -149,7 +157,7 @@ def _wrap_line(line: str, width: int) -> list[str]:
     return list(wrapped(line[label_match.end() :], width, label_match[0], " " * label_match.end()))
 
 
-def record_fields(record: Record, now: float) -> list[str]:
+def record_fields(record: HistoryRecord, now: float) -> list[str]:
     """The record of a job as lines of any width: fields, pods, log files, events."""
     fields = [
         ("Name", f"{record.namespace}/{record.name}"),
@@ -178,7 +186,7 @@ def record_fields(record: Record, now: float) -> list[str]:
     return [*lines, *_event_lines(record, now)]
 
 
-def _pod_rows(record: Record) -> list[list[str]]:
+def _pod_rows(record: HistoryRecord) -> list[list[str]]:
     """A row per pod, after the header. The restarts are those of the record, which leaves out the ones after the whole
     cluster ended."""
     from trainyard.cli.recorded_objects import recorded_pod
@@ -206,7 +214,7 @@ def _file_size(path: os.PathLike[str]) -> str:
     return f"{size:.1f} GiB"
 
 
-def _event_lines(record: Record, now: float) -> list[str]:
+def _event_lines(record: HistoryRecord, now: float) -> list[str]:
     events = sorted(record.events(), key=lambda event: str(event.get("time")))
     if not events:
         return ["Events: none"]

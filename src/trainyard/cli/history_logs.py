@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from trainyard.app.history import INTERRUPTED, Record, find_records, history_folder
+from trainyard.app.history import INTERRUPTED, HistoryRecord, find_records, history_folder
 from trainyard.cli.cluster_command import CommandError, note
 from trainyard.cli.logs import with_screen
 from trainyard.cli.view import format_age
@@ -41,7 +41,7 @@ class LogFile(msgspec.Struct, frozen=True):
         return self.replica.rpartition("-")[2]
 
 
-def log_files(record: Record) -> list[LogFile]:
+def log_files(record: HistoryRecord) -> list[LogFile]:
     """All log files of a record: by replica, then by attempt, then the pods from the oldest to the newest."""
     pod_order = {str(pod.get("uid"))[:8]: index for index, pod in enumerate(record.pods)}
     files = []
@@ -116,7 +116,7 @@ def _multi_container_replicas(files: Sequence[LogFile]) -> set[str]:
     return {replica for replica, containers in names.items() if len(containers) > 1}
 
 
-def last_record(job: str, namespace: str) -> Record | None:
+def last_record(job: str, namespace: str) -> HistoryRecord | None:
     """The record of the job with that name that was seen last, or of the job with that history id. None when there is
     none. Prints a note about the record to stderr. Raises BackgroundError when there is no home folder."""
     matches = find_records(history_folder(), job, namespace)
@@ -127,7 +127,7 @@ def last_record(job: str, namespace: str) -> Record | None:
     return record
 
 
-def _source_text(record: Record, older: int) -> str:
+def _source_text(record: HistoryRecord, older: int) -> str:
     start_text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started))
     ended = "the job was interrupted" if record.result == INTERRUPTED else "the job is gone"
     state = ended if record.result else "the job goes on"

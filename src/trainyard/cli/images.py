@@ -53,7 +53,7 @@ def images(ctx: click.Context, /, output: str | None, **params: Any) -> None:
 @OUTPUT
 @click.pass_obj
 def explain(group_params: dict[str, Any], /, image: str, output: str | None, **params: Any) -> None:
-    """Say which entry IMAGE is, which of its ways is taken and why, and what its programs get.
+    """Say which entry IMAGE is, which of its providers is taken and why, and what its programs get.
 
     Nothing is installed. Example: trainyard images explain tensorflow/tensorflow
     """

@@ -19,7 +19,7 @@ from trainyard.node.images import Image, Images, PreparedImage, store
 from trainyard.node.images.catalogue import SHIPPED
 from trainyard.node.images.inventory import EntryState
 from trainyard.node.images.progress import format_bytes
-from trainyard.node.images.ways import Candidate
+from trainyard.node.images.providers import Candidate
 
 _PROGRAM_TIMEOUT = 120.0  # timeout in seconds; the first import of a large framework is slow
 
@@ -49,7 +49,11 @@ def _resolved_name(state: EntryState) -> str:
     if state.available is None:
         return state.candidates[0].name
     taken = state.available
-    if taken.environment is None and taken.python is not None and not (taken.way.needs and not taken.way.current):
+    if (
+        taken.environment is None
+        and taken.python is not None
+        and not (taken.provider.needs and not taken.provider.current)
+    ):
         return f"Python {taken.python.full_version}"
     return taken.name
 
@@ -57,7 +61,7 @@ def _resolved_name(state: EntryState) -> str:
 def _state_text(state: EntryState) -> str:
     if state.state != "install" or state.available is None:
         return state.state
-    download = state.available.way.download
+    download = state.available.provider.download
     return f"would install {download}" if download else "would install"
 
 
@@ -68,7 +72,7 @@ def _entry_value(state: EntryState) -> dict[str, Any]:
         "shipped": state.is_shipped,
         "state": state.state,
         "is": _resolved_name(state),
-        "download": state.available.way.download if state.available and state.state == "install" else "",
+        "download": state.available.provider.download if state.available and state.state == "install" else "",
         "problems": state.missing,
     }
 
@@ -77,7 +81,7 @@ def _entry_value(state: EntryState) -> dict[str, Any]:
 
 
 async def explain_image(images: Images, image: str, form: str) -> int:
-    """Prints an image's entry, its ways and the result. Returns exit code 0, or 3 when no way is available."""
+    """Print an image's entry, its providers and the result. Returns exit code 0, or 3 if no provider is available."""
     entry = images.find(image)
     candidates = await images.candidates(image, os.getcwd())
     taken = next((candidate for candidate in candidates if candidate.state != "missing"), None)
@@ -99,7 +103,7 @@ def _image_facts(
         "image": image,
         "entry": ", ".join(entry.match) if entry else "none: an image without an entry runs its pod's command",
         "catalogue": "shipped with trainyard" if source == str(SHIPPED) else source,
-        "ways": [_way_value(candidate, taken) for candidate in candidates],
+        "providers": [_provider_value(candidate, taken) for candidate in candidates],
     }
     if taken is not None and taken.python is not None:
         environment = taken.environment if taken.environment and (taken.environment / "bin").is_dir() else None
@@ -109,8 +113,8 @@ def _image_facts(
         facts["chosen"] = taken.reason
         if environment is not None:
             facts["sizeOnDisk"] = format_bytes(store.disk_usage(environment).on_disk)
-        elif taken.way.download or taken.way.disk:
-            facts["download"], facts["sizeOnDisk"] = taken.way.download, taken.way.disk
+        elif taken.provider.download or taken.provider.disk:
+            facts["download"], facts["sizeOnDisk"] = taken.provider.download, taken.provider.disk
         facts["variables"] = {**({} if taken.environment else taken.python.variables), **(entry.env if entry else {})}
         if environment is not None:
             facts["variables"] = {"VIRTUAL_ENV": str(environment), **facts["variables"]}
@@ -124,19 +128,20 @@ def _image_facts(
     return facts
 
 
-def _way_value(candidate: Candidate, taken: Candidate | None) -> dict[str, str]:
+def _provider_value(candidate: Candidate, taken: Candidate | None) -> dict[str, str]:
     if candidate is taken:
-        download = f", {candidate.way.download} to download" if candidate.way.download else ""
+        download = f", {candidate.provider.download} to download" if candidate.provider.download else ""
         state = "taken: it is ready" if candidate.state == "ready" else f"taken: it would be installed{download}"
     elif candidate.problem is not None:
         state = f"not taken: {candidate.problem.message}"
     else:
-        state = "not taken: a way before it is taken"
+        state = "not taken: a provider before it is taken"
     return {"name": candidate.name, "state": state}
 
 
 _TITLES = {
-    "image": "Image", "entry": "Entry", "catalogue": "Catalogue", "ways": "Ways", "interpreter": "Interpreter",
+    "image": "Image", "entry": "Entry", "catalogue": "Catalogue", "providers": "Providers",
+    "interpreter": "Interpreter",
     "version": "Version", "chosen": "Because of", "download": "Download", "sizeOnDisk": "On disk",
     "variables": "Variables", "entrypoint": "Entrypoint", "arguments": "Arguments", "workingDirectory": "Directory",
     "files": "Files", "folders": "Folders", "path": "On PATH",
@@ -156,8 +161,8 @@ def _fact_lines(facts: dict[str, Any]) -> list[str]:
 def _texts(key: str, value: Any) -> list[str]:
     if not value:
         return []
-    if key == "ways":
-        return [f"({number}) {way['name']}: {way['state']}" for number, way in enumerate(value, 1)]
+    if key == "providers":
+        return [f"({number}) {provider['name']}: {provider['state']}" for number, provider in enumerate(value, 1)]
     if key in ("entrypoint", "arguments"):
         return [shlex.join(value)]
     if isinstance(value, dict):
@@ -191,7 +196,9 @@ async def try_image(images: Images, image: str) -> int:
 
 
 def _required_modules(taken: Candidate) -> list[str]:
-    return list(dict.fromkeys([*(taken.way.current or {}), *([taken.way.check] if taken.way.check else [])]))
+    return list(
+        dict.fromkeys([*(taken.provider.current or {}), *([taken.provider.check] if taken.provider.check else [])])
+    )
 
 
 async def _run_program(name: str, argv: list[str], env: dict[str, str]) -> tuple[str, str, bool]:

@@ -123,10 +123,10 @@ def _parse_options(params: dict[str, Any]) -> OperatorOptions:
         config=read_config(config_file, lambda text: note(text)),
         namespace=params["namespace"],
         config_file=config_file,
-        seat=lease_identity(os.environ, served, params["namespace"], params["lease_namespace"])
+        lease=lease_identity(os.environ, served, params["namespace"], params["lease_namespace"])
         if params["leader_elect"]
         else None,
-        terms=lease_timings(params["lease_duration"]),
+        timings=lease_timings(params["lease_duration"]),
         bind=parse_address(params["bind"]),
         node_lost=params["node_lost"],
         domain=cluster_domain(params["domain"], access.source == str(SERVICE_ACCOUNT)),

@@ -14,7 +14,7 @@ from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
-    from trainyard.app.retention import Limits
+    from trainyard.app.retention import RetentionLimits
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -181,12 +181,12 @@ def logs_dir(text: str | None) -> Path | None:
     return folder
 
 
-def history_limits() -> Limits:
+def history_limits() -> RetentionLimits:
     """The limits of the history: from the environment, else the defaults. Raises ManifestError."""
-    from trainyard.app.retention import Limits
+    from trainyard.app.retention import RetentionLimits
 
     try:
-        return Limits.from_environment(os.environ)
+        return RetentionLimits.from_environment(os.environ)
     except ValueError as error:
         variable, _, problem = str(error).partition(": ")
         raise ManifestError([Problem(variable, problem)]) from None

@@ -9,7 +9,7 @@ from pathlib import Path
 from trainyard.app.cluster_folders import BackgroundError
 from trainyard.app.history import (
     ID_LENGTH,
-    Record,
+    HistoryRecord,
     history_folder,
     job_folders,
     pod_log_folder,
@@ -36,7 +36,7 @@ NOT_KEPT = "(its log is not kept)"
 MAX_TAIL_BYTES = 1 << 16  # maximal size of these lines in bytes
 
 
-def find_record(uid: str) -> Record | None:
+def find_record(uid: str) -> HistoryRecord | None:
     """The record of the job with that uid, if this machine has run it."""
     try:
         folders = job_folders(history_folder())
@@ -47,7 +47,7 @@ def find_record(uid: str) -> Record | None:
     return record if record is not None and record.text("uid") == uid else None
 
 
-def job_object(record: Record) -> Json | None:
+def job_object(record: HistoryRecord) -> Json | None:
     """The job as it was last recorded; None when the record has no job or it cannot be read."""
     try:
         documents = read_manifest((record.folder / "job.yaml").read_bytes(), "job.yaml")
@@ -56,14 +56,14 @@ def job_object(record: Record) -> Json | None:
     return documents[0].obj if documents else None
 
 
-def last_pods(record: Record, kind: Kind, job: Json) -> list[Json]:
+def last_pods(record: HistoryRecord, kind: Kind, job: Json) -> list[Json]:
     """The newest pod of each replica as it was last recorded, as API objects."""
     newest = {str(entry.get("replica")): entry for entry in record.pods}
     templates = {role.name: role.template or {} for role in parse_job(kind, job, Config()).roles}
     return [recorded_pod(record, entry, templates.get(str(entry.get("role")), {})) for entry in newest.values()]
 
 
-def recorded_pod(record: Record, entry: Json, template: Json | None = None) -> Json:
+def recorded_pod(record: HistoryRecord, entry: Json, template: Json | None = None) -> Json:
     """A pod of the record as an API object. `template`: the pod template of its role, for the spec."""
     labels = {OWNER: record.text("uid"), ATTEMPT: str(entry.get("attempt") or 0)}
     labels |= {ROLE: str(entry["role"]), INDEX: str(entry["index"])} if entry.get("role") else {}
@@ -100,7 +100,7 @@ def _status(container: Json) -> Json:
     return status
 
 
-def kept_logs(record: Record | None, pods: Iterable[Json]) -> dict[tuple[str, str], tuple[str, ...]]:
+def kept_logs(record: HistoryRecord | None, pods: Iterable[Json]) -> dict[tuple[str, str], tuple[str, ...]]:
     """The last lines of the failed containers of these pods, by the pod's uid and the container's name. For a log file
     that no longer exists the value is (NOT_KEPT,), not an empty tuple."""
     logs = {}
@@ -128,18 +128,18 @@ def _last_lines(path: Path) -> tuple[str, ...]:
     return printable_lines(text)
 
 
-def gone_pods(record: Record, kind: Kind, job: Json, pods: Iterable[Json]) -> list[Json]:
+def gone_pods(record: HistoryRecord, kind: Kind, job: Json, pods: Iterable[Json]) -> list[Json]:
     """The last recorded pods of the replicas that have no pod in `pods`."""
     names = {replica(pod).name for pod in pods}
     return [pod for pod in last_pods(record, kind, job) if replica(pod).name not in names]
 
 
-def events_of(record: Record) -> list[Json]:
+def events_of(record: HistoryRecord) -> list[Json]:
     """The recorded events as API objects, oldest first."""
     return [_event(entry, record) for entry in sorted(record.events(), key=lambda entry: str(entry.get("time")))]
 
 
-def _event(entry: Json, record: Record) -> Json:
+def _event(entry: Json, record: HistoryRecord) -> Json:
     kind, _, name = str(entry.get("object")).partition("/")
     meta = {"name": entry.get("uid"), "uid": entry.get("uid"), "namespace": record.namespace}
     involved_object = {"kind": kind, "name": name, "namespace": record.namespace}
@@ -149,7 +149,7 @@ def _event(entry: Json, record: Record) -> Json:
     return event | fields | {"lastTimestamp": entry.get("time")}
 
 
-def facts_of(record: Record) -> Facts | None:
+def facts_of(record: HistoryRecord) -> Facts | None:
     """The Facts for `why` about a deleted job. None when the record has no readable job of a known kind."""
     job = job_object(record)
     kind = kind_of(job) if job else None
@@ -168,12 +168,12 @@ def facts_of(record: Record) -> Facts | None:
     )
 
 
-def findings_of(record: Record, facts: Facts) -> list[Finding]:
+def findings_of(record: HistoryRecord, facts: Facts) -> list[Finding]:
     """The findings about the job's end, also for a job that was deleted or interrupted."""
     return why(facts) if record.result in ("Succeeded", "Failed", "") else list(_cut_short(record, facts))
 
 
-def _cut_short(record: Record, facts: Facts) -> Iterator[Finding]:
+def _cut_short(record: HistoryRecord, facts: Facts) -> Iterator[Finding]:
     ended = parse_time(record.data.get("ended"))
     ago = f" {format_age(facts.now - ended)} ago" if ended is not None else ""
     deleted, message = record.result == "Deleted", record.text("message")

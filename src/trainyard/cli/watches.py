@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from trainyard.client import ApiClient, Selection, Unavailable
+from trainyard.client import ApiClient, Selectors, Unavailable
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.controller_runtime.reflector import Reflector, StoreEvent, WatchTarget
@@ -82,4 +82,4 @@ class Watches:
 
 def watch_target(gvk: GVK, namespace: str, labels: str = "") -> WatchTarget:
     """A watch target for a resource in a namespace ("" for all); the cluster need not serve the resource."""
-    return WatchTarget(gvk, namespace=namespace, selection=Selection(labels), optional=True)
+    return WatchTarget(gvk, namespace=namespace, selection=Selectors(labels), optional=True)

@@ -20,12 +20,13 @@ from trainyard.client.errors import (
     NotFound,
     Unavailable,
 )
-from trainyard.client.request import Request, RequestInfo, Selection, path_of, request_info
+from trainyard.client.request import ApiRequest, RequestInfo, Selectors, path_of, request_info
 
 __all__ = [
     "AlreadyExists",
     "ApiClient",
     "ApiError",
+    "ApiRequest",
     "Conflict",
     "Credentials",
     "Forbidden",
@@ -33,9 +34,8 @@ __all__ = [
     "Identity",
     "Invalid",
     "NotFound",
-    "Request",
     "RequestInfo",
-    "Selection",
+    "Selectors",
     "Unavailable",
     "path_of",
     "request_info",

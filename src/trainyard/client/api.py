@@ -25,8 +25,8 @@ from trainyard import __version__
 from trainyard.client import request as requests
 from trainyard.client.credentials import Credentials, Identity, StaticCredentials
 from trainyard.client.errors import ApiError, Unavailable
-from trainyard.client.request import ALL_OBJECTS, Query, Request, Selection
-from trainyard.client.transport import Response, Transport
+from trainyard.client.request import ALL_OBJECTS, ApiRequest, Query, Selectors
+from trainyard.client.transport import ApiResponse, Transport
 from trainyard.objects import GVK, Json
 
 MIN_RETRY_DELAY = 0.2  # seconds
@@ -47,8 +47,8 @@ class ApiClient:
     """
 
     too_many_requests_timeout: float = 0.0
-    before_send: Callable[[Request], None] | None = None
-    on_response: Callable[[Request, int, float], None] | None = None
+    before_send: Callable[[ApiRequest], None] | None = None
+    on_response: Callable[[ApiRequest, int, float], None] | None = None
 
     def __init__(
         self,
@@ -105,11 +105,11 @@ class ApiClient:
         continue_token: str = "",
     ) -> Json:
         """One page of a list, decoded; all objects when `limit` is 0. `continue_token`: of the page before."""
-        selection = Selection(label_selector, field_selector)
+        selection = Selectors(label_selector, field_selector)
         return await self._json(requests.list_objects(gvk, namespace, selection, limit, continue_token))
 
     async def list_bytes(
-        self, gvk: GVK, namespace: str, selection: Selection = ALL_OBJECTS, limit: int = 0, continue_token: str = ""
+        self, gvk: GVK, namespace: str, selection: Selectors = ALL_OBJECTS, limit: int = 0, continue_token: str = ""
     ) -> bytes:
         """One page of a list as received, for callers with a decoder of their own."""
         return await self.send(requests.list_objects(gvk, namespace, selection, limit, continue_token))
@@ -152,7 +152,7 @@ class ApiClient:
         `on_open` is called when the server has answered 200: the first event may come a minute later.
         """
         seconds = int(WATCH_TIMEOUT * random.uniform(0.8, 1.2))  # jitter: many clients do not reconnect at one time
-        selection = Selection(label_selector, field_selector)
+        selection = Selectors(label_selector, field_selector)
         lines = requests.LineSplitter()
         async for chunk in self.stream(
             requests.watch(gvk, namespace, resource_version, selection, seconds), seconds, on_open
@@ -188,12 +188,12 @@ class ApiClient:
         self, method: str, path: str, query: Query = (), body: bytes | None = None, content_type: str = ""
     ) -> bytes:
         """Send any other request. Returns the body of the response as received."""
-        return await self.send(Request(method, path, query, body, content_type))
+        return await self.send(ApiRequest(method, path, query, body, content_type))
 
-    async def _json(self, request: Request) -> Json:
+    async def _json(self, request: ApiRequest) -> Json:
         return requests.decode_object(request, await self.send(request))
 
-    async def send(self, request: Request) -> bytes:
+    async def send(self, request: ApiRequest) -> bytes:
         """Send one request and return the body of a 2xx response. Raises an ApiError for any other.
 
         All requests go through this method or `stream`.
@@ -208,7 +208,7 @@ class ApiClient:
                     raise
                 await asyncio.sleep(pause)
 
-    async def _send_authenticated(self, request: Request) -> bytes:
+    async def _send_authenticated(self, request: ApiRequest) -> bytes:
         """Send a request with the current identity; after a 401 once more with a new one, if there is one."""
         identity = await self._get_credentials().identity()
         try:
@@ -218,12 +218,12 @@ class ApiClient:
                 raise
             return await self._send(request, renewed)
 
-    async def _send(self, request: Request, identity: Identity) -> bytes:
+    async def _send(self, request: ApiRequest, identity: Identity) -> bytes:
         async with self._reply(request, identity, REQUEST_TIMEOUT, streams=False) as reply:
             return requests.check_response(request, reply.status, reply.headers, await reply.read())
 
     async def stream(
-        self, request: Request, timeout: float | None, opened: Callable[[], None] = lambda: None
+        self, request: ApiRequest, timeout: float | None, opened: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[bytes, None]:
         """Send one request and yield the body of its response in chunks as received.
 
@@ -254,8 +254,8 @@ class ApiClient:
 
     @asynccontextmanager
     async def _reply(
-        self, request: Request, identity: Identity, seconds: float | None, *, streams: bool
-    ) -> AsyncIterator[Response]:
+        self, request: ApiRequest, identity: Identity, seconds: float | None, *, streams: bool
+    ) -> AsyncIterator[ApiResponse]:
         """Send a request and yield its response; calls `on_response` once."""
         start, answered = time.perf_counter(), False
         try:
@@ -277,6 +277,6 @@ class ApiClient:
             self._transport = HttpTransport(self.url, self._headers, self._proxy, self._server_name)
         return self._transport
 
-    def _report(self, request: Request, code: int, start: float) -> None:
+    def _report(self, request: ApiRequest, code: int, start: float) -> None:
         if self.on_response is not None:
             self.on_response(request, code, time.perf_counter() - start)

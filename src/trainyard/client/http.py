@@ -22,7 +22,7 @@ from yarl import URL
 
 from trainyard.client.credentials import Identity
 from trainyard.client.errors import Unavailable
-from trainyard.client.request import Request
+from trainyard.client.request import ApiRequest
 from trainyard.client.transport import BeforeSend
 
 
@@ -70,7 +70,7 @@ class HttpTransport:
 
     @asynccontextmanager
     async def open(
-        self, request: Request, identity: Identity, seconds: float | None, guard: BeforeSend | None, *, streams: bool
+        self, request: ApiRequest, identity: Identity, seconds: float | None, guard: BeforeSend | None, *, streams: bool
     ) -> AsyncIterator[_Reply]:
         headers = {"Content-Type": request.content_type} if request.content_type else {}
         if identity.token:

@@ -1,7 +1,7 @@
 """Requests and responses of the Kubernetes API, as values. Pure functions: no I/O.
 
 Rules for this file:
-- Each verb is a function that returns a `Request`. `answer` returns the body of a response or raises an ApiError.
+- Each verb is a function that returns a `ApiRequest`. `answer` returns the body of a response or raises an ApiError.
 - A request for one object needs a name that is not empty: a DELETE with an empty name would delete the collection.
 - Patches are JSON merge patches; a null removes a key.
 """
@@ -40,7 +40,7 @@ _REASONS = {
 Query = tuple[tuple[str, str], ...]
 
 
-class Request(msgspec.Struct, frozen=True):
+class ApiRequest(msgspec.Struct, frozen=True):
     """One HTTP request. `path` is percent-encoded."""
 
     method: str
@@ -65,7 +65,7 @@ class RequestInfo(NamedTuple):
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-def request_info(request: Request) -> RequestInfo:
+def request_info(request: ApiRequest) -> RequestInfo:
     """The verb and the resource of a request; for a path without a resource, such as /version, the resource is ""."""
     parts = request.path.strip("/").split("/")
     parts = parts[2:] if parts[0] == "api" else parts[3:] if parts[0] == "apis" else []
@@ -81,14 +81,14 @@ def request_info(request: Request) -> RequestInfo:
     )
 
 
-class Selection(NamedTuple):
+class Selectors(NamedTuple):
     """The selectors of a list or watch; "" selects all objects."""
 
     label_selector: str = ""
     field_selector: str = ""
 
 
-ALL_OBJECTS = Selection()
+ALL_OBJECTS = Selectors()
 
 
 def path_of(gvk: GVK, namespace: str = "", name: str = "", subresource: str = "") -> str:
@@ -114,11 +114,11 @@ def object_path(gvk: GVK, namespace: str, name: str, subresource: str = "") -> s
     return path_of(gvk, namespace, name, subresource)
 
 
-def get(gvk: GVK, namespace: str, name: str, subresource: str = "") -> Request:
-    return Request("GET", object_path(gvk, namespace, name, subresource))
+def get(gvk: GVK, namespace: str, name: str, subresource: str = "") -> ApiRequest:
+    return ApiRequest("GET", object_path(gvk, namespace, name, subresource))
 
 
-def list_objects(gvk: GVK, namespace: str, which: Selection, limit: int = 0, cont: str = "") -> Request:
+def list_objects(gvk: GVK, namespace: str, which: Selectors, limit: int = 0, cont: str = "") -> ApiRequest:
     """One page of a list, or all objects when `limit` is 0. `cont` is the continue token."""
     query = _query(
         labelSelector=which.label_selector,
@@ -126,10 +126,10 @@ def list_objects(gvk: GVK, namespace: str, which: Selection, limit: int = 0, con
         limit=str(limit) if limit else "",
         **{"continue": cont},
     )
-    return Request("GET", path_of(gvk, namespace), query)
+    return ApiRequest("GET", path_of(gvk, namespace), query)
 
 
-def watch(gvk: GVK, namespace: str, revision: str, which: Selection, seconds: int) -> Request:
+def watch(gvk: GVK, namespace: str, revision: str, which: Selectors, seconds: int) -> ApiRequest:
     """A watch from the resourceVersion `revision`, with bookmarks; the server ends it after `seconds`."""
     query = _query(
         watch="true",
@@ -139,24 +139,24 @@ def watch(gvk: GVK, namespace: str, revision: str, which: Selection, seconds: in
         labelSelector=which.label_selector,
         fieldSelector=which.field_selector,
     )
-    return Request("GET", path_of(gvk, namespace), query)
+    return ApiRequest("GET", path_of(gvk, namespace), query)
 
 
-def create(gvk: GVK, namespace: str, obj: Json, subresource: str = "") -> Request:
+def create(gvk: GVK, namespace: str, obj: Json, subresource: str = "") -> ApiRequest:
     """POST to the collection, or to a subresource of the object that `obj` names (a pod's binding)."""
     path = object_path(gvk, namespace, name_of(obj), subresource) if subresource else path_of(gvk, namespace)
-    return Request("POST", path, (), encode(obj), JSON)
+    return ApiRequest("POST", path, (), encode(obj), JSON)
 
 
-def replace(gvk: GVK, namespace: str, name: str, obj: Json, subresource: str = "") -> Request:
-    return Request("PUT", object_path(gvk, namespace, name, subresource), (), encode(obj), JSON)
+def replace(gvk: GVK, namespace: str, name: str, obj: Json, subresource: str = "") -> ApiRequest:
+    return ApiRequest("PUT", object_path(gvk, namespace, name, subresource), (), encode(obj), JSON)
 
 
-def patch(gvk: GVK, namespace: str, name: str, body: Json, subresource: str = "") -> Request:
-    return Request("PATCH", object_path(gvk, namespace, name, subresource), (), encode(body), MERGE_PATCH)
+def patch(gvk: GVK, namespace: str, name: str, body: Json, subresource: str = "") -> ApiRequest:
+    return ApiRequest("PATCH", object_path(gvk, namespace, name, subresource), (), encode(body), MERGE_PATCH)
 
 
-def delete(gvk: GVK, namespace: str, name: str, uid: str, propagation: str, grace: int | None) -> Request:
+def delete(gvk: GVK, namespace: str, name: str, uid: str, propagation: str, grace: int | None) -> ApiRequest:
     """DELETE of one object. `uid` ("" for none) is a precondition; `grace` is gracePeriodSeconds."""
     options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
     if propagation:
@@ -165,16 +165,16 @@ def delete(gvk: GVK, namespace: str, name: str, uid: str, propagation: str, grac
         options["preconditions"] = {"uid": uid}
     if grace is not None:
         options["gracePeriodSeconds"] = grace
-    return Request("DELETE", object_path(gvk, namespace, name), (), encode(options), JSON)
+    return ApiRequest("DELETE", object_path(gvk, namespace, name), (), encode(options), JSON)
 
 
-def logs(namespace: str, pod: str, query: Mapping[str, str]) -> Request:
+def logs(namespace: str, pod: str, query: Mapping[str, str]) -> ApiRequest:
     """The log of a container. Empty values in `query` are left out."""
     path = object_path(POD, namespace, pod, "log")
-    return Request("GET", path, _query(**query))
+    return ApiRequest("GET", path, _query(**query))
 
 
-def check_response(request: Request, status: int, headers: Mapping[str, str], body: bytes) -> bytes:
+def check_response(request: ApiRequest, status: int, headers: Mapping[str, str], body: bytes) -> bytes:
     """The body of a 2xx response. Raises the ApiError of any other response."""
     if 200 <= status < 300:
         return body
@@ -189,7 +189,7 @@ def check_response(request: Request, status: int, headers: Mapping[str, str], bo
     raise error_for(status, reason, message, details, _retry_after(headers, details))
 
 
-def decode_object(request: Request, body: bytes) -> Json:
+def decode_object(request: ApiRequest, body: bytes) -> Json:
     """The JSON object in the body of a response.
 
     Raises Unavailable (reason BadAnswer) for anything else: half an object means that the connection broke, and the

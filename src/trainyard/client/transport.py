@@ -7,12 +7,12 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from trainyard.client.credentials import Identity
-from trainyard.client.request import Request
+from trainyard.client.request import ApiRequest
 
-BeforeSend = Callable[[Request], None]
+BeforeSend = Callable[[ApiRequest], None]
 
 
-class Response(Protocol):
+class ApiResponse(Protocol):
     """A response whose headers have been received."""
 
     @property
@@ -33,8 +33,8 @@ class Transport(Protocol):
     """Connections to one API server."""
 
     def open(
-        self, request: Request, identity: Identity, seconds: float | None, guard: BeforeSend | None, *, streams: bool
-    ) -> AbstractAsyncContextManager[Response]:
+        self, request: ApiRequest, identity: Identity, seconds: float | None, guard: BeforeSend | None, *, streams: bool
+    ) -> AbstractAsyncContextManager[ApiResponse]:
         """Send a request; its response can be read inside the context.
 
         seconds: the total timeout, from the connection to the last byte; None for no timeout. guard: called with the

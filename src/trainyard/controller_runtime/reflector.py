@@ -23,7 +23,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from trainyard.client import ApiClient, ApiError, Gone, NotFound, Selection, Unavailable
+from trainyard.client import ApiClient, ApiError, Gone, NotFound, Selectors, Unavailable
 from trainyard.client.request import ALL_OBJECTS
 from trainyard.controller_runtime.backoff import WatchBackoff
 from trainyard.controller_runtime.object_adapter import (
@@ -195,7 +195,7 @@ class WatchTarget(msgspec.Struct, frozen=True):
 
     gvk: GVK
     namespace: str = ""
-    selection: Selection = ALL_OBJECTS
+    selection: Selectors = ALL_OBJECTS
     optional: bool = False
 
     @property

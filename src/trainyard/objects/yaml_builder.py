@@ -34,7 +34,7 @@ class Value:
     lines: Lines = field(repr=False, compare=False)
 
 
-class Stop(Exception):
+class ParsingStopped(Exception):
     """Ends the parsing at a problem after which the rest cannot be parsed. The problem is in `problems`."""
 
 
@@ -97,11 +97,11 @@ class ValueBuilder:
         path = self._path()
         self.problems.append(Problem(f"{self.source}:{line}", f"{path}: {text}" if path else text))
         if len(self.problems) >= MAX_PROBLEMS:
-            raise Stop
+            raise ParsingStopped
 
-    def _fatal_problem(self, line: int, text: str) -> Stop:
+    def _fatal_problem(self, line: int, text: str) -> ParsingStopped:
         self.problems.append(Problem(f"{self.source}:{line}", text))
-        return Stop()
+        return ParsingStopped()
 
     def _path(self) -> str:
         """The path of the present value, at most 200 characters."""

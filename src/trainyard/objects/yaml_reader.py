@@ -19,7 +19,7 @@ import yaml
 
 from trainyard.objects.lines import Lines
 from trainyard.objects.problems import Problem
-from trainyard.objects.yaml_builder import MAX_DEPTH, MAX_PROBLEMS, MAX_VALUES, Stop, Value, ValueBuilder
+from trainyard.objects.yaml_builder import MAX_DEPTH, MAX_PROBLEMS, MAX_VALUES, ParsingStopped, Value, ValueBuilder
 from trainyard.objects.yaml_scalars import MAX_INTEGER, MIN_INTEGER
 
 MAX_BYTES = 3 * 1024 * 1024  # the limit of an API server for one request
@@ -71,7 +71,7 @@ def _load_yaml(text: str, builder: ValueBuilder) -> list[Value]:
             builder.take(event)
     except yaml.YAMLError as error:
         builder.problems.append(_syntax_problem(error, text, builder.source))
-    except Stop:
+    except ParsingStopped:
         pass
     if builder.problems:
         raise ManifestError(builder.problems[:MAX_PROBLEMS])

@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from trainyard import __version__
-from trainyard.client import Request, request_info
+from trainyard.client import ApiRequest, request_info
 from trainyard.core import Kind
 from trainyard.objects import Json, is_condition_true
 from trainyard.operator.operator import JobKey, Operator
@@ -90,7 +90,7 @@ class Metrics:
         if operator is not None:
             operator.set_reconcile_callback(self._observe_reconcile)
 
-    def observe_request(self, request: Request, code: int, seconds: float) -> None:
+    def observe_request(self, request: ApiRequest, code: int, seconds: float) -> None:
         """Count a request, its status code (0: no answer) and its latency in seconds. To be set as an ApiClient's
         `observe`."""
         verb, resource = request_info(request)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from trainyard import core
-from trainyard.client import ApiClient, Selection, Unavailable
+from trainyard.client import ApiClient, Selectors, Unavailable
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.controller import Controller, Latch
 from trainyard.controller_runtime.event_recorder import EventRecorder
@@ -151,7 +151,7 @@ class Operator:
             adapter = dict_adapter(namespace_of, gvk.api_version, gvk.kind)
             self._jobs[gvk] = self._controller.watch_with(target, adapter, partial(self._job_changed, gvk))
         for gvk in dict.fromkeys(gvk for kind in self._kinds.values() for gvk in kind.roles.child_resources):
-            self._targets[gvk] = target = WatchTarget(gvk, namespace, Selection(OWNER))
+            self._targets[gvk] = target = WatchTarget(gvk, namespace, Selectors(OWNER))
             self._children[gvk] = self._controller.watch_with(target, _child_adapter(gvk.kind), self._child_changed)
 
     def _job_changed(self, gvk: GVK, before: Json | None, after: Json | None) -> Iterable[JobKey]:

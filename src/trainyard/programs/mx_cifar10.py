@@ -140,9 +140,9 @@ def devices(mx, gpus):
     if not gpus:
         return mx.cpu()
     have = mx.context.num_gpus()
-    wanted = [int(one) for one in gpus.split(",") if one.strip()]
+    wanted = [int(number) for number in gpus.split(",") if number.strip()]
     if have > max(wanted, default=-1):
-        return [mx.gpu(one) for one in wanted]
+        return [mx.gpu(number) for number in wanted]
     logging.info("--gpus=%s: MXNet finds %s here; training runs on the CPU", gpus, "%d GPUs" % have if have else "no GPU")
     return mx.cpu()
 
@@ -182,7 +182,7 @@ def train(mx, args):
     if args.optimizer in ("sgd", "nag", "dcasgd", "signum"):
         settings["momentum"] = args.mom
     batches = training.num_data // args.batch_size
-    steps = [batches * (int(one) - begin) for one in args.lr_step_epochs.split(",") if int(one) > begin]
+    steps = [batches * (int(epoch) - begin) for epoch in args.lr_step_epochs.split(",") if int(epoch) > begin]
     if steps:
         settings["lr_scheduler"] = mx.lr_scheduler.MultiFactorScheduler(steps, args.lr_factor, base_lr=args.lr)
     metrics = [mx.metric.Accuracy(), mx.metric.CrossEntropy()]

@@ -55,8 +55,8 @@ def server_alone():
     A task that only serves needs none of the Python code above the server, but `import tensorflow` imports all of
     it. So an empty module with the path of the real package takes its place in sys.modules. If TensorFlow has
     another layout, this program starts again and imports all of it."""
-    whole = "TRAINYARD_WHOLE_TENSORFLOW"
-    if os.environ.get(whole):
+    variable = "TRAINYARD_WHOLE_TENSORFLOW"
+    if os.environ.get(variable):
         import tensorflow.compat.v1 as tf
 
         return tf.train.Server, tf.train.ClusterSpec, tf.ConfigProto
@@ -67,7 +67,7 @@ def server_alone():
         from tensorflow.core.protobuf.config_pb2 import ConfigProto
         from tensorflow.python.training.server_lib import ClusterSpec, Server
     except (ImportError, AttributeError, TypeError):
-        os.environ[whole] = "1"
+        os.environ[variable] = "1"
         os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - ourselves, once
     return Server, ClusterSpec, ConfigProto
 

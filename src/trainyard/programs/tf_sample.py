@@ -78,7 +78,7 @@ def lead(task, flags):
     random = np.random.RandomState(7)
     matrices = [random.rand(SIZE, SIZE).astype(np.float32) for _ in range(2)]
     left, right, file, fetches = build(tf, task)
-    task.say("waiting for %d tasks: %s" % (len(task.everyone), " ".join("%s-%d" % one[:2] for one in task.everyone)))
+    task.say("waiting for %d tasks: %s" % (len(task.everyone), " ".join("%s-%d" % member[:2] for member in task.everyone)))
     answers, devices = ask(tf, server, fetches, {left: matrices[0], right: matrices[1], file: HOST_NAME})
     expected = float((matrices[0].astype(np.float64) @ matrices[1].astype(np.float64)).sum())
     if not report(task, answers, expected):

@@ -6,7 +6,7 @@ on PATH), an entrypoint, arguments, a working directory and environment variable
 Rules:
 - The catalogue lists the known images. The user's own files come before the shipped one; the first match counts.
 - An image without an entry is no error if the container has a command: the command runs with the user's own
-  interpreter (selection.py). An entry with the way `current` uses the same interpreter.
+  interpreter (selection.py). An entry with the provider `current` uses the same interpreter.
 - The modules of an interpreter are found by running it with the variables that its programs get, so the check and the
   later run see the same modules.
 - An image may have files and empty folders of its own: `create_files` creates them for one container.

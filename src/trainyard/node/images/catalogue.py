@@ -1,10 +1,10 @@
-"""The catalogue: image pattern -> ways to get its environment, and the program of the image.
+"""The catalogue: image pattern -> providers to get its environment, and the program of the image.
 
 images:
 - {match: my/trainer, python: ../venv}    # the whole entry: a virtual environment, a conda prefix, or an interpreter
 - {match: my/other, requirements: requirements.txt}  # the whole entry: an environment that is built from these pins
 - match: [my/trainer, "my/trainer:*"]     # shell patterns; a leading docker.io/ of an image name is ignored
-  ways:                                   # tried in order
+  providers:                                   # tried in order
   - current: {torch: ">=2"}               # the interpreter of selection.py, if it has these modules; {}: no condition
   - interpreter: ~/venvs/torch            # a virtual environment, a conda prefix, or an interpreter
   - requirements: [torch==2.15.0]         # pins, or the name of a file with pins beside the catalogue
@@ -63,8 +63,8 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     modules: dict[str, str]
 
 
-class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One way to get the environment of an image: exactly one of current, interpreter, requirements and system."""
+class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the environment of an image comes from: exactly one of current, interpreter, requirements and system."""
 
     current: dict[str, str] | None = None
     interpreter: str | None = None
@@ -84,7 +84,8 @@ class _CatalogueEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     match: str | list[str]
     python: str | None = None
     requirements: str | list[str] | None = None
-    ways: list[Way] = []
+    providers: list[Provider] = []
+    ways: list[Provider] = []  # the former name of `providers`
     entrypoint: list[str] = []
     args: list[str] = []
     workdir: str = ""
@@ -94,16 +95,20 @@ class _CatalogueEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scratch: list[str] = []
     path: list[str] = []
 
+    @property
+    def listed_providers(self) -> list[Provider]:
+        return self.providers or self.ways
+
 
 class _CatalogueFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     images: list[_CatalogueEntry]
 
 
 class Image(msgspec.Struct, frozen=True):
-    """One entry with absolute paths and parsed requirements. An entry without ways gets the way `current: {}`."""
+    """One entry with absolute paths and parsed requirements. An entry without providers has one, `current: {}`."""
 
     match: tuple[str, ...]
-    ways: tuple[Way, ...]
+    providers: tuple[Provider, ...]
     entrypoint: tuple[str, ...]
     args: tuple[str, ...]
     workdir: str
@@ -204,12 +209,14 @@ def _entry_problems(entry: _CatalogueEntry, file: Path) -> list[str]:
     problems = []
     if not _patterns(entry) or not all(_patterns(entry)):
         problems.append(".match: is empty; write the image's name or a pattern such as my/trainer*")
-    if sum((entry.python is not None, entry.requirements is not None, bool(entry.ways))) > 1:
-        problems.append(": has more than one of python, requirements and ways; write several of them as ways")
+    if sum((entry.python is not None, entry.requirements is not None, bool(entry.providers), bool(entry.ways))) > 1:
+        problems.append(": has more than one of python, requirements and providers; write several of them as providers")
     if entry.python == "":
         problems.append(".python: is empty; name a virtual environment, a conda prefix or an interpreter")
-    for index, way in enumerate(_entry_ways(entry)):
-        problems += [f"{f'.ways[{index}]' if entry.ways else ''}{text}" for text in _way_problems(way, file)]
+    field_name = "providers" if entry.providers else "ways"
+    for index, provider in enumerate(_entry_providers(entry)):
+        place = f".{field_name}[{index}]" if entry.listed_providers else ""
+        problems += [f"{place}{text}" for text in _provider_problems(provider, file)]
     for field, paths in (("files", list(entry.files)), ("folders", entry.folders), ("scratch", entry.scratch)):
         problems += [
             f".{field}: {path!r} is not an absolute path below /" for path in paths if not _is_container_path(path)
@@ -222,43 +229,44 @@ def _is_container_path(path: str) -> bool:
     return path.startswith("/") and len(path) > 1 and normpath(path) == path
 
 
-def _way_problems(way: Way, file: Path) -> list[str]:
+def _provider_problems(provider: Provider, file: Path) -> list[str]:
     problems = []
-    if sum(value is not None for value in (way.current, way.interpreter, way.requirements, way.system)) != 1:
+    sources = (provider.current, provider.interpreter, provider.requirements, provider.system)
+    if sum(source is not None for source in sources) != 1:
         problems.append(": must be exactly one of current, requirements and system, or interpreter")
-    if way.interpreter == "":
+    if provider.interpreter == "":
         problems.append(".interpreter: is empty; name a virtual environment, a conda prefix or an interpreter")
-    if way.python and not _PYTHON_RANGE.match(way.python):
-        problems.append(f".python: {way.python!r} is not a range; write for example '3.11 - 3.13'")
-    for field, text in (("download", way.download), ("disk", way.disk)):
+    if provider.python and not _PYTHON_RANGE.match(provider.python):
+        problems.append(f".python: {provider.python!r} is not a range; write for example '3.11 - 3.13'")
+    for field, text in (("download", provider.download), ("disk", provider.disk)):
         if text and not _SIZE.match(text):
             problems.append(f".{field}: {text!r} is not a size; write for example '350 MB' or '1.5 GB'")
-    for module, terms in (way.current or {}).items():
+    for module, terms in (provider.current or {}).items():
         if any(not _VERSION_TERM.match(term.strip()) for term in terms.split(",") if term.strip()):
             problems.append(
                 f".current.{module}: {terms!r} is not a version range; write for example '>=2.16,<3', or ''"
             )
-    if way.requirements is not None:
+    if provider.requirements is not None:
         try:
-            parse_pins(way.requirements, file.resolve().parent)
+            parse_pins(provider.requirements, file.resolve().parent)
         except ManifestError as error:
             problems += [
                 f".requirements: {f'{problem.path}: ' if problem.path else ''}{problem.text}"
                 for problem in error.problems
             ]
     problems += [
-        f".build: {line!r} is not pinned; write it as name==version" for line in way.build if not is_pinned(line)
+        f".build: {line!r} is not pinned; write it as name==version" for line in provider.build if not is_pinned(line)
     ]
     return problems
 
 
-def _entry_ways(entry: _CatalogueEntry) -> list[Way]:
+def _entry_providers(entry: _CatalogueEntry) -> list[Provider]:
     if entry.python is not None:
-        return [Way(interpreter=entry.python)]
+        return [Provider(interpreter=entry.python)]
     if entry.requirements is not None:
         name = os.path.basename(entry.requirements) if isinstance(entry.requirements, str) else ""
-        return [Way(requirements=entry.requirements, name=name)]
-    return entry.ways
+        return [Provider(requirements=entry.requirements, name=name)]
+    return entry.listed_providers
 
 
 def _image(entry: _CatalogueEntry, file: Path) -> Image:
@@ -279,7 +287,7 @@ def _image(entry: _CatalogueEntry, file: Path) -> Image:
         """Resolves a path; a bare name stays as it is and is later looked up on PATH."""
         return path(text) if "/" in text else text
 
-    def way(declared: Way) -> Way:
+    def provider(declared: Provider) -> Provider:
         fields: dict[str, Any] = {name: getattr(declared, name) for name in declared.__struct_fields__}
         if declared.requirements is not None:
             fields["requirements"] = parse_pins(declared.requirements, folder)
@@ -287,13 +295,13 @@ def _image(entry: _CatalogueEntry, file: Path) -> Image:
             fields["interpreter"] = path(declared.interpreter)
         if declared.system is not None:
             fields["system"] = System(program(declared.system.python), declared.system.modules)
-        return Way(**fields)
+        return Provider(**fields)
 
-    # An entry without `ways` runs in the pod's working directory, as images without an entry do.
-    workdir = entry.workdir or (WORKING_DIRECTORY if not entry.ways else "")
+    # An entry without `providers` runs in the pod's working directory, as images without an entry do.
+    workdir = entry.workdir or (WORKING_DIRECTORY if not entry.listed_providers else "")
     return Image(
         match=tuple(_patterns(entry)),
-        ways=tuple(map(way, _entry_ways(entry))) or (Way(current={}),),
+        providers=tuple(map(provider, _entry_providers(entry))) or (Provider(current={}),),
         entrypoint=tuple(map(argument, entry.entrypoint)),
         args=tuple(map(argument, entry.args)),
         workdir=path(workdir) if workdir not in ("", WORKING_DIRECTORY) else workdir,

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainyard.node.images import problems, store
-from trainyard.node.images.catalogue import Way, parse_size
+from trainyard.node.images.catalogue import Provider, parse_size
 from trainyard.node.images.interpreters import Python
 from trainyard.node.images.problems import ImageProblem
 from trainyard.node.images.progress import Meter, Report
@@ -81,41 +81,41 @@ class Builder:
     log: Callable[[str], object]
     report: Report | None = None
 
-    def folder(self, way: Way, python: Python) -> Path:
+    def folder(self, provider: Provider, python: Python) -> Path:
         """The folder of this environment, whether it exists or not."""
         content = [
             _LAYOUT_VERSION,
-            way.requirements,
+            provider.requirements,
             python.identity,
             sys.platform,
             platform.machine(),
             platform.libc_ver(),
         ]
-        content += [way.build] if way.build else []
-        content += [sorted(way.system.modules)] if way.system else []
+        content += [provider.build] if provider.build else []
+        content += [sorted(provider.system.modules)] if provider.system else []
         digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
-        name = re.sub(r"[^a-z0-9.]+", "-", way.name.lower()).strip("-")[:40] or "environment"
+        name = re.sub(r"[^a-z0-9.]+", "-", provider.name.lower()).strip("-")[:40] or "environment"
         return self.cache / "environments" / f"{name}-{digest}"
 
-    def is_built(self, way: Way, python: Python) -> bool:
+    def is_built(self, provider: Provider, python: Python) -> bool:
         """True if the environment exists and is usable."""
-        return is_usable(self.folder(way, python))
+        return is_usable(self.folder(provider, python))
 
-    async def ensure(self, way: Way, python: Python, use: BuildReason = BuildReason()) -> Path:
+    async def ensure(self, provider: Provider, python: Python, use: BuildReason = BuildReason()) -> Path:
         """The folder of a finished environment. Builds it if it does not exist. Raises ImageProblem."""
-        folder = self.folder(way, python)
+        folder = self.folder(provider, python)
         try:
             if not is_usable(folder):
                 folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                async with self._build_lock(folder, way):
+                async with self._build_lock(folder, provider):
                     if not is_usable(folder):
-                        await self._build(way, python, folder, use)
+                        await self._build(provider, python, folder, use)
         except OSError as error:
             raise self._write_problem(error, folder) from None
         return folder
 
     @contextlib.asynccontextmanager
-    async def _build_lock(self, folder: Path, way: Way) -> AsyncIterator[None]:
+    async def _build_lock(self, folder: Path, provider: Provider) -> AsyncIterator[None]:
         path = f"{folder}.lock"
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -126,44 +126,48 @@ class Builder:
                     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                     continue
                 if not reported:
-                    self.log(f"images: another process is installing {display_name(way)}; waiting for it")
+                    self.log(f"images: another process is installing {display_name(provider)}; waiting for it")
                     reported = True
                 await asyncio.sleep(0.2)
             yield
         finally:
             os.close(lock)
 
-    async def _build(self, way: Way, python: Python, folder: Path, use: BuildReason) -> None:
+    async def _build(self, provider: Provider, python: Python, folder: Path, use: BuildReason) -> None:
         """Builds the environment in a staging folder and renames it. The caller holds the build lock."""
         for leftover in folder.parent.glob(f".{folder.name}.*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        self._check_free_space(way)
+        self._check_free_space(provider)
         staging = folder.with_name(f".{folder.name}.{os.getpid()}")
         staging.mkdir(mode=0o700)
         tool = "uv" if self.uv else "venv and pip"
-        sizes = [f"about {way.download} to download"] if way.download else []
-        sizes += [f"{way.disk} on disk"] if way.disk else []
+        sizes = [f"about {provider.download} to download"] if provider.download else []
+        sizes += [f"{provider.disk} on disk"] if provider.disk else []
         estimate = f" ({', '.join(sizes)})" if sizes else ""
-        if not way.system:
-            self.log(f"images: installing {display_name(way)} with {tool}{estimate}, once, into {folder}")
+        if not provider.system:
+            self.log(f"images: installing {display_name(provider)} with {tool}{estimate}, once, into {folder}")
         meter = Meter(
-            use.image or display_name(way), display_name(way), parse_size(way.download), self.report, self.log
+            use.image or display_name(provider),
+            display_name(provider),
+            parse_size(provider.download),
+            self.report,
+            self.log,
         )
         try:
-            await self._install(way, python, staging, meter)
-            _write_record(staging / "env", way, python, use)
+            await self._install(provider, python, staging, meter)
+            _write_record(staging / "env", provider, python, use)
             _relocate_scripts(staging / "env", folder)
             (staging / "env").rename(folder)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
-        if not way.system:
-            self.log(f"images: {display_name(way)} is ready after {meter.seconds:.0f} s")
+        if not provider.system:
+            self.log(f"images: {display_name(provider)} is ready after {meter.seconds:.0f} s")
 
-    async def _install(self, way: Way, python: Python, staging: Path, meter: Meter) -> None:
+    async def _install(self, provider: Provider, python: Python, staging: Path, meter: Meter) -> None:
         pins, env = staging / "requirements.txt", staging / "env"
-        pins.write_text("\n".join(way.requirements or ()) + "\n")
+        pins.write_text("\n".join(provider.requirements or ()) + "\n")
         env_python = str(env / "bin" / "python")
-        if way.system:  # nothing to install: the venv uses the site-packages of the system
+        if provider.system:  # nothing to install: the venv uses the site-packages of the system
             steps = [[python.path, "-m", "venv", "--system-site-packages", "--without-pip", str(env)]]
         elif self.uv:
             pip = [self.uv, "pip", "install", "--python", env_python]
@@ -173,12 +177,12 @@ class Builder:
             pip = [env_python, "-m", "pip", "install", "--no-compile", "--disable-pip-version-check", "--no-input"]
             pip += ["--progress-bar", "off"]
             steps = [[python.path, "-m", "venv", str(env)]]
-        if way.build:
-            steps.append([*pip, *way.build])
-        if not way.system:
-            steps.append([*pip, *(["--no-build-isolation"] if way.build else []), "-r", str(pins)])
-        if way.check:
-            steps.append([env_python, "-c", f"import {way.check}"])
+        if provider.build:
+            steps.append([*pip, *provider.build])
+        if not provider.system:
+            steps.append([*pip, *(["--no-build-isolation"] if provider.build else []), "-r", str(pins)])
+        if provider.check:
+            steps.append([env_python, "-c", f"import {provider.check}"])
         meter_task = asyncio.create_task(meter.run())
         try:
             for step in steps:
@@ -186,21 +190,21 @@ class Builder:
                     meter.step("checking")
                 code, tail = await _run_step(step, staging, meter)
                 if code != 0:
-                    raise self._install_problem(code, tail, way, python)
+                    raise self._install_problem(code, tail, provider, python)
         finally:
             meter_task.cancel()
             await asyncio.gather(meter_task, return_exceptions=True)
 
-    def _check_free_space(self, way: Way) -> None:
+    def _check_free_space(self, provider: Provider) -> None:
         free = shutil.disk_usage(self.cache).free
-        if free < parse_size(way.disk):
+        if free < parse_size(provider.disk):
             raise ImageProblem(
                 problems.FAILED,
-                f"{display_name(way)} needs {way.disk} in {self.cache}, {free / 1e9:.1f} GB are free; "
+                f"{display_name(provider)} needs {provider.disk} in {self.cache}, {free / 1e9:.1f} GB are free; "
                 f"free some, {_OTHER_CACHE}",
             )
 
-    def _install_problem(self, code: int, tail: str, way: Way, python: Python) -> ImageProblem:
+    def _install_problem(self, code: int, tail: str, provider: Provider, python: Python) -> ImageProblem:
         output = tail.lower()
         template = next((text for parts, text in _KNOWN_ERRORS if any(part in output for part in parts)), "")
         meaning = (
@@ -211,7 +215,7 @@ class Builder:
         last_lines = " / ".join(line.strip() for line in tail.splitlines()[-4:] if line.strip())[-500:]
         return ImageProblem(
             problems.FAILED,
-            f"{display_name(way)} cannot be installed: {meaning}. Its last output: {last_lines or 'none'}",
+            f"{display_name(provider)} cannot be installed: {meaning}. Its last output: {last_lines or 'none'}",
         )
 
     def _write_problem(self, error: OSError, folder: Path) -> ImageProblem:
@@ -222,14 +226,14 @@ class Builder:
         return ImageProblem(problems.FAILED, f"{text}, {_OTHER_CACHE}")
 
 
-def display_name(way: Way) -> str:
-    pins = [line for line in way.requirements or () if is_pinned(line)]
-    return way.name or ", ".join([*pins, *(way.system.modules if way.system else ())][:3])
+def display_name(provider: Provider) -> str:
+    pins = [line for line in provider.requirements or () if is_pinned(line)]
+    return provider.name or ", ".join([*pins, *(provider.system.modules if provider.system else ())][:3])
 
 
-def _write_record(env: Path, way: Way, python: Python, use: BuildReason) -> None:
+def _write_record(env: Path, provider: Provider, python: Python, use: BuildReason) -> None:
     record = {
-        "name": display_name(way),
+        "name": display_name(provider),
         "image": use.image,
         "catalogue": os.path.abspath(use.catalogue) if use.catalogue else "",
         "python": python.path,

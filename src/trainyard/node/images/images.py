@@ -12,16 +12,16 @@ from pathlib import Path
 import msgspec
 
 from trainyard.node.images import catalogue, interpreters, problems
-from trainyard.node.images.catalogue import Image, Way
+from trainyard.node.images.catalogue import Image, Provider
 from trainyard.node.images.environments import Builder, BuildReason
 from trainyard.node.images.interpreters import Interpreters
 from trainyard.node.images.problems import ImageProblem
 from trainyard.node.images.progress import Report
+from trainyard.node.images.providers import Candidate, Providers, Ready
 from trainyard.node.images.selection import Selector
-from trainyard.node.images.ways import Candidate, Ready, Ways
 from trainyard.node.kubelet.pod_spec import inherited
 
-_CURRENT_INTERPRETER = (Way(current={}),)  # the ways of an image without an entry
+_CURRENT_INTERPRETER = (Provider(current={}),)  # the providers of an image without an entry
 
 
 class PreparedImage(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class Images:
         with the variables `environ` (default: os.environ). `progress`: called with the progress of installations;
         without it, progress lines go to `log`.
 
-        The variable TRAINYARD_YES is the consent to ways with `ask`, also in later calls.
+        The variable TRAINYARD_YES is the consent to providers with `ask`, also in later calls.
         """
         self.entries = [entry for file in (*files, catalogue.SHIPPED) for entry in catalogue.read(file)]
         self.builder = Builder(cache, interpreters.find_uv() if uv is None else uv, log, progress)
@@ -68,7 +68,7 @@ class Images:
         self.base = inherited(environ, proxies=True)
         python_interpreters = Interpreters()
         self._selector = Selector(python_interpreters, python, environ, self.base)
-        self._ways = Ways(cache, self.builder, self._selector, python_interpreters, self.base)
+        self._providers = Providers(cache, self.builder, self._selector, python_interpreters, self.base)
         self._query_ahead: asyncio.Future[None] | None = None
         self._logged: set[str] = set()
 
@@ -98,7 +98,7 @@ class Images:
                     else f"'entrypoint' in its entry in {entry.source}"
                 ),
             )
-        ready = await self._bring_first(image, entry.ways, entry.env, folder, entry.source)
+        ready = await self._bring_first(image, entry.providers, entry.env, folder, entry.source)
         self._log_once(image, _runtime_text(ready))
         files = {target: _file_path(image, target, path) for target, path in entry.files.items()}
         env, entrypoint, args = {**ready.variables, **entry.env}, list(entry.entrypoint), list(entry.args)
@@ -116,16 +116,16 @@ class Images:
             self._selector.select(folder)
 
     async def candidates(self, image: str, folder: str = "") -> list[Candidate]:
-        """The state of each way of an image on this machine. Installs nothing."""
+        """The state of each provider of an image on this machine. Installs nothing."""
         entry = self.find(image)
-        ways, env = (entry.ways, entry.env) if entry else (_CURRENT_INTERPRETER, {})
-        return [await self._ways.examine(way, env, folder) for way in ways]
+        providers, env = (entry.providers, entry.env) if entry else (_CURRENT_INTERPRETER, {})
+        return [await self._providers.examine(provider, env, folder) for provider in providers]
 
     async def candidates_of(self, entry: Image) -> list[Candidate]:
-        """The state of the ways of an entry, up to the first that is available. Installs nothing."""
+        """The state of the providers of an entry, up to the first that is available. Installs nothing."""
         candidates = []
-        for way in entry.ways:
-            candidates.append(await self._ways.examine(way, entry.env, ""))
+        for provider in entry.providers:
+            candidates.append(await self._providers.examine(provider, entry.env, ""))
             if candidates[-1].state != "missing":
                 break
         return candidates
@@ -134,7 +134,7 @@ class Images:
         """Cancels the running builds and removes their staging folders."""
         if self._query_ahead is not None:
             self._query_ahead.cancel()
-        await self._ways.close()
+        await self._providers.close()
 
     def _log_once(self, image: str, message: str) -> None:
         """Writes a message once per image and interpreter, however many pods use them."""
@@ -144,32 +144,34 @@ class Images:
             self._say(text)
 
     async def _bring_first(
-        self, image: str, ways: Sequence[Way], env: Mapping[str, str], folder: str, source: str
+        self, image: str, providers: Sequence[Provider], env: Mapping[str, str], folder: str, source: str
     ) -> Ready:
-        """Brings the first way that works. Raises ImageProblem with the message of every way if none works."""
+        """Prepares the first provider that works. Raises ImageProblem with the messages of all if none works."""
         reasons = []
-        for way in ways:
+        for provider in providers:
             try:
-                return await self._ways.ensure(await self._ways.examine(way, env, folder), BuildReason(image, source))
+                return await self._providers.ensure(
+                    await self._providers.examine(provider, env, folder), BuildReason(image, source)
+                )
             except ImageProblem as problem:
-                entry_text = f" ('python' of its entry in {source})" if way.interpreter is not None else ""
+                entry_text = f" ('python' of its entry in {source})" if provider.interpreter is not None else ""
                 reasons.append(ImageProblem(problem.reason, f"{problem.message}{entry_text}"))
         if len(reasons) == 1:
             raise ImageProblem(reasons[0].reason, f"{image}: {reasons[0].message}")
         all_reasons = "; ".join(f"({index}) {problem.message}" for index, problem in enumerate(reasons, 1))
         raise ImageProblem(
-            reasons[-1].reason, f"{image} cannot be provided by any of its {len(reasons)} alternatives: {all_reasons}"
+            reasons[-1].reason, f"{image} cannot be provided by any of its {len(reasons)} providers: {all_reasons}"
         )
 
 
 def _runtime_text(ready: Ready) -> str:
     """Text about the interpreter of an image; "" if it only needs programs of the machine."""
-    way, python = ready.candidate.way, ready.candidate.python
-    if python is None or (way.current is not None and way.needs and not way.current):
+    provider, python = ready.candidate.provider, ready.candidate.python
+    if python is None or (provider.current is not None and provider.needs and not provider.current):
         return ""
     if ready.candidate.environment is None:
         return f"runs with {python} ({ready.candidate.reason})"
-    return f"runs as {way.name or 'the pins of its entry'}, Python {python.full_version}"
+    return f"runs as {provider.name or 'the pins of its entry'}, Python {python.full_version}"
 
 
 def _unknown_image(image: str) -> ImageProblem:
@@ -177,7 +179,7 @@ def _unknown_image(image: str) -> ImageProblem:
         problems.UNKNOWN,
         f"no catalogue has an entry for the image {image}, and the container has no command. Write a "
         f"command, or name a file with --images that has:\n"
-        f'images:\n- match: "{image}"\n  ways: [{{current: {{}}}}]\n  entrypoint: [python, /path/to/train.py]',
+        f'images:\n- match: "{image}"\n  providers: [{{current: {{}}}}]\n  entrypoint: [python, /path/to/train.py]',
     )
 
 

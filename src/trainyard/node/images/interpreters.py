@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainyard.node.images.catalogue import Way, python_in_range, version_satisfies
+from trainyard.node.images.catalogue import Provider, python_in_range, version_satisfies
 
 _QUERY_SCRIPT = str(Path(__file__).with_name("query.py"))
 _TIMEOUT_SECONDS = 20  # an interpreter that does not answer in this time counts as broken
@@ -192,15 +192,15 @@ def current() -> Python:
     )
 
 
-def interpreter_for(way: Way) -> Python | None:
-    """An interpreter in the way's range: the one of this process if it is in the range, else the newest working
+def interpreter_for(provider: Provider) -> Python | None:
+    """An interpreter in the provider's range: the one of this process if it is in the range, else the newest working
     `python3.N` on PATH, else None."""
     running = current()
-    if python_in_range(way.python, running.version):
+    if python_in_range(provider.python, running.version):
         return running
     folders = [*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/local/bin", "/usr/bin"]
     for minor in range(20, 6, -1):
-        for folder in dict.fromkeys(folders) if python_in_range(way.python, (3, minor)) else ():
+        for folder in dict.fromkeys(folders) if python_in_range(provider.python, (3, minor)) else ():
             python = query(os.path.join(folder, f"python3.{minor}"))
             # A name on PATH may be a shim of another version, or of no selected one: the next folder is tried.
             if python and python.version == (3, minor):

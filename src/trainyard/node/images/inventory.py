@@ -13,13 +13,13 @@ from trainyard.node.images.catalogue import Image
 from trainyard.node.images.environments import Builder
 from trainyard.node.images.images import Images
 from trainyard.node.images.interpreters import Python
+from trainyard.node.images.providers import Candidate
 from trainyard.node.images.store import Environment
-from trainyard.node.images.ways import Candidate
 from trainyard.objects.yaml_reader import ManifestError
 
 
 class EntryState(msgspec.Struct, frozen=True):
-    """The state of an entry: that of its first available way, or "missing" with the reason of each way."""
+    """The state of an entry: that of its first available provider, or "missing" with the reason of each provider."""
 
     entry: Image
     candidates: list[Candidate]
@@ -38,7 +38,7 @@ class EntryState(msgspec.Struct, frozen=True):
 
     @property
     def missing(self) -> list[str]:
-        """The problem of each way, [] if one is available."""
+        """The problem of each provider, [] if one is available."""
         return [] if self.available else [str(candidate.problem) for candidate in self.candidates]
 
 
@@ -67,15 +67,16 @@ def _recorded_entries(environment: Environment) -> list[Image]:
 
 
 def _entry_uses(entry: Image, folder: Path, builder: Builder, built_with: Iterable[Python]) -> bool:
-    for way in entry.ways:
-        if way.system is not None:
-            base_python = interpreters.query(way.system.python)
-        elif way.requirements is not None:
-            base_python = interpreters.interpreter_for(way)
+    for provider in entry.providers:
+        if provider.system is not None:
+            base_python = interpreters.query(provider.system.python)
+        elif provider.requirements is not None:
+            base_python = interpreters.interpreter_for(provider)
         else:
             continue
         if any(
-            builder.folder(way, python) == folder for python in [*built_with, *([base_python] if base_python else [])]
+            builder.folder(provider, python) == folder
+            for python in [*built_with, *([base_python] if base_python else [])]
         ):
             return True
     return False

@@ -1,4 +1,4 @@
-"""Selects the interpreter of images without one of their own: images without an entry, and the way `current`.
+"""Selects the interpreter of images without one of their own: images without an entry, and the provider `current`.
 
 The first of these that exists:
 1. the value of --python;
@@ -30,7 +30,7 @@ _ACTIVE_ENVIRONMENTS = (
 _PROJECT_ENVIRONMENTS = (".venv", "venv")
 
 
-class Selection(msgspec.Struct, frozen=True):
+class SelectedPython(msgspec.Struct, frozen=True):
     """The interpreter, and the reason of its selection."""
 
     python: Python
@@ -46,7 +46,7 @@ class Selector:
     ) -> None:
         self._interpreters, self._python, self._environ, self._base = interpreters_cache, python, environ, base
 
-    def select(self, folder: str) -> Selection:
+    def select(self, folder: str) -> SelectedPython:
         """`folder`: the pod's working directory, "" if it has none. Blocks. Raises ImageProblem."""
         if self._python:
             return self._select_place(self._python, "--python", "--python", "")
@@ -59,21 +59,21 @@ class Selector:
             place = os.path.join(folder, name)
             if _has_python(place):
                 return self._select_place(place, f"{name} in {folder}", folder, ", or use --python")
-        return self._on_path(folder) or Selection(interpreters.current(), "the Python that runs trainyard")
+        return self._on_path(folder) or SelectedPython(interpreters.current(), "the Python that runs trainyard")
 
-    def _select_place(self, place: str, reason: str, source: str, alternatives: str) -> Selection:
+    def _select_place(self, place: str, reason: str, source: str, alternatives: str) -> SelectedPython:
         try:
-            return Selection(self._interpreters.describe(interpreters.locate(place), self._base).python, reason)
+            return SelectedPython(self._interpreters.describe(interpreters.locate(place), self._base).python, reason)
         except BrokenInterpreter as error:
             raise ImageProblem(problems.FAILED, f"{source}: {error}{alternatives}") from None
 
-    def _on_path(self, folder: str) -> Selection | None:
+    def _on_path(self, folder: str) -> SelectedPython | None:
         folders = list(filter(os.path.isabs, self._environ.get("PATH", os.defpath).split(os.pathsep)))
         for name in ("python3", "python"):
             for program in (os.path.join(folder_on_path, name) for folder_on_path in folders):
                 if os.access(program, os.X_OK) and os.path.isfile(program):
                     try:
-                        return Selection(self._describe_program(program, folder), f"{name} on PATH")
+                        return SelectedPython(self._describe_program(program, folder), f"{name} on PATH")
                     except BrokenInterpreter:
                         continue  # a shim of a version that is not selected, or Python 2
         return None

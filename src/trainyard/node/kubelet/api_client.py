@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 
-from trainyard.client import AlreadyExists, ApiClient, ApiError, Conflict, NotFound, Selection, Unavailable
+from trainyard.client import AlreadyExists, ApiClient, ApiError, Conflict, NotFound, Selectors, Unavailable
 from trainyard.controller_runtime import Backoff, Reflector, WatchBackoff, WatchTarget
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.controller_runtime.reflector import ListReplaced, ObjectChanged, StoreEvent
@@ -125,7 +125,7 @@ class NodeApiClient:
         def refused(reason: str) -> None:
             self.say(f"node: watching {gvk.plural}: {reason}")
 
-        target = WatchTarget(gvk, selection=Selection("", fields))
+        target = WatchTarget(gvk, selection=Selectors("", fields))
         return Reflector(
             self._api, target, dict_adapter(api_version=gvk.api_version, kind=gvk.kind), apply, on_refused=refused
         )

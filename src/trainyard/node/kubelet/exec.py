@@ -132,7 +132,7 @@ class Socket(Protocol):
     async def receive(self) -> Any: ...
 
 
-class Session:
+class ExecSession:
     def __init__(self, socket: Socket, request: ExecRequest) -> None:
         self._socket, self._request = socket, request
         self._program_ended = asyncio.Event()
@@ -381,7 +381,7 @@ async def serve(request: web.Request, exec_request: ExecRequest, start: Start) -
     """Upgrade the request to a WebSocket and run the session."""
     socket = web.WebSocketResponse(protocols=PROTOCOLS, compress=False, max_msg_size=LARGEST_FRAME, timeout=1.0)
     await socket.prepare(request)
-    await Session(socket, exec_request).run(start)
+    await ExecSession(socket, exec_request).run(start)
     with contextlib.suppress(ConnectionError):
         await socket.close()
     return socket

@@ -48,15 +48,15 @@ class NetworkStarter:
             try:
                 return await self.start(requested)
             except SandboxError as error:
-                other = next(name for name in _NETWORKS if name != requested)
-                text = f"the network '{requested}' does not work here: {error}; try --network {other}"
+                alternative = next(name for name in _NETWORKS if name != requested)
+                text = f"the network '{requested}' does not work on this machine: {error}; try --network {alternative}"
                 raise NodeError(text) from None
         reasons = []
         for name in _NETWORKS:
             try:
                 started = await self.start(name)
             except SandboxError as error:
-                reasons.append(f"{name} does not work here: {error}")
+                reasons.append(f"{name} does not work on this machine: {error}")
             else:
                 self._say(f"network: {name}" + (f" ({'; '.join(reasons)})" if reasons else ""))
                 return started

@@ -71,7 +71,7 @@ class UnsavedFiles:
         if whole_pod:
             count = FileCount(self._prepared)
             for folder, path in self._folders.items():
-                if self._is_own(folder) and not any(folder.startswith(f"{other}/") for other in self._folders):
+                if self._is_own(folder) and not any(folder.startswith(f"{parent}/") for parent in self._folders):
                     count.add(folder, path)
             counts.append(count.message())
         advice = "mount a volume (hostPath, or a claim with --mount CLAIM=DIR; for a script: --mount DIR) to keep"

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import reaper  # relative: see the package's docstring
-from .log_file import LogFile
+from .log_file import LimitedLogFile
 from .memory import POLL_SECONDS, Limit
 
 EXEC_DESCRIPTORS = 5  # sent with each byte through the exec socket
@@ -44,7 +44,7 @@ class Output:
     """The read end of a program's output pipe, and the log to which the output is appended."""
 
     read_fd: int
-    log: LogFile
+    log: LimitedLogFile
 
     def copy(self) -> bool:
         """Copy the output available now to the log. Returns False when all write ends of the pipe are closed."""

@@ -18,7 +18,7 @@ from . import syscalls  # relative: see the package's docstring
 _MAX_LINE = 1 << 16  # bytes; the note is extended to the next end of a line within these
 
 
-class LogFile:
+class LimitedLogFile:
     """`size`: approximate maximum of disk space in bytes; 0 for no limit. The first quarter of `size` and at least the
     last half stay. `fd`: open for reading and appending."""
 

@@ -38,7 +38,7 @@ from . import memory, reaper, syscalls  # relative: see the package's docstring
 from .channel import Channel, Message
 from .container import Failed, InitDescriptors, run_init
 from .init import Output
-from .log_file import LogFile
+from .log_file import LimitedLogFile
 from .namespaces import Pods
 
 
@@ -168,7 +168,7 @@ class Supervisor:
         os.set_blocking(output_read, False)
         exec_socket, init_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         exec_socket.setblocking(False)
-        output = Output(output_read, LogFile(os.dup(log), int(message["log_size"])))
+        output = Output(output_read, LimitedLogFile(os.dup(log), int(message["log_size"])))
         limit = self._groups.limit(int(message["memory"]))
         # Blocked before the fork: an early SIGTERM stays pending until the init handles it; PID 1 would ignore it.
         reaper.block_for_init()
@@ -374,7 +374,7 @@ def main(fd: int, mode: str) -> NoReturn:
     except OSError as error:
         channel.send({"event": "failed", "why": _failure_reason(error)})
         sys.exit(1)
-    memory.sweep()
+    memory.remove_stale_cgroups()
     watcher_read, watcher_write = os.pipe()
     groups = memory.Cgroups(os.getpid())
     supervisor = os.fork()
@@ -392,5 +392,5 @@ def main(fd: int, mode: str) -> NoReturn:
         pass
     if not namespaces:
         reaper.end_all_below(os.getpid())
-    memory.sweep(os.getpid())
+    memory.remove_stale_cgroups(os.getpid())
     os._exit(0)

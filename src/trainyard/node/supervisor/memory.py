@@ -117,7 +117,7 @@ class Cgroups:
         self._busy_folders = [folder for folder in self._busy_folders if not _remove_folder(folder)]
 
 
-def sweep(own: int = 0) -> None:
+def remove_stale_cgroups(own: int = 0) -> None:
     """Remove the empty cgroups of watchers that no longer exist, and those of the watcher with the pid `own`."""
     for parent in (*_own_cgroups(V2), *_own_cgroups(V1)):
         with contextlib.suppress(OSError):

@@ -69,7 +69,7 @@ class InProcessTransport:
     @asynccontextmanager
     async def open(
         self,
-        request: client.Request,
+        request: client.ApiRequest,
         identity: Identity,
         seconds: float | None,
         guard: carrying.BeforeSend | None,
@@ -92,7 +92,7 @@ class InProcessTransport:
             raise Unavailable(0, "Timeout", f"{request.method} {request.path}: no answer in time") from None
         yield reply
 
-    async def _answer(self, request: client.Request, identity: Identity, seconds: float | None) -> _Reply:
+    async def _answer(self, request: client.ApiRequest, identity: Identity, seconds: float | None) -> _Reply:
         """Raises StatusError and TimeoutError."""
         decoded = Request(
             method=request.method,

@@ -1,4 +1,4 @@
-"""The ways of an entry on this machine: whether each is ready, must be installed or is missing, and the fix."""
+"""The providers of an entry on this machine: whether each is ready, must be installed or is missing, and the fix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from trainyard.node.images import interpreters, problems, store
-from trainyard.node.images.catalogue import Way
+from trainyard.node.images.catalogue import Provider
 from trainyard.node.images.environments import Builder, BuildReason, display_name
 from trainyard.node.images.interpreters import BrokenInterpreter, Interpreters, Python
 from trainyard.node.images.problems import ImageProblem
@@ -20,10 +20,10 @@ from trainyard.node.images.selection import Selector
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """The current state of one way. `python` runs the programs, or builds `environment`, whose interpreter runs
+    """The current state of one provider. `python` runs the programs, or builds `environment`, whose interpreter runs
     them."""
 
-    way: Way
+    provider: Provider
     state: Literal["ready", "install", "missing"]
     python: Python | None = None
     reason: str = ""
@@ -32,10 +32,10 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """A short name of the way."""
-        if self.way.current is not None:
-            return "your Python" if not self.way.needs else "programs of this machine"
-        return self.way.interpreter or display_name(self.way)
+        """A short name of the provider."""
+        if self.provider.current is not None:
+            return "your Python" if not self.provider.needs else "programs of this machine"
+        return self.provider.interpreter or display_name(self.provider)
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -50,8 +50,8 @@ class Ready(msgspec.Struct, frozen=True):
         return self.python.variables if self.python else {}
 
 
-class Ways:
-    """Examines and prepares ways. `base`: the variables that programs get from this machine."""
+class Providers:
+    """Examines and prepares providers. `base`: the variables that programs get from this machine."""
 
     def __init__(
         self,
@@ -66,32 +66,34 @@ class Ways:
         self._builds: dict[Path, asyncio.Task[Path]] = {}
         self._locks: dict[Path, int] = {}
 
-    async def examine(self, way: Way, env: Mapping[str, str], folder: str) -> Candidate:
-        """The state of a way. Installs nothing. `env`: the variables of the entry; `folder`: the working directory."""
+    async def examine(self, provider: Provider, env: Mapping[str, str], folder: str) -> Candidate:
+        """The state of a provider. Installs nothing. `env`: variables of the entry; `folder`: the working directory."""
         try:
-            return await asyncio.to_thread(self._examine, way, {**self._base, **env}, folder)
+            return await asyncio.to_thread(self._examine, provider, {**self._base, **env}, folder)
         except ImageProblem as problem:
-            return Candidate(way, "missing", problem=problem)
+            return Candidate(provider, "missing", problem=problem)
 
-    def _examine(self, way: Way, env: Mapping[str, str], folder: str) -> Candidate:
+    def _examine(self, provider: Provider, env: Mapping[str, str], folder: str) -> Candidate:
         """Blocks. Raises ImageProblem."""
-        if way.current is not None:
+        if provider.current is not None:
             selection = self._selector.select(folder)
             python = selection.python
-            self._check_requirements(way, self._missing_modules(python, env, way.current))
-            return Candidate(way, "ready", python, selection.reason)
-        if way.interpreter is not None:
-            self._check_requirements(way)
+            self._check_requirements(provider, self._missing_modules(python, env, provider.current))
+            return Candidate(provider, "ready", python, selection.reason)
+        if provider.interpreter is not None:
+            self._check_requirements(provider)
             try:
-                python = self._interpreters.describe(interpreters.locate(way.interpreter), env).python
+                python = self._interpreters.describe(interpreters.locate(provider.interpreter), env).python
             except BrokenInterpreter as error:
                 raise ImageProblem(problems.FAILED, str(error)) from None
-            self._check_requirements(way, self._missing_modules(python, env, {way.check: ""} if way.check else {}))
-            return Candidate(way, "ready", python, "its entry")
-        if way.system is not None:
-            return self._system_candidate(way, env)
-        self._check_requirements(way)
-        return self._environment_candidate(way)
+            self._check_requirements(
+                provider, self._missing_modules(python, env, {provider.check: ""} if provider.check else {})
+            )
+            return Candidate(provider, "ready", python, "its entry")
+        if provider.system is not None:
+            return self._system_candidate(provider, env)
+        self._check_requirements(provider)
+        return self._environment_candidate(provider)
 
     def _missing_modules(self, python: Python, env: Mapping[str, str], modules: Mapping[str, str]) -> list[str]:
         """Text about the missing modules of {module: version range}, [] if there are none. The interpreter is queried
@@ -105,20 +107,22 @@ class Ways:
         missing = ", ".join(description.missing(modules))
         return [f"{python.path} has {missing}; install it there with pip"] if missing else []
 
-    def _check_requirements(self, way: Way, module_texts: Sequence[str] = (), packages: Sequence[str] = ()) -> None:
+    def _check_requirements(
+        self, provider: Provider, module_texts: Sequence[str] = (), packages: Sequence[str] = ()
+    ) -> None:
         """Raises ImageProblem if `module_texts` is not empty or a program of `needs` is not on PATH. The message lists
         everything that is missing, and one command that installs it."""
-        missing_programs = [name for name in way.needs if shutil.which(name, path=self._base.get("PATH")) is None]
+        missing_programs = [name for name in provider.needs if shutil.which(name, path=self._base.get("PATH")) is None]
         missing = [*module_texts, *(f"there is no {name} on PATH" for name in missing_programs)]
         if not missing:
             return
-        packages_to_install = [*packages, *(way.needs[name] for name in missing_programs)]
+        packages_to_install = [*packages, *(provider.needs[name] for name in missing_programs)]
         fix = f"; {problems.install_command(packages_to_install)}" if packages_to_install else ""
         raise ImageProblem(problems.FAILED, f"{' and '.join(missing)}{fix}")
 
-    def _system_candidate(self, way: Way, env: Mapping[str, str]) -> Candidate:
-        assert way.system is not None  # noqa: S101 - the caller has checked
-        path, modules = way.system.python, way.system.modules
+    def _system_candidate(self, provider: Provider, env: Mapping[str, str]) -> Candidate:
+        assert provider.system is not None  # noqa: S101 - the caller has checked
+        path, modules = provider.system.python, provider.system.modules
         try:
             description = self._interpreters.describe(path, env, sorted(modules))
             missing_modules = [module for module in modules if module not in description.modules]
@@ -127,13 +131,13 @@ class Ways:
             if not modules:
                 raise ImageProblem(problems.FAILED, str(error)) from None
         module_texts = [f"{path} has no module {module}" for module in missing_modules]
-        self._check_requirements(way, module_texts, [modules[module] for module in missing_modules])
-        return Candidate(way, "ready", description.python, "", self._builder.folder(way, description.python))
+        self._check_requirements(provider, module_texts, [modules[module] for module in missing_modules])
+        return Candidate(provider, "ready", description.python, "", self._builder.folder(provider, description.python))
 
-    def _environment_candidate(self, way: Way) -> Candidate:
-        python = interpreters.interpreter_for(way)
+    def _environment_candidate(self, provider: Provider) -> Candidate:
+        python = interpreters.interpreter_for(provider)
         if python is None:
-            lowest, _, highest = way.python.partition("-")
+            lowest, _, highest = provider.python.partition("-")
             wanted = f"{lowest.strip()} to {highest.strip()}" if highest else lowest
             running = interpreters.current()
             found_text = f"this is {running.version[0]}.{running.version[1]}, and no other was found"
@@ -141,45 +145,47 @@ class Ways:
                 f"install Python {(highest or lowest).strip()} "
                 f"(a python{(highest or lowest).strip()} on PATH is enough)"
             )
-            raise ImageProblem(problems.FAILED, f"{way.name or 'it'} needs Python {wanted}; {found_text}; {fix}")
-        is_built = self._builder.is_built(way, python)
-        if way.ask and not os.environ.get("TRAINYARD_YES") and not is_built:
+            raise ImageProblem(problems.FAILED, f"{provider.name or 'it'} needs Python {wanted}; {found_text}; {fix}")
+        is_built = self._builder.is_built(provider, python)
+        if provider.ask and not os.environ.get("TRAINYARD_YES") and not is_built:
             fix = "write --yes to consent (or set TRAINYARD_YES=1)"
-            disk_size = way.disk or way.download or "an unknown size"
-            text = f"{way.name or 'it'} takes {disk_size}, which needs your consent"
+            disk_size = provider.disk or provider.download or "an unknown size"
+            text = f"{provider.name or 'it'} takes {disk_size}, which needs your consent"
             raise ImageProblem(problems.FAILED, f"{text}; {fix}")
-        return Candidate(way, "ready" if is_built else "install", python, "", self._builder.folder(way, python))
+        return Candidate(
+            provider, "ready" if is_built else "install", python, "", self._builder.folder(provider, python)
+        )
 
     async def ensure(self, candidate: Candidate, use: BuildReason) -> Ready:
-        """Prepares a way: builds its environment if necessary. Raises ImageProblem, also for a missing way."""
+        """Prepares a provider: builds its environment if necessary. Raises ImageProblem, also if it is missing."""
         python = candidate.python
         if candidate.problem or python is None:
             raise candidate.problem or ImageProblem(problems.FAILED, "no interpreter")
         if candidate.environment is None:
             return Ready(candidate, await asyncio.to_thread(self._path_folders, python), python)
-        folder = await self._held_environment(candidate.way, python, candidate.environment, use)
+        folder = await self._held_environment(candidate.provider, python, candidate.environment, use)
         environment_python = Python(str(folder / "bin" / "python"), python.version, python.identity, venv=str(folder))
         return Ready(candidate, [str(folder / "bin")], environment_python)
 
-    async def _held_environment(self, way: Way, python: Python, folder: Path, use: BuildReason) -> Path:
+    async def _held_environment(self, provider: Provider, python: Python, folder: Path, use: BuildReason) -> Path:
         """Builds the environment if necessary and holds its lock until `close`. Returns its folder."""
         while True:
-            await self._build(way, python, folder, use)
+            await self._build(provider, python, folder, use)
             if folder in self._locks:
                 return folder
             lock = store.lock_environment(folder)
-            if self._builder.is_built(way, python):
+            if self._builder.is_built(provider, python):
                 if lock >= 0:
                     self._locks[folder] = lock
                 return folder
             if lock >= 0:
                 os.close(lock)  # it was removed between the build and the lock
 
-    async def _build(self, way: Way, python: Python, folder: Path, use: BuildReason) -> Path:
+    async def _build(self, provider: Provider, python: Python, folder: Path, use: BuildReason) -> Path:
         """Builds an environment. Concurrent callers share one build task; each can be cancelled alone."""
         build = self._builds.get(folder)
         if build is None:
-            build = self._builds[folder] = asyncio.create_task(self._builder.ensure(way, python, use))
+            build = self._builds[folder] = asyncio.create_task(self._builder.ensure(provider, python, use))
             build.add_done_callback(lambda done: self._build_done(folder, done))
         return await asyncio.shield(build)
 

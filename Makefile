@@ -101,10 +101,10 @@ prove-soak: $(VENV)/dev ## run 5,000 short jobs in one cluster, in each network,
 	@$(BIN)/python -m tests.attacks.soak 5000
 
 worlds: $(VENV)/dev ## visit every small world of a job, and print how many there are
-	@$(BIN)/python -m tests.model.cases
+	@$(BIN)/python -m tests.model.explored_jobs
 
 worlds-big: $(VENV)/dev ## the same with larger bounds: about twelve minutes
-	@$(BIN)/python -m tests.model.cases --big
+	@$(BIN)/python -m tests.model.explored_jobs --big
 
 bench: $(VENV)/runtime ## times and ratios of `trainyard run`
 	@$(BIN)/python -m bench.run --training

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.node.yards import TOKEN, CurrentInterpreter, Yard, terminated
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard, terminated
 from trainyard.client import ApiClient, ApiError
 from trainyard.node import Node
 from trainyard.node.kubelet import lifecycle

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.cli.words import elastic
+from tests.cli.commands import elastic
 from trainyard.objects import Json
 
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(600)"

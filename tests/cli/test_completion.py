@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.words import SLEEP, Words, role, said, speaking, tfjob
+from tests.cli.commands import SLEEP, Words, role, said, speaking, tfjob
 
 # What bash does at a Tab: it sets these variables and calls the function that `complete` has named.
 PRESS_TAB = """

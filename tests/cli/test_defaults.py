@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.cli.words import said
+from tests.cli.commands import said
 from trainyard.cli import defaults
 from trainyard.cli.commands import COMMANDS, main
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.words import said
+from tests.cli.commands import said
 from trainyard.cli.doctor import Check, rendered
 
 

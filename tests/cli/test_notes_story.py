@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cli.commands import SLEEP, role, said, speaking, tfjob
 from tests.cli.run_values import container, job, ran
-from tests.cli.words import SLEEP, role, said, speaking, tfjob
 from trainyard.objects import Json
 from trainyard.server.registry import discovery
 

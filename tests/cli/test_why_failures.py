@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.commands import speaking
 from tests.cli.failure_cases import CASES, CLOSED, Failure
 from tests.cli.failure_page import answer_file
-from tests.cli.words import speaking
 from trainyard.cli.layout import wrapped
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.control_plane.joined_words import POLITE, Joined, exists, joined, said
+from tests.control_plane.joined_commands import POLITE, Joined, exists, joined, said
 from tests.support.control_plane import ControlPlane
 from trainyard.app.kubeconfig import read_kubeconfig
 from trainyard.app.node_agent import JoinedNode, JoinOptions

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.control_plane.joined_words import Joined, joined
+from tests.control_plane.joined_commands import Joined, joined
 from tests.support.control_plane import ControlPlane
 from trainyard.objects import Json
 from trainyard.objects.resources import POD

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.joined_words import PATIENCE, POLITE, Joined, exists, joined, said
+from tests.control_plane.joined_commands import PATIENCE, POLITE, Joined, exists, joined, said
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace
 from tests.support.control_plane_flags import Options

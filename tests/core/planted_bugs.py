@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.model import cases
-from tests.model.cases import ALWAYS, LIVING, VIEWS
+from tests.model import explored_jobs as cases
 from tests.model.executor_model import Shell
+from tests.model.explored_jobs import ALWAYS, LIVING, VIEWS
 from tests.model.explorer import Scene
 from trainyard.core import Observed, Plan, Replica, Slot
 from trainyard.core.blocked import Blocks

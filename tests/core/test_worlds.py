@@ -8,9 +8,9 @@ import pytest
 
 from tests.core.planted_bugs import MUTANTS, Mutant
 from tests.core.planted_bugs_of_kinds import MORE
-from tests.model import cases
-from tests.model.cases import SMALL, VIEWS, Case
+from tests.model import explored_jobs as cases
 from tests.model.executor_model import Shell
+from tests.model.explored_jobs import SMALL, VIEWS, Case
 from tests.model.explorer import EVERY, RuleBroken, Scene, explore
 from tests.model.transitions import Bounds
 

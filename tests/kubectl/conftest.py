@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kubectl import kubectl_yards
-from tests.kubectl.kubectl_yards import Person, Yard
+from tests.kubectl import kubectl_clusters as kubectl_yards
+from tests.kubectl.kubectl_clusters import Person, Yard
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_build import programs
 from tests.support.control_plane_fixtures import control_plane, installed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.kubectl.kubectl_yards import Person, Ran
+from tests.kubectl.kubectl_clusters import Person, Ran
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _PATTERNS = (

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.kubectl.kubectl_yards import Person
+from tests.kubectl.kubectl_clusters import Person
 
 PATIENCE, AGAIN = 60.0, 0.5
 

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.kubectl.kubectl_clusters import MANIFESTS, Person, Ran, Yard
 from tests.kubectl.kubectl_stories import STORIES, Line
-from tests.kubectl.kubectl_yards import MANIFESTS, Person, Ran, Yard
 from tests.kubectl.mapping import mapped
 
 pytestmark = pytest.mark.cluster

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import aiohttp
 import pytest
 
-from tests.kubectl.kubectl_yards import Person
+from tests.kubectl.kubectl_clusters import Person
 from tests.kubectl.terminals import PATIENCE, running
 
 pytestmark = pytest.mark.cluster

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.kubectl.kubectl_yards import Person
+from tests.kubectl.kubectl_clusters import Person
 from tests.kubectl.terminals import running, terminal
 
 pytestmark = pytest.mark.cluster

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.yards import TOKEN, CurrentInterpreter, Yard
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server

@@ -22,7 +22,7 @@ ORDINARY = 12345  # a user id without a name and without rights
 _REQUIRED = ("trainyard", "pytest", "pytest-asyncio", "hypothesis")
 _CHECKOUT = ("src", "tests", "testdata", "examples", "pyproject.toml")
 # Run as the first program of the interpreter: the very first start may still be done with root's rights.
-_USABLE = "import subprocess, sys, tests.node.yards; subprocess.run([sys.executable, '-c', ''], check=True)"
+_USABLE = "import subprocess, sys, tests.node.node_cluster; subprocess.run([sys.executable, '-c', ''], check=True)"
 _VERSION = f"python3.{sys.version_info.minor}"
 
 

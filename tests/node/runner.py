@@ -9,8 +9,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard
 from tests.node.sessions import execute
-from tests.node.yards import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
 
-from tests.node.yards import TOKEN, Yard
+from tests.node.node_cluster import TOKEN, Yard
 from trainyard.objects import Json
 from trainyard.objects.resources import NODE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.node.yards import Yard
+from tests.node.node_cluster import Yard
 
 SCRIPT = """
 import pathlib, subprocess, sys, tempfile

@@ -16,8 +16,8 @@ import pytest
 from aiohttp import WSServerHandshakeError
 
 from tests.node.leftovers import processes
+from tests.node.node_cluster import Yard
 from tests.node.sessions import V4, V5, execute, query, refusal, talk
-from tests.node.yards import Yard
 from trainyard.node.kubelet.exec import ExecRequest, ExecResult
 from trainyard.objects.resources import POD
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.yards import TOKEN, Yard
+from tests.node.node_cluster import TOKEN, Yard
 from trainyard.app.local import cache_folder
 from trainyard.client import ApiClient
 from trainyard.node import Node

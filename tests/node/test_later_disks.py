@@ -24,7 +24,7 @@ def run(*argv: str) -> None:
 
 async def main() -> None:
     """In a mount namespace of its own: mount a disk, write onto it from a pod, unmount it while the node runs."""
-    from tests.node.yards import TOKEN, CurrentInterpreter, Yard
+    from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard
     from trainyard.client import ApiClient
     from trainyard.node import Node
     from trainyard.server import Server

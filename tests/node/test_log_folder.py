@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.yards import TOKEN, CurrentInterpreter, Yard
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.node.kubelet.pod_logs import run_to_remove

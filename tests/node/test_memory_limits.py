@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.node.node_cluster import Yard, terminated
 from tests.node.sessions import execute
-from tests.node.yards import Yard, terminated
 from trainyard.node import memory_limits
 from trainyard.node.supervisor import memory
 from trainyard.objects import Json

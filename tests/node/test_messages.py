@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.yards import Yard, terminated
+from tests.node.node_cluster import Yard, terminated
 from trainyard.node.kubelet import termination_message
 
 WRITES = "open('/dev/termination-log', 'w').write('rendezvous closed'); raise SystemExit({})"

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.node.yards import Yard
+from tests.node.node_cluster import Yard
 from trainyard.objects.labels import HOSTS
 
 # A server that answers with its name. It listens where its own address says, on every interface, as TensorFlow does.

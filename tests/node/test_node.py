@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.yards import TOKEN, Yard, terminated, waiting
+from tests.node.node_cluster import TOKEN, Yard, terminated, waiting
 from trainyard.client import ApiClient, ApiError
 from trainyard.objects import is_condition_true
 from trainyard.objects.resources import CONFIG_MAP, NODE, POD

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.node.yards import TOKEN, CurrentInterpreter, Yard
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import ApiClient
 from trainyard.client.errors import error_for
 from trainyard.node import Node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.node.yards import Yard
+from tests.node.node_cluster import Yard
 from trainyard.node.kubelet import events, lifecycle
 from trainyard.node.kubelet.events import REPEAT_SECONDS, EventWriter, PodEvent
 from trainyard.node.kubelet.lifecycle import Blocked, Container, Ended, Event, Started, Stop, Tick

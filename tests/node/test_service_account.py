@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.node.yards import TOKEN, CurrentInterpreter, Yard, waiting
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard, waiting
 from trainyard.client import ApiClient, ApiError
 from trainyard.client.errors import error_for
 from trainyard.node import Node

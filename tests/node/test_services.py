@@ -6,11 +6,11 @@ import contextlib
 
 import pytest
 
+from tests.node.node_cluster import Yard
 from tests.node.sessions import execute
 from tests.node.test_exec import soon
 from tests.node.test_network import CLIENT
 from tests.node.test_node import STUBBORN, printed
-from tests.node.yards import Yard
 from trainyard.client import AlreadyExists
 from trainyard.objects.resources import NAMESPACE, POD, SERVICE
 

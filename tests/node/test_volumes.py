@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.yards import Yard, waiting
+from tests.node.node_cluster import Yard, waiting
 from trainyard.node.kubelet.pod_spec import EnvContext, Missing, TokenRequest
 from trainyard.node.kubelet.volumes import FatalStartError, VolumeContext, build
 from trainyard.objects import Json

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.node.node_cluster import Yard
 from tests.node.test_exec import soon
-from tests.node.yards import Yard
 from trainyard.node.images import PreparedImage
 from trainyard.node.kubelet.container_runtime import _visible_image_files
 from trainyard.node.kubelet.supervisor_client import Mount

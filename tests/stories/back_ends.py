@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pytest
 
-from tests.stories.actors import PATIENCE
+from tests.stories.controlled_pods import PATIENCE
 from trainyard.app.local import IN_PROCESS_URL, LocalCluster
 from trainyard.client import ApiClient
 from trainyard.client.transport import Transport

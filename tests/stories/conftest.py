@@ -17,9 +17,9 @@ import pytest
 
 from tests.stories import embedded_only
 from tests.stories.back_ends import BOTH, Cluster, Embedded
-from tests.stories.persons import RealYard, Yard
-from tests.stories.real import Nodes, RealCluster
-from tests.stories.stage import Clock, Stage
+from tests.stories.harness import Clock, Stage
+from tests.stories.real_cluster import Nodes, RealCluster
+from tests.stories.users import RealYard, Yard
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import control_plane, installed
 from trainyard.app.local import LocalClusterOptions

@@ -14,7 +14,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tests.stories.stage import POD, Stage
+from tests.stories.harness import POD, Stage
 from trainyard.client import Conflict
 from trainyard.objects import Json, name_of, uid_of
 from trainyard.objects.labels import OWNER, ROLE

@@ -10,7 +10,7 @@ import pytest
 
 from tests.stories import embedded_only
 from tests.stories.back_ends import OWN
-from tests.stories.stage import Stage
+from tests.stories.harness import Stage
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.stories.actors import ACTOR, Actor
-from tests.stories.plays import PLAYS, worker_set
-from tests.stories.stage import Stage
+from tests.stories.controlled_pods import ACTOR, Actor
+from tests.stories.harness import Stage
+from tests.stories.job_fixtures import PLAYS, worker_set
 from trainyard.objects import name_of
 
 CHAINER = PLAYS["ChainerJob"]

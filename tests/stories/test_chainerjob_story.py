@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.stories.fates import deaths
-from tests.stories.plays import PLAYS, all_ready, chainer_alone, chainer_job, template, worker_set
-from tests.stories.stage import CONFIG_MAP, JOB, POD, STATEFUL_SET, Stage, looked, place_of, restarts
+from tests.stories.crash_injection import deaths
+from tests.stories.harness import CONFIG_MAP, JOB, POD, STATEFUL_SET, Stage, looked, place_of, restarts
+from tests.stories.job_fixtures import PLAYS, all_ready, chainer_alone, chainer_job, template, worker_set
 from trainyard.client import Invalid
 from trainyard.objects import GVK, Json, is_condition_true, name_of, uid_of
 from trainyard.objects.resources import ROLE, SERVICE_ACCOUNT

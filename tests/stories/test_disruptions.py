@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.stories.plays import elastic_job, mx_job, mx_local, mx_set, template
-from tests.stories.stage import POD, Stage, attempt_of, restarts
+from tests.stories.harness import POD, Stage, attempt_of, restarts
+from tests.stories.job_fixtures import elastic_job, mx_job, mx_local, mx_set, template
 from trainyard.objects import Json, is_condition_true, name_of, uid_of
 
 NOWHERE = {"nodeName": "of-the-story"}

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.stories.persons import Yard
 from tests.stories.runs import EXAMPLES, REPOSITORY, processes_of
+from tests.stories.users import Yard
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 

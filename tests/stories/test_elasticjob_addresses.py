@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.stories.plays import PLAYS, argument
-from tests.stories.stage import SERVICE, Actor, Stage
+from tests.stories.harness import SERVICE, Actor, Stage
+from tests.stories.job_fixtures import PLAYS, argument
 
 ELASTIC = PLAYS["ElasticJob"]
 

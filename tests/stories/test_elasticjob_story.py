@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.stories.fates import deaths
-from tests.stories.plays import PLAYS, argument, elastic_job, workers
-from tests.stories.stage import POD, SERVICE, Stage, attempt_of, failures, looked, place_of, restarts
+from tests.stories.crash_injection import deaths
+from tests.stories.harness import POD, SERVICE, Stage, attempt_of, failures, looked, place_of, restarts
+from tests.stories.job_fixtures import PLAYS, argument, elastic_job, workers
 from trainyard.client import Invalid
 from trainyard.objects import GVK, Json, is_condition_true, name_of, uid_of
 

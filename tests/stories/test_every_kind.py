@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from tests.stories.plays import NEW, Play
-from tests.stories.stage import Stage, looked
+from tests.stories.harness import Stage, looked
+from tests.stories.job_fixtures import NEW, Play
 from trainyard.objects import is_condition_true
 
 each = pytest.mark.parametrize("play", NEW.values(), ids=NEW)

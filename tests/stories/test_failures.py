@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.stories.actors import actor
-from tests.stories.stage import JOB, POD, Stage, attempt_of, failures, looked, replicas, restarts, tf_job
+from tests.stories.controlled_pods import actor
+from tests.stories.harness import JOB, POD, Stage, attempt_of, failures, looked, replicas, restarts, tf_job
 from trainyard.objects import Json, is_condition_true, name_of, uid_of
 
 pytestmark = pytest.mark.slow

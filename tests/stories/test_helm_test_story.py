@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.stories.stage import POD, TFJOB, Stage
+from tests.stories.harness import POD, TFJOB, Stage
 from tools.generate_manifests import ROOT
 from trainyard.app.local import LocalClusterOptions
 from trainyard.objects import GVK, Json

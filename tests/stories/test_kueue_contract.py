@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.stories.harness import POD, Stage, looked, replicas, tf_job
+from tests.stories.job_fixtures import PLAYS, Play
 from tests.stories.kueue import QUEUE, Flavor, Kueue, pod_sets
-from tests.stories.plays import PLAYS, Play
-from tests.stories.stage import POD, Stage, looked, replicas, tf_job
 from trainyard.client import Invalid
 from trainyard.objects import Json, find_condition, is_condition_true, labels_of, name_of
 

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from tests.stories.fates import deaths
-from tests.stories.plays import PLAYS, mx_job, mx_local, mx_set, mx_tally
-from tests.stories.stage import JOB, POD, SERVICE, Stage, attempt_of, failures, looked, restarts
+from tests.stories.crash_injection import deaths
+from tests.stories.harness import JOB, POD, SERVICE, Stage, attempt_of, failures, looked, restarts
+from tests.stories.job_fixtures import PLAYS, mx_job, mx_local, mx_set, mx_tally
 from trainyard.client import Invalid
 from trainyard.objects import GVK, Json, is_condition_true, name_of, uid_of
 

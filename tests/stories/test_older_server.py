@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.stories.plays import NEW, chainer_job, elastic_job, mx_job, mx_set, template, worker_set
-from tests.stories.stage import JOB, POD, STATEFUL_SET, Stage, looked
+from tests.stories.harness import JOB, POD, STATEFUL_SET, Stage, looked
+from tests.stories.job_fixtures import NEW, chainer_job, elastic_job, mx_job, mx_set, template, worker_set
 from trainyard import kinds
 from trainyard.objects import Json, is_condition_true, name_of
 from trainyard.objects.resources import CRD, ROLE

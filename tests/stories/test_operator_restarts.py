@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from tests.stories.fates import deaths
-from tests.stories.plays import NEW, Play
-from tests.stories.stage import CONFIG_MAP, JOB, SERVICE, TFJOB, Noted, Stage, looked, replicas, tally, tf_job
+from tests.stories.crash_injection import deaths
+from tests.stories.harness import CONFIG_MAP, JOB, SERVICE, TFJOB, Noted, Stage, looked, replicas, tally, tf_job
+from tests.stories.job_fixtures import NEW, Play
 from trainyard.client import ApiRequest
 from trainyard.objects import Json, is_condition_true
 

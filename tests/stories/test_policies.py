@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.stories.stage import DEPLOYMENT, JOB, POD, SERVICE, TFJOB, Stage, attempt_of, looked, replicas, tf_job
+from tests.stories.harness import DEPLOYMENT, JOB, POD, SERVICE, TFJOB, Stage, attempt_of, looked, replicas, tf_job
 from trainyard.objects import Json, find_condition, is_condition_true, name_of, uid_of
 
 pytestmark = pytest.mark.slow

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.stories.back_ends import REAL
-from tests.stories.plays import PLAYS, template
-from tests.stories.stage import JOB, Stage
+from tests.stories.harness import JOB, Stage
+from tests.stories.job_fixtures import PLAYS, template
 from trainyard.objects import parse_time
 
 pytestmark = pytest.mark.parametrize("back_end", [REAL])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.stories.stage import JOB, SERVICE, TFJOB, Noted, Stage, actor, looked, replicas, tf_job
+from tests.stories.harness import JOB, SERVICE, TFJOB, Noted, Stage, actor, looked, replicas, tf_job
 from trainyard import kinds
 from trainyard.client import ApiRequest, Forbidden, Invalid
 from trainyard.objects import Json, find_condition, is_condition_true, name_of, uid_of

@@ -8,8 +8,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from tests.stories.plays import PLAYS, elastic_job
-from tests.stories.stage import POD, SERVICE, Stage
+from tests.stories.harness import POD, SERVICE, Stage
+from tests.stories.job_fixtures import PLAYS, elastic_job
 from trainyard.cli import main
 from trainyard.objects import Json, name_of
 

@@ -6,7 +6,7 @@ makes Jobs, Services and ConfigMaps here; that nothing else of it is missed is s
 
 from __future__ import annotations
 
-from tests.stories.stage import CONFIG_MAP, JOB, SERVICE, Stage, looked, replicas, tf_job
+from tests.stories.harness import CONFIG_MAP, JOB, SERVICE, Stage, looked, replicas, tf_job
 
 OPERATORS = (
     ("patch", "tfjobs"),

@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.stories.plays import PLAYS, chainer_job, elastic_job, mx_job, worker_set
-from tests.stories.stage import Cluster, Noted, Stage, looked, replicas, tf_job
+from tests.stories.harness import Cluster, Noted, Stage, looked, replicas, tf_job
+from tests.stories.job_fixtures import PLAYS, chainer_job, elastic_job, mx_job, worker_set
 from tests.stories.test_tensorboard import board
 from trainyard import kinds
 from trainyard.app import installation, rights

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stories.stage import DEPLOYMENT, SERVICE, TFJOB, Stage, looked, replicas, tf_job
+from tests.stories.harness import DEPLOYMENT, SERVICE, TFJOB, Stage, looked, replicas, tf_job
 from trainyard.objects import Json, is_condition_true
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.stories.harness import DEPLOYMENT, POD, SERVICE, Stage
 from tests.stories.runs import EXAMPLES, LONGEST, Run, Said, process_of, ran, succeeded
-from tests.stories.stage import DEPLOYMENT, POD, SERVICE, Stage
 from trainyard.app.local import LocalClusterOptions
 from trainyard.objects import Json, is_condition_true, labels_of, name_of, uid_of
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import pytest
 
 from tests.stories.back_ends import REAL
-from tests.stories.persons import Watched, Yard
 from tests.stories.runs import EXAMPLES
 from tests.stories.test_chainer_training import complete, trained_by_three
 from tests.stories.test_mxnet_training import all_have_learnt_the_same
 from tests.stories.test_training import all_have_learnt
+from tests.stories.users import Watched, Yard
 from trainyard.objects import Json
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.parametrize("back_end", [REAL])]

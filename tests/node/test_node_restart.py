@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.yards import TOKEN, CurrentInterpreter, Yard, terminated
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard, terminated
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server

@@ -23,8 +23,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from tests.stories.actors import Actor, actor
 from tests.stories.back_ends import Cluster
+from tests.stories.controlled_pods import Actor, actor
 from trainyard import kinds
 from trainyard.client import ApiClient, ApiError, ApiRequest
 from trainyard.objects import GVK, Json, find_condition, is_condition_true, labels_of, name_of, parse_time, uid_of

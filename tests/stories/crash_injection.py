@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 
-from tests.stories.stage import Noted, Stage, looked
+from tests.stories.harness import Noted, Stage, looked
 from trainyard.client import ApiRequest
 from trainyard.objects import decode, encode
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.node.leftovers import supervisors
+from tests.node.node_cluster import Yard
 from tests.node.test_exec import WAITS, soon
-from tests.node.yards import Yard
 from trainyard.node.kubelet.supervisor_client import Sandbox, StartError
 from trainyard.node.kubelet.supervisor_process import HelperProcess
 from trainyard.objects.resources import POD

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.words import PATIENCE, SLEEP, chainer, elastic, role, said, speaking, tfjob
+from tests.cli.commands import PATIENCE, SLEEP, chainer, elastic, role, said, speaking, tfjob
 from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import kubeconfig
 from trainyard.server import Server

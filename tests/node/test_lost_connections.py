@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 import pytest
 from aiohttp import ClientSession
 
+from tests.node.node_cluster import TOKEN
 from tests.node.test_exec import soon
-from tests.node.yards import TOKEN
 from trainyard.client.errors import error_for
 from trainyard.node.kubelet import tokens
 from trainyard.node.kubelet.authentication import TokenAuthenticator

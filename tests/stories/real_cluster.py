@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.stories.actors import PATIENCE
-from tests.stories.stage import Clock
+from tests.stories.controlled_pods import PATIENCE
+from tests.stories.harness import Clock
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace
 from tests.support.control_plane_pki import ADMIN

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.stories.actors import actor
-from tests.stories.stage import ALL_RUN, Stage, tally, tf_job
+from tests.stories.controlled_pods import actor
+from tests.stories.harness import ALL_RUN, Stage, tally, tf_job
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.objects import Json, is_condition_true

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import ClientSession
 
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard
 from tests.node.sessions import V4, V5, Talk, query
-from tests.node.yards import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.objects import GVK, Json

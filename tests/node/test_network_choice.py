@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.leftovers import ROOT
-from tests.node.yards import TOKEN, CurrentInterpreter
+from tests.node.node_cluster import TOKEN, CurrentInterpreter
 from trainyard.client import ApiClient
 from trainyard.node import Node, NodeError
 
@@ -21,7 +21,7 @@ from trainyard.node.supervisor import syscalls
 syscalls.enter_user_namespace(0, os.getuid(), os.getgid())
 syscalls.write("/proc/sys/user/max_net_namespaces", "0")
 from tests.node.leftovers import ROOT
-from tests.node.yards import TOKEN, CurrentInterpreter, Yard
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server

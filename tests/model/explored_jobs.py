@@ -1,7 +1,7 @@
 """The scenes that are explored: which job, which moves, how much trouble. The small ones are for every test run.
 
-python -m tests.model.cases          the small scenes, one line each
-python -m tests.model.cases --big    more trouble, several minutes
+python -m tests.model.explored_jobs          the small scenes, one line each
+python -m tests.model.explored_jobs --big    more trouble, several minutes
 """
 
 from __future__ import annotations

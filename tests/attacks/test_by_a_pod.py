@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard, terminated
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster, terminated
 from trainyard.client import ApiClient, ApiError
 from trainyard.node import Node
 from trainyard.node.kubelet import lifecycle
@@ -40,7 +40,7 @@ def state() -> Iterator[Path]:
 
 
 @pytest.fixture(params=["namespace", "shared"])
-async def yard(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[Yard]:
+async def cluster(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[NodeCluster]:
     lines: list[str] = []
     server = Server(token=TOKEN)
     await server.start()
@@ -49,29 +49,29 @@ async def yard(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[Yar
             api, state, CurrentInterpreter(state), network=request.param, token=TOKEN, print_message=lines.append
         )
         await node.start()
-        yield Yard(api, node, lines)
+        yield NodeCluster(api, node, lines)
         await node.stop(kill=True)
     await server.stop()
 
 
-async def goes_on(yard: Yard, name: str = "neighbour") -> None:
+async def goes_on(cluster: NodeCluster, name: str = "neighbour") -> None:
     """Another pod runs and goes, so the watch of pods and the loop live."""
-    await yard.pod(name, "print('fine')")
-    assert await yard.result(name) == "fine\n"
-    await yard.api.delete(POD, "default", name, grace_period_seconds=0)
-    await yard.gone(name)
+    await cluster.pod(name, "print('fine')")
+    assert await cluster.result(name) == "fine\n"
+    await cluster.api.delete(POD, "default", name, grace_period_seconds=0)
+    await cluster.gone(name)
 
 
 # Errors in what the node does for a pod.
 
 
-async def test_a_pod_name_of_253_letters_runs_beside_others(yard: Yard) -> None:
+async def test_a_pod_name_of_253_letters_runs_beside_others(cluster: NodeCluster) -> None:
     name = "x" * 253
-    await yard.pod(name, "print('long')")
-    assert await yard.result(name) == "long\n"
-    await goes_on(yard)
-    await yard.api.delete(POD, "default", name, grace_period_seconds=0)
-    await yard.gone(name)
+    await cluster.pod(name, "print('long')")
+    assert await cluster.result(name) == "long\n"
+    await goes_on(cluster)
+    await cluster.api.delete(POD, "default", name, grace_period_seconds=0)
+    await cluster.gone(name)
 
 
 @pytest.mark.parametrize("name", ["x" * 253, "x"])
@@ -80,8 +80,10 @@ def test_a_folder_of_a_pod_fits_into_a_file_name_and_ends_with_the_uid(name: str
     assert len(folder) <= 255 and folder.rpartition("_")[2] == "u" * 36
 
 
-async def test_a_pod_without_an_address_fails_and_can_be_deleted(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = yard.node._context.network  # type: ignore[union-attr]
+async def test_a_pod_without_an_address_fails_and_can_be_deleted(
+    cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = cluster.node._context.network  # type: ignore[union-attr]
     allot = network.allocate_ip
 
     def none_for_unlucky(pod: Json) -> str:
@@ -90,34 +92,36 @@ async def test_a_pod_without_an_address_fails_and_can_be_deleted(yard: Yard, mon
         return allot(pod)
 
     monkeypatch.setattr(network, "allocate_ip", none_for_unlucky)
-    await yard.pod("unlucky", WAITS)
-    status = (await yard.phase("unlucky", "Failed"))["status"]
+    await cluster.pod("unlucky", WAITS)
+    status = (await cluster.phase("unlucky", "Failed"))["status"]
     assert (status["reason"], status["message"]) == (
         UNEXPECTED_ADMISSION_ERROR,
         "no free address for a pod in 10.244.0.0/16",
     )
-    await yard.api.delete(POD, "default", "unlucky")
-    await yard.gone("unlucky")
-    await goes_on(yard)
+    await cluster.api.delete(POD, "default", "unlucky")
+    await cluster.gone("unlucky")
+    await goes_on(cluster)
 
 
-async def test_a_pod_that_cannot_be_taken_in_fails(yard: Yard) -> None:
+async def test_a_pod_that_cannot_be_taken_in_fails(cluster: NodeCluster) -> None:
     def broken(pod: Json) -> Path | None:
         if name_of(pod) == "unlucky":
             raise ValueError("a folder that cannot be named")
         return None
 
-    yard.node._context.log_folder = broken  # type: ignore[union-attr]
-    await yard.pod("unlucky", WAITS)
-    status = (await yard.phase("unlucky", "Failed"))["status"]
+    cluster.node._context.log_folder = broken  # type: ignore[union-attr]
+    await cluster.pod("unlucky", WAITS)
+    status = (await cluster.phase("unlucky", "Failed"))["status"]
     assert (status["reason"], status["message"]) == (
         UNEXPECTED_ADMISSION_ERROR,
         "ValueError: a folder that cannot be named",
     )
-    await goes_on(yard)
+    await goes_on(cluster)
 
 
-async def test_a_pod_whose_lifecycle_breaks_is_killed_and_fails(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pod_whose_lifecycle_breaks_is_killed_and_fails(
+    cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     step = lifecycle.step
 
     def broken(pod: lifecycle.Pod, event: lifecycle.Event) -> Any:
@@ -125,15 +129,15 @@ async def test_a_pod_whose_lifecycle_breaks_is_killed_and_fails(yard: Yard, monk
             raise KeyError("no such move")
         return step(pod, event)
 
-    await yard.pod("unlucky", WAITS)
-    await yard.phase("unlucky", "Running")
+    await cluster.pod("unlucky", WAITS)
+    await cluster.phase("unlucky", "Running")
     monkeypatch.setattr(lifecycle, "step", broken)
-    yard.node.resync()
-    status = (await yard.phase("unlucky", "Failed"))["status"]
+    cluster.node.resync()
+    status = (await cluster.phase("unlucky", "Failed"))["status"]
     assert status["reason"] == UNEXPECTED_ADMISSION_ERROR and "no such move" in status["message"]
-    await yard.api.delete(POD, "default", "unlucky")
-    await yard.gone("unlucky")
-    await goes_on(yard)
+    await cluster.api.delete(POD, "default", "unlucky")
+    await cluster.gone("unlucky")
+    await goes_on(cluster)
 
 
 def test_files_beside_the_logs_are_no_runs(tmp_path: Path) -> None:
@@ -143,8 +147,10 @@ def test_files_beside_the_logs_are_no_runs(tmp_path: Path) -> None:
     assert PodLogs(tmp_path, None).newest_runs() == {"main": 2}
 
 
-async def test_a_service_that_cannot_be_served_leaves_the_others(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = yard.node._context.network  # type: ignore[union-attr]
+async def test_a_service_that_cannot_be_served_leaves_the_others(
+    cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = cluster.node._context.network  # type: ignore[union-attr]
     listen, served = network._listen, asyncio.Event()  # type: ignore[attr-defined]
 
     async def broken(key: Any, *place: Any) -> None:
@@ -156,10 +162,10 @@ async def test_a_service_that_cannot_be_served_leaves_the_others(yard: Yard, mon
 
     monkeypatch.setattr(network, "_listen", broken)
     for name in ("a-broken-one", "b-good-one"):
-        await yard.service(name, selector={"app": "x"}, ports=[{"port": 80}])
+        await cluster.service(name, selector={"app": "x"}, ports=[{"port": 80}])
     async with asyncio.timeout(10):
         await served.wait()
-    assert any("a-broken-one" in line for line in yard.lines)
+    assert any("a-broken-one" in line for line in cluster.lines)
 
 
 # Files that a pod can replace.
@@ -186,21 +192,21 @@ sys.exit(3)
 
 @pytest.mark.parametrize("kind", ["fifo", "symlink", "directory"])
 async def test_a_message_and_a_log_that_are_replaced_stop_nobody_and_show_nothing(
-    yard: Yard, state: Path, kind: str
+    cluster: NodeCluster, state: Path, kind: str
 ) -> None:
     more = {"command": ["python", "-c", REPLACE, kind, str(state)], "terminationMessagePolicy": "FallbackToLogsOnError"}
-    await yard.pod("attacker", container=more)
-    last = (terminated((await yard.phase("attacker", "Failed"))["status"]) or {}).get("message", "")
+    await cluster.pod("attacker", container=more)
+    last = (terminated((await cluster.phase("attacker", "Failed"))["status"]) or {}).get("message", "")
     async with asyncio.timeout(10):
         try:
-            shown = await yard.logs("attacker")
+            shown = await cluster.logs("attacker")
         except ApiError as error:
             shown = str(error)
     assert SECRET not in last + shown
-    await goes_on(yard)
+    await goes_on(cluster)
 
 
-async def test_the_message_of_the_next_run_cannot_be_aimed_at_a_file(yard: Yard, state: Path) -> None:
+async def test_the_message_of_the_next_run_cannot_be_aimed_at_a_file(cluster: NodeCluster, state: Path) -> None:
     script = (
         "import glob, os, sys\n"
         f"state = {str(state)!r}\n"
@@ -209,30 +215,30 @@ async def test_the_message_of_the_next_run_cannot_be_aimed_at_a_file(yard: Yard,
         "    os.path.lexists(next := folder + '/' + name.replace('1', '2')) or os.symlink(state + '/secret', next)\n"
         "sys.exit(1)\n"
     )
-    await yard.pod("attacker", restartPolicy="OnFailure", container={"command": ["python", "-c", script]})
-    await yard.until(
+    await cluster.pod("attacker", restartPolicy="OnFailure", container={"command": ["python", "-c", script]})
+    await cluster.until(
         "attacker", lambda status: any(one["restartCount"] for one in status.get("containerStatuses") or [])
     )
     assert (state / "secret").read_text() == SECRET
-    await goes_on(yard)
+    await goes_on(cluster)
 
 
 # Texts and paths of a pod's spec.
 
 
-async def test_variables_that_double_are_refused_while_they_are_expanded(yard: Yard) -> None:
+async def test_variables_that_double_are_refused_while_they_are_expanded(cluster: NodeCluster) -> None:
     env = [{"name": "A0", "value": "x" * 64}]
     env += [{"name": f"A{number}", "value": f"$(A{number - 1})$(A{number - 1})"} for number in range(1, 40)]
-    await yard.pod("attacker", WAITS, container={"command": ["sleep", "600"], "env": env})
-    last = terminated((await yard.phase("attacker", "Failed"))["status"]) or {}
+    await cluster.pod("attacker", WAITS, container={"command": ["sleep", "600"], "env": env})
+    last = terminated((await cluster.phase("attacker", "Failed"))["status"]) or {}
     assert last["reason"] == "StartError" and "longer than 131072 bytes" in last["message"]
-    await goes_on(yard)
+    await goes_on(cluster)
 
 
-async def test_many_long_arguments_are_refused(yard: Yard) -> None:
+async def test_many_long_arguments_are_refused(cluster: NodeCluster) -> None:
     env = [{"name": "A", "value": "x" * 100_000}]
-    await yard.pod("attacker", container={"command": ["sleep", *["$(A)"] * 1000], "env": env})
-    last = terminated((await yard.phase("attacker", "Failed"))["status"]) or {}
+    await cluster.pod("attacker", container={"command": ["sleep", *["$(A)"] * 1000], "env": env})
+    last = terminated((await cluster.phase("attacker", "Failed"))["status"]) or {}
     assert last["reason"] == "StartError" and "longer than 2097152 bytes together" in last["message"]
 
 
@@ -252,7 +258,9 @@ def test_a_volume_is_a_name(volume: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("link", ["/", "../../../..", "loop"])
-async def test_a_sub_path_through_a_link_of_an_init_container_stays_in_the_volume(yard: Yard, link: str) -> None:
+async def test_a_sub_path_through_a_link_of_an_init_container_stays_in_the_volume(
+    cluster: NodeCluster, link: str
+) -> None:
     mounts = [{"name": "data", "mountPath": "/data"}]
     prepare = {
         "name": "prepare",
@@ -262,21 +270,21 @@ async def test_a_sub_path_through_a_link_of_an_init_container_stays_in_the_volum
     }
     mounted = [{"name": "data", "mountPath": "/there", "subPath": "loop"}]
     reads = {"command": ["python", "-c", "import os; print(os.listdir('/there'))"], "volumeMounts": mounted}
-    await yard.pod("attacker", container=reads, initContainers=[prepare], volumes=[{"name": "data", "emptyDir": {}}])
-    status = (await yard.phase("attacker", "Failed"))["status"]
+    await cluster.pod("attacker", container=reads, initContainers=[prepare], volumes=[{"name": "data", "emptyDir": {}}])
+    status = (await cluster.phase("attacker", "Failed"))["status"]
     last = terminated(status) or {}
     assert "subPath" in last["message"], last
-    await goes_on(yard)
+    await goes_on(cluster)
 
 
-async def test_a_sub_path_through_a_link_within_the_volume_is_followed(yard: Yard) -> None:
+async def test_a_sub_path_through_a_link_within_the_volume_is_followed(cluster: NodeCluster) -> None:
     mounts = [{"name": "data", "mountPath": "/data"}]
     script = "import os; os.mkdir('/data/run-3'); os.symlink('run-3', '/data/latest'); open('/data/run-3/model', 'w')"
     prepare = {"name": "prepare", "image": "any", "command": ["python", "-c", script], "volumeMounts": mounts}
     mounted = [{"name": "data", "mountPath": "/there", "subPath": "latest"}]
     reads = {"command": ["python", "-c", "import os; print(os.listdir('/there'))"], "volumeMounts": mounted}
-    await yard.pod("reader", container=reads, initContainers=[prepare], volumes=[{"name": "data", "emptyDir": {}}])
-    assert await yard.result("reader") == "['model']\n"
+    await cluster.pod("reader", container=reads, initContainers=[prepare], volumes=[{"name": "data", "emptyDir": {}}])
+    assert await cluster.result("reader") == "['model']\n"
 
 
 @pytest.mark.parametrize("path", ["out", "up/../../x", "/etc", "a/../out/x"])

@@ -1,4 +1,4 @@
-"""The planted bugs: each breaks the decision or the shell in one way, and must be caught by the rule it names."""
+"""The planted bugs: each breaks the decision or the executor in one way, and must be caught by the rule it names."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.model import explored_jobs as cases
-from tests.model.executor_model import Shell
+from tests.model import explored_jobs as explored_jobs
+from tests.model.executor_model import ExecutorModel
 from tests.model.explored_jobs import ALWAYS, LIVING, VIEWS
-from tests.model.explorer import Scene
+from tests.model.explorer import InitialState
 from trainyard.core import Observed, Plan, Replica, Slot
 from trainyard.core.blocked import Blocks
 from trainyard.core.failures import CountedFailures
@@ -37,12 +37,12 @@ class Mutant(NamedTuple):
 
     name: str
     rule: str
-    moves: tuple[str, ...]
+    transitions: tuple[str, ...]
     patch: Callable[[pytest.MonkeyPatch], None] = lambda patch: None
-    shell: Shell = Shell()
+    executor: ExecutorModel = ExecutorModel()
     policies: dict[str, object] = {}  # noqa: RUF012  # never changed
     trouble: int = 1
-    scene: Scene | None = None
+    initial_state: InitialState | None = None
 
 
 def setting(module: ModuleType, name: str, value: object) -> Callable[[pytest.MonkeyPatch], None]:
@@ -107,20 +107,22 @@ def swept_blindly(job: Any, family: Any, clean: str, reason: str, resumes: bool 
 WITH_VIEWS = (*ALWAYS, *VIEWS)
 MUTANTS = [
     # the sketch's eight
-    Mutant("no fence", "made while suspended", (*WITH_VIEWS, "suspend"), shell=Shell(fence="never")),
+    Mutant("no fence", "made while suspended", (*WITH_VIEWS, "suspend"), executor=ExecutorModel(fence="never")),
     Mutant(
         "the fence only when the status changes",
         "made while suspended",
         (*WITH_VIEWS, "suspend"),
-        shell=Shell(fence="on change"),
+        executor=ExecutorModel(fence="on change"),
     ),
     Mutant(
         "delete by name, not by uid",
         "a running child of the current attempt was deleted",
         (*WITH_VIEWS, "fail", "suspend", "time"),
-        shell=Shell(by_uid=False),
+        executor=ExecutorModel(by_uid=False),
     ),
-    Mutant("create over AlreadyExists", "a live child was overwritten", WITH_VIEWS, shell=Shell(keeps=False)),
+    Mutant(
+        "create over AlreadyExists", "a live child was overwritten", WITH_VIEWS, executor=ExecutorModel(keeps=False)
+    ),
     Mutant(
         "older attempts are not deleted",
         "a replica",
@@ -142,13 +144,16 @@ MUTANTS = [
     ),
     # the issue's
     Mutant(
-        "a delete without propagation", "a pod was left behind", (*ALWAYS, "suspend"), shell=Shell(background=False)
+        "a delete without propagation",
+        "a pod was left behind",
+        (*ALWAYS, "suspend"),
+        executor=ExecutorModel(background=False),
     ),
     Mutant(
         "a spec patch without version",
         "the spec patch took back",
         (*WITH_VIEWS, "edit early"),
-        shell=Shell(versioned=False),
+        executor=ExecutorModel(versioned=False),
     ),
     Mutant(
         "a failure counted twice",
@@ -162,7 +167,7 @@ MUTANTS = [
         (*ALWAYS, "drain"),
         setting(CARRIERS, "_termination", drain_fails_job),
     ),
-    Mutant("a fresh job with stale children", "made again", WITH_VIEWS, shell=Shell(waits=False)),
+    Mutant("a fresh job with stale children", "made again", WITH_VIEWS, executor=ExecutorModel(waits=False)),
     # more
     Mutant(
         "what is not visible is not remembered",
@@ -237,14 +242,14 @@ MUTANTS = [
         "a foreign object is overwritten",
         "not ours",
         ("pass", "unasked"),
-        shell=Shell(keeps=False),
-        scene=cases.foreign(),
+        executor=ExecutorModel(keeps=False),
+        initial_state=explored_jobs.foreign(),
     ),
     Mutant(
         "a name conflict is not said",
         "a replica is missing",
         ("pass", "unasked"),
         setting(BLOCKED, "find_blocks", lambda *args: Blocks(None, [], ())),
-        scene=cases.foreign(),
+        initial_state=explored_jobs.foreign(),
     ),
 ]

@@ -23,9 +23,9 @@ from tests.core.planted_bugs import (
     Mutant,
     setting,
 )
-from tests.model.executor_model import Shell
-from tests.model.explorer import Scene
-from tests.model.scenarios import Cast, chainer, elastic, gang
+from tests.model.executor_model import ExecutorModel
+from tests.model.explorer import InitialState
+from tests.model.scenarios import Scenario, chainer, elastic, gang
 from tests.model.transitions import Bounds
 from trainyard.core import RETRYING_JOB_CARRIER, STATEFUL_SET_CARRIER, Kind, Plan, Replica, Slot, TemplateChange
 from trainyard.core.failures import CountedFailures
@@ -39,11 +39,11 @@ ELASTIC: Any = sys.modules["trainyard.kinds.elasticjob"]
 
 
 def played_by(
-    cast: Cast, trouble: int = 1, policies: dict[str, object] | None = None, kind: Kind | None = None
-) -> Scene:
-    """A scene of that cast, or of another kind with the same slots."""
+    scenario: Scenario, trouble: int = 1, policies: dict[str, object] | None = None, kind: Kind | None = None
+) -> InitialState:
+    """An initial state of that scenario, or of another kind with the same slots."""
     bounds = Bounds(trouble=trouble, edits=trouble, time=1)
-    return Scene(policies or {}, replace(cast, kind=kind or cast.kind), bounds=bounds)
+    return InitialState(policies or {}, replace(scenario, kind=kind or scenario.kind), bounds=bounds)
 
 
 def with_lifecycle(kind: Kind, **fields: Any) -> Kind:
@@ -148,35 +148,35 @@ MORE = [
         "the gang is not of one attempt",
         ("pass", "unasked", "fail", "time"),
         not_a_gang,
-        scene=played_by(gang()),
+        initial_state=played_by(gang()),
     ),
     Mutant(
         "the failures of a gang are counted one by one",
         "counted twice",
         ("pass", "unasked", "fail"),
         setting(FAILURES, "count_failures", counted_one_by_one),
-        scene=played_by(gang(), trouble=2),
+        initial_state=played_by(gang(), trouble=2),
     ),
     Mutant(
         "a failure counts for the attempt that a resume begins",
         "counted twice",
         ("pass", "unasked", "fail", "suspend"),
         setting(FAILURES, "count_failures", counted_for_the_next),
-        scene=played_by(gang(), trouble=2),
+        initial_state=played_by(gang(), trouble=2),
     ),
     Mutant(
         "who ended well stays in a new attempt of the gang",
         "a replica is missing",  # it waits for what stays
         ("pass", "unasked", "fail", "succeed", "time"),
         setting(CARRIERS, "_observed", kept_when_it_ended_well),
-        scene=played_by(gang()),
+        initial_state=played_by(gang()),
     ),
     Mutant(
         "a new attempt does not wait for the pods of older ones",
         "side by side",
         ("pass", "unasked", "fail", "time"),
         setting(CHANGES, "blocking_pods", lambda job, family: []),
-        scene=played_by(gang()),
+        initial_state=played_by(gang()),
     ),
     Mutant(
         "a replica does not wait for the pod of a Job that somebody has deleted",
@@ -188,155 +188,159 @@ MORE = [
         "a Job of an older attempt goes before its pods",
         "alive",
         ("pass", "unasked", "remember", "mixed pass", "suspend"),
-        scene=played_by(gang()),
-        shell=Shell(foreground=False),
+        initial_state=played_by(gang()),
+        executor=ExecutorModel(foreground=False),
     ),
     Mutant(
         "a gang is tried again at once",
         "the gang was tried again before its back-off",
         ("pass", "unasked", "fail"),
         setting(RESTART, "retry_at", lambda job, end, failures, again, now: now),
-        scene=played_by(gang()),
+        initial_state=played_by(gang()),
     ),
     Mutant(
         "a failure beats the scheduler's success",
         "although what decides has succeeded",
         ("pass", "unasked", "fail", "succeed"),
         setting(PHASE, "compute_phase", failure_first),
-        scene=played_by(gang()),
+        initial_state=played_by(gang()),
     ),
     Mutant(
         "a worker that was taken out is counted",
         "one that was none",
         (*SCALING, "fail"),
         setting(DECIDE, "_unfinished", counted_beyond),
-        scene=played_by(elastic(), trouble=2),
+        initial_state=played_by(elastic(), trouble=2),
     ),
     Mutant(
         "a scale is not followed",
         "a replica is missing",
         SCALING,
-        scene=played_by(elastic(), kind=with_lifecycle(ELASTICJOB, template_change=TemplateChange.IGNORE)),
+        initial_state=played_by(elastic(), kind=with_lifecycle(ELASTICJOB, template_change=TemplateChange.IGNORE)),
     ),
     Mutant(
         "a failed pod is not counted",
         "deleted before it was counted",
         ("pass", "unasked", "fail", "time"),
         setting(FAILURES, "count_failures", lambda job, replicas, status: CountedFailures(status, ())),
-        scene=played_by(elastic()),
+        initial_state=played_by(elastic()),
     ),
     Mutant(
         "a worker is tried again at once",
         "a worker was tried again before its back-off",
         ("pass", "unasked", "fail"),
         setting(RESTART, "retry_at", lambda job, end, failures, again, now: now),
-        scene=played_by(elastic()),
+        initial_state=played_by(elastic()),
     ),
     Mutant(
         "a resumed job goes to the old rendezvous",
         "a rendezvous that is closed",
         ("pass", "unasked", "suspend"),
         setting(ELASTIC, "rendezvous_arguments", lambda job, slot: [f"--rdzv_id={job.key.name}"]),
-        scene=played_by(elastic()),
+        initial_state=played_by(elastic()),
     ),
     Mutant(
         "a drained worker has failed",
         "one that was none",
         ("pass", "unasked", "drain"),
         setting(PODS, "_termination", drained_as_failed),
-        scene=played_by(elastic()),
+        initial_state=played_by(elastic()),
     ),
     Mutant(
         "the Services of workers that were taken out stay",
         "the Service stays",
         SCALING,
         setting(CHANGES, "auxiliary_changes", lambda *a: ([], [])),
-        scene=played_by(elastic()),
+        initial_state=played_by(elastic()),
     ),
     Mutant(
         "only the first worker has a Service",
         "the Services are not those of the workers",
         SCALING,
-        scene=played_by(elastic(), kind=replace(ELASTICJOB, auxiliary=lambda job: ELASTICJOB.auxiliary(job)[:1])),
+        initial_state=played_by(
+            elastic(), kind=replace(ELASTICJOB, auxiliary=lambda job: ELASTICJOB.auxiliary(job)[:1])
+        ),
     ),
     Mutant(
         "the sets run on at the end",
         "runs on after the end",
         ("pass", "unasked", "succeed"),
-        scene=played_by(chainer(1), kind=with_carrier(CHAINERJOB, carried(stop=lambda replica, reason: None))),
+        initial_state=played_by(chainer(1), kind=with_carrier(CHAINERJOB, carried(stop=lambda replica, reason: None))),
     ),
     Mutant(
         "the sets are stopped whatever cleanPodPolicy says",
         "although cleanPodPolicy is None",
         ("pass", "unasked", "succeed"),
         setting(CLEAN, "effective_policy", lambda job, reason: "Running"),
-        scene=played_by(chainer(1), policies={"cleanPodPolicy": "None"}),
+        initial_state=played_by(chainer(1), policies={"cleanPodPolicy": "None"}),
     ),
     Mutant(
         "a resume keeps the old set",
         "a StatefulSet is of an older attempt",
         ("pass", "unasked", "suspend"),
         setting(CHANGES, "stale_deletes", without_sets),
-        scene=played_by(chainer(1)),
+        initial_state=played_by(chainer(1)),
     ),
     Mutant(
         "a set that was taken out stays",
         "a replica stays",
         SCALING,
         setting(CHANGES, "stale_deletes", without_removed),
-        scene=played_by(chainer(1)),
+        initial_state=played_by(chainer(1)),
     ),
     Mutant(
         "a set is not brought to its size",
         "has not the size",
         SCALING,
-        scene=played_by(chainer(1), kind=with_carrier(CHAINERJOB, carried(resume=lambda job, replica: None))),
+        initial_state=played_by(chainer(1), kind=with_carrier(CHAINERJOB, carried(resume=lambda job, replica: None))),
     ),
     Mutant(
         "an edit of a set holds for later ones",
         "a StatefulSet is not what the spec says",
         SCALING,
-        scene=played_by(chainer(1), kind=with_lifecycle(CHAINERJOB, template_change=TemplateChange.NEW_REPLICAS)),
+        initial_state=played_by(
+            chainer(1), kind=with_lifecycle(CHAINERJOB, template_change=TemplateChange.NEW_REPLICAS)
+        ),
     ),
     Mutant(
         "the extras are not repaired",
         "is not what the spec says",
         SCALING,
         setting(CHANGES, "auxiliary_changes", lambda *a: (EDITED(*a)[0], [])),
-        scene=played_by(chainer(1)),
+        initial_state=played_by(chainer(1)),
     ),
     Mutant(
         "who was taken out runs on after the end",
         "what the job had given up runs on",
         (*SCALING, "succeed"),
         setting(CLEAN, "is_removed", lambda job, child: False),
-        scene=played_by(elastic()),
+        initial_state=played_by(elastic()),
     ),
     Mutant(
         "a set that was taken out is forgotten",
         "a StatefulSet is not what the spec says",
         (*SCALING, "dying pass"),
         setting(EDITS, "removed_roles", lambda job: {}),
-        scene=played_by(chainer(1), trouble=2),
+        initial_state=played_by(chainer(1), trouble=2),
     ),
     Mutant(
         "a drain shortens the back-off of a gang",
         "the gang was tried again before its back-off",
         ("pass", "unasked", "fail", "drain"),
         setting(RESTART, "plan_restarts", restarted_after_a_drain),
-        scene=played_by(gang(), trouble=2),
+        initial_state=played_by(gang(), trouble=2),
     ),
     Mutant(
         "an edit of the master is followed",
         "what tries again by itself was made again",
         SCALING,
-        scene=played_by(chainer(1), kind=with_lifecycle(CHAINERJOB, template_change_of={})),
+        initial_state=played_by(chainer(1), kind=with_lifecycle(CHAINERJOB, template_change_of={})),
     ),
     Mutant(
         "a suspend deletes a master that has ended well",
         "ended well was deleted",
         ("pass", "unasked", "succeed", "suspend"),
-        scene=played_by(
+        initial_state=played_by(
             chainer(1),
             kind=with_carrier(CHAINERJOB, lambda role: STATEFUL_SET_CARRIER if role != "master" else BY_THE_JOB_ALONE),
         ),

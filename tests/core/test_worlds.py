@@ -1,4 +1,4 @@
-"""Every small world over the real decision and the shell's order holds every rule; every planted bug is caught."""
+"""Every small world over the real decision and the executor's order holds every rule; every planted bug is caught."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 from tests.core.planted_bugs import MUTANTS, Mutant
 from tests.core.planted_bugs_of_kinds import MORE
-from tests.model import explored_jobs as cases
-from tests.model.executor_model import Shell
+from tests.model import explored_jobs as explored_jobs
+from tests.model.executor_model import ExecutorModel
 from tests.model.explored_jobs import SMALL, VIEWS, Case
-from tests.model.explorer import EVERY, RuleBroken, Scene, explore
+from tests.model.explorer import EVERY, InitialState, RuleBroken, explore
 from tests.model.transitions import Bounds
 
 QUICK = (
@@ -22,26 +22,28 @@ QUICK = (
 
 
 def chosen() -> list[Case]:
-    found = {case.name: case for case in cases.small()}
+    found = {case.name: case for case in explored_jobs.small()}
     return [found[name] for name in QUICK]
 
 
 @pytest.mark.parametrize("case", chosen(), ids=lambda case: case.name)
 def test_every_world_holds_every_rule(case: Case) -> None:
-    assert explore(case.scene, moves=case.moves).worlds > 100
+    assert explore(case.initial_state, transitions=case.transitions).worlds > 100
 
 
-PLANTED = next(one for one in MUTANTS if one.shell == Shell() and one.scene is None and not one.policies)
+PLANTED = next(
+    one for one in MUTANTS if one.executor == ExecutorModel() and one.initial_state is None and not one.policies
+)
 
 
 def planted() -> list[Case]:
-    return [Case(PLANTED.name, Scene(bounds=Bounds(PLANTED.trouble, time=1)), frozenset(PLANTED.moves))]
+    return [Case(PLANTED.name, InitialState(bounds=Bounds(PLANTED.trouble, time=1)), frozenset(PLANTED.transitions))]
 
 
 def test_a_rule_that_does_not_hold_comes_out_of_the_process_that_saw_it(monkeypatch: pytest.MonkeyPatch) -> None:
     PLANTED.patch(monkeypatch)
     with pytest.raises(RuleBroken) as broken:
-        cases.main(planted)
+        explored_jobs.main(planted)
     assert PLANTED.rule in broken.value.rule
     assert str(broken.value.story[-1]) in str(broken.value)
 
@@ -52,17 +54,23 @@ UNAIDED = sorted(EVERY - {*VIEWS, "pass", "unasked"})
 @pytest.mark.slow
 @pytest.mark.parametrize("left_out", UNAIDED)
 def test_dropping_a_move_makes_fewer_worlds(left_out: str) -> None:
-    moves = frozenset(["pass", "unasked", left_out, "fail" if left_out == "time" else left_out])
-    scene = Scene(bounds=SMALL)
-    assert explore(scene, moves=moves - {left_out}).worlds < explore(scene, moves=moves).worlds
+    transitions = frozenset(["pass", "unasked", left_out, "fail" if left_out == "time" else left_out])
+    initial_state = InitialState(bounds=SMALL)
+    assert (
+        explore(initial_state, transitions=transitions - {left_out}).worlds
+        < explore(initial_state, transitions=transitions).worlds
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("left_out", ["remember", "mixed pass", "restart"])
 def test_dropping_a_move_of_old_views_makes_fewer_worlds(left_out: str) -> None:
-    moves = frozenset(["pass", "unasked", "delete job", *VIEWS])
-    scene = Scene(bounds=SMALL)
-    assert explore(scene, moves=moves - {left_out}).worlds < explore(scene, moves=moves).worlds
+    transitions = frozenset(["pass", "unasked", "delete job", *VIEWS])
+    initial_state = InitialState(bounds=SMALL)
+    assert (
+        explore(initial_state, transitions=transitions - {left_out}).worlds
+        < explore(initial_state, transitions=transitions).worlds
+    )
 
 
 def quick(mutants: list[Mutant], every: int) -> list[Any]:
@@ -74,14 +82,14 @@ def quick(mutants: list[Mutant], every: int) -> list[Any]:
 @pytest.mark.parametrize("mutant", quick([*MUTANTS, *MORE], 6))
 def test_a_planted_bug_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.patch(monkeypatch)
-    scene = mutant.scene or Scene(mutant.policies, bounds=Bounds(trouble=mutant.trouble, time=1))
+    initial_state = mutant.initial_state or InitialState(mutant.policies, bounds=Bounds(trouble=mutant.trouble, time=1))
     with pytest.raises(RuleBroken) as caught:
-        explore(scene, mutant.shell, frozenset(mutant.moves))
+        explore(initial_state, mutant.executor, frozenset(mutant.transitions))
     print(caught.value)
     assert mutant.rule in caught.value.rule
     assert len(caught.value.story) < 20
 
 
 def test_every_move_has_a_name_that_scenes_use() -> None:
-    used = frozenset().union(*(case.moves for case in cases.small()))
+    used = frozenset().union(*(case.transitions for case in explored_jobs.small()))
     assert used == EVERY

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from tests.model.explorer import Scene, explore
-from tests.model.scenarios import Cast
+from tests.model.explorer import InitialState, explore
+from tests.model.scenarios import Scenario
 from tests.model.simulated_job import Life, begun
 from tests.model.transitions import Bounds
 from tests.support.samples import job_of, pods
@@ -304,7 +304,7 @@ def test_a_lost_pod_of_an_edited_role_is_named_in_condition_blocked() -> None:
 
 @pytest.mark.slow
 def test_every_small_world_of_it_keeps_the_rules() -> None:
-    cast = Cast(
+    scenario = Scenario(
         kind=PYTORCHJOB,
         spec={key: value for key, value in job(worker="ExitCode")["spec"].items() if key != "RuntimeId"},
         slots=(Slot(MASTER, 0), Slot(WORKER, 0), Slot(WORKER, 1)),
@@ -316,5 +316,7 @@ def test_every_small_world_of_it_keeps_the_rules() -> None:
         bodies=True,
         reasons={"PyTorchJobSucceeded": "JobSucceeded", "PyTorchJobFailed": "PermanentFailure"},
     )
-    moves = frozenset(["pass", "dying pass", "unasked", "succeed", "fail", "drain", "suspend", "time", "delete pod"])
-    assert explore(Scene({}, cast, bounds=Bounds(trouble=1, time=1)), moves=moves).worlds > 100
+    transitions = frozenset(
+        ["pass", "dying pass", "unasked", "succeed", "fail", "drain", "suspend", "time", "delete pod"]
+    )
+    assert explore(InitialState({}, scenario, bounds=Bounds(trouble=1, time=1)), transitions=transitions).worlds > 100

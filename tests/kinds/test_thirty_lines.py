@@ -13,8 +13,8 @@ import yaml
 from click.testing import CliRunner
 from msgspec import Meta
 
-from tests.model.explorer import Scene, explore
-from tests.model.scenarios import Cast
+from tests.model.explorer import InitialState, explore
+from tests.model.scenarios import Scenario
 from tests.model.simulated_job import begun
 from tests.model.transitions import Bounds
 from tests.support.samples import job_of, pods
@@ -157,7 +157,7 @@ def test_its_life_can_be_told() -> None:
 
 def test_every_small_world_of_it_keeps_the_rules() -> None:
     spec = {key: value for key, value in job()["spec"].items() if key != "RuntimeId"}
-    cast = Cast(
+    scenario = Scenario(
         kind=SPARKLE,
         spec=spec,
         slots=(Slot("Worker", 0), Slot("Worker", 1)),
@@ -168,8 +168,10 @@ def test_every_small_world_of_it_keeps_the_rules() -> None:
         wants=lambda spec: frozenset({0, 1}),
         bodies=True,
     )
-    moves = frozenset(["pass", "dying pass", "unasked", "succeed", "fail", "drain", "suspend", "time", "delete pod"])
-    found = explore(Scene({}, cast, bounds=Bounds(trouble=1, time=1)), moves=moves)
+    transitions = frozenset(
+        ["pass", "dying pass", "unasked", "succeed", "fail", "drain", "suspend", "time", "delete pod"]
+    )
+    found = explore(InitialState({}, scenario, bounds=Bounds(trouble=1, time=1)), transitions=transitions)
     assert found.worlds > 100
 
 

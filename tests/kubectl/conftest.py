@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kubectl import kubectl_clusters as kubectl_yards
-from tests.kubectl.kubectl_clusters import Person, Yard
+from tests.kubectl.kubectl_clusters import KubectlCluster, Person
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_build import programs
 from tests.support.control_plane_fixtures import control_plane, installed
@@ -20,15 +20,15 @@ BOTH = ("embedded", "real")
 
 
 @pytest.fixture(scope="session")
-def embedded() -> Iterator[Yard]:
-    with kubectl_yards.embedded(kubectl()) as yard:
-        yield yard
+def embedded() -> Iterator[KubectlCluster]:
+    with kubectl_yards.embedded(kubectl()) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")
-def real(installed: ControlPlane) -> Iterator[Yard]:
-    with kubectl_yards.real(installed) as yard:
-        yield yard
+def real(installed: ControlPlane) -> Iterator[KubectlCluster]:
+    with kubectl_yards.real(installed) as cluster:
+        yield cluster
 
 
 @pytest.fixture(params=BOTH)
@@ -39,7 +39,7 @@ def person(request: pytest.FixtureRequest) -> Iterator[Person]:
 
 
 @pytest.fixture
-def here(embedded: Yard) -> Iterator[Person]:
+def here(embedded: KubectlCluster) -> Iterator[Person]:
     """Somebody at the cluster in this process."""
     with embedded.person() as one:
         yield one

@@ -138,7 +138,7 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
-class Yard:
+class KubectlCluster:
     """A cluster, whichever it is."""
 
     name: str
@@ -165,7 +165,7 @@ class Yard:
 
 
 @contextmanager
-def embedded(program: Path) -> Iterator[Yard]:
+def embedded(program: Path) -> Iterator[KubectlCluster]:
     """The cluster of `trainyard up`."""
     with _folder() as folder, _beside() as beside:
         options = LocalClusterOptions(
@@ -180,13 +180,13 @@ def embedded(program: Path) -> Iterator[Yard]:
         try:
             beside.run(cluster.start())
             config = cluster.write_kubeconfig(folder / "kubeconfig")
-            yield Yard("embedded", program, config, "local", folder)
+            yield KubectlCluster("embedded", program, config, "local", folder)
         finally:
             beside.run(cluster.stop(kill=True))
 
 
 @contextmanager
-def real(plane: ControlPlane) -> Iterator[Yard]:
+def real(plane: ControlPlane) -> Iterator[KubectlCluster]:
     """A real control plane, our operator and our node."""
     with _folder() as folder, _beside() as beside:
         name, api = f"kubectl-{next(_numbers)}", plane.api()
@@ -200,7 +200,7 @@ def real(plane: ControlPlane) -> Iterator[Yard]:
                 plane.kubectl("cordon", one)
             beside.run(node.start())
             beside.run(operator.start())
-            yield Yard("real", plane.programs["kubectl"], plane.kubeconfig, name, folder)
+            yield KubectlCluster("real", plane.programs["kubectl"], plane.kubeconfig, name, folder)
         finally:
             beside.run(operator.stop())
             beside.run(api.close())

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.kubectl.kubectl_clusters import MANIFESTS, Person, Ran, Yard
+from tests.kubectl.kubectl_clusters import MANIFESTS, KubectlCluster, Person, Ran
 from tests.kubectl.kubectl_stories import STORIES, Line
 from tests.kubectl.mapping import mapped
 
@@ -39,7 +39,7 @@ def compared(line: Line, ours: str, real: str) -> str:
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_both_clusters_say_the_same(story: str, embedded: Yard, real: Yard) -> None:
+def test_both_clusters_say_the_same(story: str, embedded: KubectlCluster, real: KubectlCluster) -> None:
     wrong = []
     with embedded.person() as here, real.person() as there, ThreadPoolExecutor(2) as both:
         for line in STORIES[story]:

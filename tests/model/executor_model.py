@@ -1,29 +1,40 @@
-"""The shell on a small world: the order of writes of `control.reconcile`, and what each write must never do.
+"""The executor on a small world: the order of writes of `control.reconcile`, and what each write must never do.
 
 A pass is carried out whole, or the operator dies after its k-th write. A spec patch goes alone; else the status goes
 first (the fence: always sent when anything is to be written, refused when the job was written since), then deletes by
-uid, then patches, then creates. `Shell` holds the switches that the planted bugs turn.
+uid, then patches, then creates. `ExecutorModel` holds the switches that the planted bugs turn.
 
-Own writes: after a pass the real shell waits until its own child writes have arrived in its stores. A store holds one
-resource, and one that has our write has everything of that resource before it. So a remembered view of the children is
-brought up to our own write, resource by resource (`_arrived`); what others did later, and other resources, stay stale.
-Only an operator that was restarted since may look at the view as it was.
+Own writes: after a pass the real executor waits until its own child writes have arrived in its stores. A store holds
+one resource, and one that has our write has everything of that resource before it. So a remembered view of the children
+is brought up to our own write, resource by resource (`_arrived`); what others did later, and other resources, stay
+stale. Only an operator that was restarted since may look at the view as it was.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.model.plan_cache import Act, Book, Drop, Fix, Make, Sight, WorldFacts, foreign_name, holds, merged
-from tests.model.world import Batch, Kid, Pod, Set, Thing, World, ordered, resource
+from tests.model.plan_cache import (
+    Drop,
+    Fix,
+    Make,
+    PlanCache,
+    PlannedWrites,
+    Snapshot,
+    WorldFacts,
+    foreign_name,
+    holds,
+    merged,
+)
+from tests.model.world import Batch, ChildState, OtherChild, Pod, Set, World, ordered, resource
 from trainyard.objects import Json
 
 ALL = 99
 PAUSE = 10  # seconds from its start before a worker is made again alone
 
 
-class Shell(NamedTuple):
-    """The shell's habits; the defaults are the real ones."""
+class ExecutorModel(NamedTuple):
+    """The executor's habits; the defaults are the real ones."""
 
     fence: str = "always"  # always, on change, never
     by_uid: bool = True
@@ -41,55 +52,55 @@ class Outcome(NamedTuple):
     wanted: int  # how many the plan had
 
 
-def obey(book: Book, world: World, sight: Sight, limit: int, shell: Shell) -> Outcome:
+def apply_plan(cache: PlanCache, world: World, snapshot: Snapshot, limit: int, executor: ExecutorModel) -> Outcome:
     """One pass."""
-    act = book.act(world, sight)
+    act = cache.planned_writes(world, snapshot)
     if act.idle:
         return Outcome(world, [], 0, 0)
     if act.spec_patch:
-        return _patch_spec(book, world, sight, act, shell)
+        return _patch_spec(cache, world, snapshot, act, executor)
     wanted = 1 + len(act.deletes) + len(act.patches) + len(act.creates)
-    changes = act.status != sight.status
-    if not sight.fresh and (shell.fence == "always" or (shell.fence == "on change" and changes)):
+    changes = act.status != snapshot.status
+    if not snapshot.fresh and (executor.fence == "always" or (executor.fence == "on change" and changes)):
         return Outcome(world, [], 0, wanted)
-    broken = _why_not_decided(book, sight, act)
+    broken = _why_not_decided(cache, snapshot, act)
     before = world
     if changes:
-        world = _tried_again(book, written(world._replace(status=act.status)), before, broken)
+        world = _tried_again(cache, written(world._replace(status=act.status)), before, broken)
     sent = min(limit, wanted)
     writes: list[Drop | Fix | Make] = [*act.deletes, *act.patches, *act.creates]
     for write in writes[: sent - 1]:
         if isinstance(write, Drop):
-            world = _delete(book, world, sight, write, shell, broken)
+            world = _delete(cache, world, snapshot, write, executor, broken)
         elif isinstance(write, Fix):
-            world = _patch(book, world, write, broken)
+            world = _patch(cache, world, write, broken)
         else:
-            world = _create(book, world, sight, write, shell, broken)
-    world = restarted(world) if sent < wanted else _arrived(before, world, act, shell)
+            world = _create(cache, world, snapshot, write, executor, broken)
+    world = restarted(world) if sent < wanted else _arrived(before, world, act, executor)
     return Outcome(world, broken, sent, wanted)
 
 
-def _why_not_decided(book: Book, sight: Sight, act: Act) -> list[str]:
+def _why_not_decided(cache: PlanCache, snapshot: Snapshot, act: PlannedWrites) -> list[str]:
     """Success beats failure (S13)."""
-    before, after = book.facts(sight.status), book.facts(act.status)
+    before, after = cache.facts(snapshot.status), cache.facts(act.status)
     if after.end != "Failed" or before.end or after.reason == "InvalidSpec":
         return []
-    holders = [kid for kid in sight.kids if not isinstance(kid, Thing) and _ended_well(kid)]
-    well = {kid.slot for kid in holders if kid.attempt >= before.attempts[kid.slot]}
-    wants = book.wants(sight.spec) & book.cast.deciding
+    holders = [obj for obj in snapshot.children if not isinstance(obj, OtherChild) and _ended_well(obj)]
+    well = {obj.slot for obj in holders if obj.attempt >= before.attempts[obj.slot]}
+    wants = cache.wants(snapshot.spec) & cache.scenario.deciding
     return ["the job failed although what decides has succeeded"] if wants and wants <= well else []
 
 
-def _ended_well(kid: Kid) -> bool:
-    return (isinstance(kid, Batch) and kid.phase == "Complete") or (
-        isinstance(kid, Pod) and kid.alone and kid.phase == "Succeeded"
+def _ended_well(obj: ChildState) -> bool:
+    return (isinstance(obj, Batch) and obj.phase == "Complete") or (
+        isinstance(obj, Pod) and obj.alone and obj.phase == "Succeeded"
     )
 
 
-def _tried_again(book: Book, world: World, before: World, broken: list[str]) -> World:
+def _tried_again(cache: PlanCache, world: World, before: World, broken: list[str]) -> World:
     """A new attempt of a gang: what the one before came to is of no matter any more."""
-    old, new = book.facts(before.status), book.facts(world.status)
-    if not book.cast.gang or new.end or new.attempts == old.attempts:
+    old, new = cache.facts(before.status), cache.facts(world.status)
+    if not cache.scenario.gang or new.end or new.attempts == old.attempts:
         return world
     if new.resumes == old.resumes and world.now < world.truth.wait:
         broken.append("the gang was tried again before its back-off was over")
@@ -104,13 +115,15 @@ def restarted(world: World) -> World:
     return world._replace(view=view, refused=())
 
 
-def _patch_spec(book: Book, world: World, sight: Sight, act: Act, shell: Shell) -> Outcome:
-    if not sight.fresh and shell.versioned:
+def _patch_spec(
+    cache: PlanCache, world: World, snapshot: Snapshot, act: PlannedWrites, executor: ExecutorModel
+) -> Outcome:
+    if not snapshot.fresh and executor.versioned:
         return Outcome(world, [], 0, 1)
-    stored = book.value(world.spec)
+    stored = cache.value(world.spec)
     spec = merged(stored, act.spec_patch or {})
     broken = [] if holds(spec, stored) else ["the spec patch took back what the user wrote"]
-    return Outcome(written(world._replace(spec=book.number(spec))), broken, 1, 1)
+    return Outcome(written(world._replace(spec=cache.number(spec))), broken, 1, 1)
 
 
 def written(world: World) -> World:
@@ -119,71 +132,73 @@ def written(world: World) -> World:
     return world if view is None else world._replace(view=view._replace(fresh=False))
 
 
-def _arrived(before: World, world: World, act: Act, shell: Shell) -> World:
+def _arrived(before: World, world: World, act: PlannedWrites, executor: ExecutorModel) -> World:
     """Our own writes are awaited: the remembered children are as new as these, for the resources written."""
     view = world.view
-    if view is None or not (view.waits and shell.waits) or before.kids == world.kids:
+    if view is None or not (view.waits and executor.waits) or before.children == world.children:
         return world
     touched = {one[0] for one in (*act.deletes, *act.patches, *act.creates)}  # the kinds
-    kept = [kid for kid in view.kids if resource(kid) not in touched]
-    new = [kid for kid in world.kids if resource(kid) in touched]
-    return world._replace(view=view._replace(kids=ordered([*kept, *new])))
+    kept = [obj for obj in view.children if resource(obj) not in touched]
+    new = [obj for obj in world.children if resource(obj) in touched]
+    return world._replace(view=view._replace(children=ordered([*kept, *new])))
 
 
-def _delete(book: Book, world: World, sight: Sight, drop: Drop, shell: Shell, broken: list[str]) -> World:
-    if drop.kind == book.cast.kind.gvk.kind:
-        return _expire(book, world, broken)
-    live = book.named(world, drop.kind, drop.name)
-    if live is None or (shell.by_uid and live.uid != drop.uid):
+def _delete(
+    cache: PlanCache, world: World, snapshot: Snapshot, drop: Drop, executor: ExecutorModel, broken: list[str]
+) -> World:
+    if drop.kind == cache.scenario.kind.gvk.kind:
+        return _expire(cache, world, broken)
+    live = cache.named(world, drop.kind, drop.name)
+    if live is None or (executor.by_uid and live.uid != drop.uid):
         return world
-    if isinstance(live, Thing):
+    if isinstance(live, OtherChild):
         if live.foreign:
             broken.append("something that is not ours was deleted")
-        return world.with_kids(gone=(live,))
-    broken += _why_not_deleted(book, world, sight, live)
-    for kid in (live, *world.pods(live.uid)):
-        if not isinstance(kid, Set) and kid.phase == "Failed" and kid not in sight.kids:  # after we had looked
-            for uid in (live.uid, kid.uid):
-                world = world.doubt(book.failure(live.slot, uid, live.attempt))
+        return world.with_children(gone=(live,))
+    broken += _why_not_deleted(cache, world, snapshot, live)
+    for obj in (live, *world.pods(live.uid)):
+        if not isinstance(obj, Set) and obj.phase == "Failed" and obj not in snapshot.children:  # after we had looked
+            for uid in (live.uid, obj.uid):
+                world = world.doubt(cache.failure(live.slot, uid, live.attempt))
     if isinstance(live, Pod):
-        return _closed(book, world, live).swap(live, live._replace(deleting=True))
-    if shell.background and shell.foreground and drop.waits:
+        return _closed(cache, world, live).swap(live, live._replace(deleting=True))
+    if executor.background and executor.foreground and drop.waits:
         return world.swap(live, live._replace(deleting=True))
-    world = world.with_kids(gone=(live,))
-    if not shell.background:
+    world = world.with_children(gone=(live,))
+    if not executor.background:
         pods = world.pods(live.uid)
-        world = world.with_kids(*(pod._replace(orphan=True) for pod in pods), gone=tuple(pods))
+        world = world.with_children(*(pod._replace(orphan=True) for pod in pods), gone=tuple(pods))
     return world
 
 
-def _closed(book: Book, world: World, pod: Pod) -> World:
+def _closed(cache: PlanCache, world: World, pod: Pod) -> World:
     """A suspend ends the rendezvous of those whom it stops (S35)."""
-    met = rendezvous(book, pod.body)
-    if not (met and book.facts(world.status).suspended and pod.live):
+    met = rendezvous(cache, pod.body)
+    if not (met and cache.facts(world.status).suspended and pod.live):
         return world
     closed = tuple(sorted({*world.truth.closed, met}))
     return world._replace(truth=world.truth._replace(closed=closed))
 
 
-def rendezvous(book: Book, body: int) -> str:
+def rendezvous(cache: PlanCache, body: int) -> str:
     """Where a pod meets the others, "" where its kind has no such place."""
-    args = book.value(body)["spec"]["containers"][0].get("args") or []
+    args = cache.value(body)["spec"]["containers"][0].get("args") or []
     return next((str(one) for one in args if "rdzv_id" in one), "")
 
 
-def _why_not_deleted(book: Book, world: World, sight: Sight, live: Batch | Set | Pod) -> list[str]:
-    facts, suspend = book.facts(world.status), book.value(world.spec).get("suspend") is True
-    if facts.end or world.deleting or live.slot not in book.wants(world.spec):
+def _why_not_deleted(cache: PlanCache, world: World, snapshot: Snapshot, live: Batch | Set | Pod) -> list[str]:
+    facts, suspend = cache.facts(world.status), cache.value(world.spec).get("suspend") is True
+    if facts.end or world.deleting or live.slot not in cache.wants(world.spec):
         return []
     current = live.attempt >= facts.attempts[live.slot]
     pods = [live] if isinstance(live, Pod) else world.pods(live.uid)
-    ends: list[Kid] = [live] if _ended_well(live) else []
+    ends: list[ChildState] = [live] if _ended_well(live) else []
     ends += [pod for pod in pods if pod.phase == "Succeeded"]
-    if any(end in sight.kids for end in ends) and (current or not book.cast.gang):
+    if any(end in snapshot.children for end in ends) and (current or not cache.scenario.gang):
         return ["a replica that ended well was deleted while the job goes on"]
     if current and not suspend and any(pod.live and not pod.deleting for pod in pods):
         return ["a running child of the current attempt was deleted"]
-    if isinstance(live, Pod) and live.phase == "Failed" and not live.disrupted and live in sight.kids:
+    if isinstance(live, Pod) and live.phase == "Failed" and not live.disrupted and live in snapshot.children:
         return _why_not_replaced(world, facts, live, current and not suspend)
     return []
 
@@ -196,51 +211,55 @@ def _why_not_replaced(world: World, facts: WorldFacts, pod: Pod, waits: bool) ->
     return []
 
 
-def _expire(book: Book, world: World, broken: list[str]) -> World:
-    facts, ttl = book.facts(world.status), book.value(world.spec).get("ttlSecondsAfterFinished")
+def _expire(cache: PlanCache, world: World, broken: list[str]) -> World:
+    facts, ttl = cache.facts(world.status), cache.value(world.spec).get("ttlSecondsAfterFinished")
     if not facts.end or ttl is None or facts.completion is None or world.now < facts.completion + ttl:
         broken.append("the job was deleted before its time to live was over")
     return written(world._replace(deleting=True))
 
 
-def _create(book: Book, world: World, sight: Sight, make: Make, shell: Shell, broken: list[str]) -> World:
-    broken += _why_not_made(book, world, sight, make)
-    there = book.named(world, make.kind, make.name)
+def _create(
+    cache: PlanCache, world: World, snapshot: Snapshot, make: Make, executor: ExecutorModel, broken: list[str]
+) -> World:
+    broken += _why_not_made(cache, world, snapshot, make)
+    there = cache.named(world, make.kind, make.name)
     if foreign_name(world, make.kind, make.name):
-        if not shell.keeps:
+        if not executor.keeps:
             broken.append("something that is not ours was overwritten")
             return world
         tries = next((old[2] for old in world.refused if old[:2] == (make.kind, make.name)), 0)
         others = [old for old in world.refused if old[:2] != (make.kind, make.name)]
         return world._replace(refused=tuple(sorted([*others, (make.kind, make.name, tries + 1, world.now)])))
     if there is not None:
-        if shell.keeps:
-            again = sight.current or not (world.view and world.view.restarted)
+        if executor.keeps:
+            again = snapshot.current or not (world.view and world.view.restarted)
             broken += ["a child that the operator itself had made was made again"] if again else []
             return world
         broken.append("a live child was overwritten")
-        world = world.with_kids(gone=(there,))
-    if make.slot == 0 and not book.cast.gang and world.now < world.truth.wait:
+        world = world.with_children(gone=(there,))
+    if make.slot == 0 and not cache.scenario.gang and world.now < world.truth.wait:
         broken.append("the MASTER was tried again before its back-off was over")
-    if make.slot >= 0 and too_many(book, world):
+    if make.slot >= 0 and too_many(cache, world):
         broken.append("a replica was made again beyond backoffLimit")
-    return _made(book, world, make)
+    return _made(cache, world, make)
 
 
-def _made(book: Book, world: World, make: Make) -> World:
-    place = make.slot if make.slot >= 0 else len(book.cast.slots)
+def _made(cache: PlanCache, world: World, make: Make) -> World:
+    place = make.slot if make.slot >= 0 else len(cache.scenario.slots)
     gens = list(world.gens)
     gens[place] += 1
     gen = gens[place]
     world = world._replace(gens=tuple(gens))
     if make.slot < 0:
-        return world.with_kids(Thing(make.kind, make.name, gen, body=make.body))
+        return world.with_children(OtherChild(make.kind, make.name, gen, body=make.body))
     if make.kind == "Pod":
-        return world.with_kids(Pod(make.slot, gen, 0, alone=True, attempt=make.attempt, body=make.body))
+        return world.with_children(Pod(make.slot, gen, 0, alone=True, attempt=make.attempt, body=make.body))
     if make.kind == "StatefulSet":
-        body = book.value(make.body)
-        return world.with_kids(Set(make.slot, gen, make.attempt, body["spec"]["replicas"], book.number(unsized(body))))
-    return world.with_kids(Batch(make.slot, gen, make.attempt))
+        body = cache.value(make.body)
+        return world.with_children(
+            Set(make.slot, gen, make.attempt, body["spec"]["replicas"], cache.number(unsized(body)))
+        )
+    return world.with_children(Batch(make.slot, gen, make.attempt))
 
 
 def unsized(body: Json) -> Json:
@@ -248,17 +267,17 @@ def unsized(body: Json) -> Json:
     return {**body, "spec": {key: value for key, value in body["spec"].items() if key != "replicas"}}
 
 
-def _patch(book: Book, world: World, fix: Fix, broken: list[str]) -> World:
-    live, body = book.named(world, fix.kind, fix.name), book.value(fix.body)
-    facts, suspend = book.facts(world.status), book.value(world.spec).get("suspend") is True
+def _patch(cache: PlanCache, world: World, fix: Fix, broken: list[str]) -> World:
+    live, body = cache.named(world, fix.kind, fix.name), cache.value(fix.body)
+    facts, suspend = cache.facts(world.status), cache.value(world.spec).get("suspend") is True
     uid = body.get("metadata", {}).get("uid", "")
-    if isinstance(live, Thing | Set) and uid and uid != live.uid:
+    if isinstance(live, OtherChild | Set) and uid and uid != live.uid:
         return world  # 409: a namesake
     body = {**body, "metadata": {key: one for key, one in body.get("metadata", {}).items() if key != "uid"}}
-    if isinstance(live, Thing):
+    if isinstance(live, OtherChild):
         if live.foreign:
             broken.append("something that is not ours was changed")
-        return world.swap(live, live._replace(body=book.number(merged(book.value(live.body), body))))
+        return world.swap(live, live._replace(body=cache.number(merged(cache.value(live.body), body))))
     if not isinstance(live, Set):
         return world
     size = body["spec"]["replicas"]
@@ -267,32 +286,32 @@ def _patch(book: Book, world: World, fix: Fix, broken: list[str]) -> World:
     return world.swap(live, live._replace(replicas=size))
 
 
-def _why_not_made(book: Book, world: World, sight: Sight, make: Make) -> list[str]:
-    broken, facts = [], book.facts(world.status)
+def _why_not_made(cache: PlanCache, world: World, snapshot: Snapshot, make: Make) -> list[str]:
+    broken, facts = [], cache.facts(world.status)
     if facts.end:
         broken.append("a child was made after the end")
-    if book.value(world.spec).get("suspend") is True and make.slot >= 0:
+    if cache.value(world.spec).get("suspend") is True and make.slot >= 0:
         broken.append("a replica was made while suspended")
     if world.deleting:
         broken.append("a child was made for a job that is being deleted")
     if make.slot < 0:
         return broken
-    if make.slot not in book.wants(world.spec):
+    if make.slot not in cache.wants(world.spec):
         broken.append("a replica was made that the spec does not have")
     if make.attempt != facts.attempts[make.slot]:
         broken.append("a child was made of an attempt that status does not know")
-    if make.kind == "Pod" and rendezvous(book, make.body) in world.truth.closed:
+    if make.kind == "Pod" and rendezvous(cache, make.body) in world.truth.closed:
         broken.append("a worker was sent to a rendezvous that is closed")
-    if book.cast.gang and sight.current and any(one.attempt < make.attempt for one in world.batches()):
+    if cache.scenario.gang and snapshot.current and any(one.attempt < make.attempt for one in world.batches()):
         broken.append("two attempts of a gang stand side by side")
     return broken
 
 
-def too_many(book: Book, world: World, more: int = 0) -> bool:
+def too_many(cache: PlanCache, world: World, more: int = 0) -> bool:
     """More failed attempts than backoffLimit allows (S4); without one only those of what is judged count (S14), and
     never where a Job tries again by itself, or every worker alone."""
-    facts, limit = book.facts(world.status), book.value(world.spec).get("backoffLimit")
-    style = book.cast.styles[0]
+    facts, limit = cache.facts(world.status), cache.value(world.spec).get("backoffLimit")
+    style = cache.scenario.styles[0]
     if style == "retrying" or (limit is None and style != "judged"):
         return False
     return facts.failures[0] > 6 if limit is None else sum(facts.failures) + more > limit

@@ -1,4 +1,4 @@
-"""The scenes that are explored: which job, which moves, how much trouble. The small ones are for every test run.
+"""The scenes that are explored: which job, which transitions, how much trouble. The small ones are for every test run.
 
 python -m tests.model.explored_jobs          the small scenes, one line each
 python -m tests.model.explored_jobs --big    more trouble, several minutes
@@ -15,8 +15,8 @@ from functools import partial
 from multiprocessing import get_context
 from typing import NamedTuple
 
-from tests.model.explorer import EVERY, Scene, explore
-from tests.model.scenarios import Cast, chainer, elastic, gang, local, tf
+from tests.model.explorer import EVERY, InitialState, explore
+from tests.model.scenarios import Scenario, chainer, elastic, gang, local, tf
 from tests.model.transitions import Bounds
 from tests.model.world import RUNTIME_ID
 
@@ -28,26 +28,26 @@ SMALL = Bounds(trouble=1, time=1)
 
 
 class Case(NamedTuple):
-    """A scene and the moves allowed in it."""
+    """An initial state and the transitions allowed in it."""
 
     name: str
-    scene: Scene
-    moves: frozenset[str]
+    initial_state: InitialState
+    transitions: frozenset[str]
 
 
 def small() -> Iterator[Case]:
     """What every test run visits."""
     troubles = ("fail", "drain", "delete pod", "delete job", "suspend", "edit", "edit early", "delete", "time")
-    yield Case("every trouble", Scene(bounds=SMALL), frozenset([*ALWAYS, *troubles]))
-    yield Case("old views, failures", Scene(bounds=SMALL), frozenset([*LIVING, "succeed", "fail"]))
-    yield Case("old views, suspend", Scene(bounds=SMALL), frozenset([*LIVING, "suspend"]))
+    yield Case("every trouble", InitialState(bounds=SMALL), frozenset([*ALWAYS, *troubles]))
+    yield Case("old views, failures", InitialState(bounds=SMALL), frozenset([*LIVING, "succeed", "fail"]))
+    yield Case("old views, suspend", InitialState(bounds=SMALL), frozenset([*LIVING, "suspend"]))
     rest = ("drain", "delete job", "edit", "edit early", "delete")
-    yield Case("old views, the rest", Scene(bounds=SMALL), frozenset([*LIVING, *rest]))
+    yield Case("old views, the rest", InitialState(bounds=SMALL), frozenset([*LIVING, *rest]))
     yield from policies()
     yield Case("born suspended", _scene(suspend=True), frozenset([*ALWAYS, "suspend"]))
-    in_place = Scene({"backoffLimit": 1}, tf(worker_restarts="OnFailure"), bounds=Bounds(trouble=2, time=1))
+    in_place = InitialState({"backoffLimit": 1}, tf(worker_restarts="OnFailure"), bounds=Bounds(trouble=2, time=1))
     yield Case("restarts in place", in_place, frozenset([*ALWAYS, "fail"]))
-    with_ps = Scene(cast=tf(default_ps=True), bounds=SMALL)
+    with_ps = InitialState(scenario=tf(default_ps=True), bounds=SMALL)
     yield Case("a default PS", with_ps, frozenset(["pass", "unasked", "succeed", "fail"]))
     yield Case("TensorBoard", _scene(tensorboard={"logDir": "/l"}), frozenset(["pass", "unasked", "fail", "suspend"]))
     yield Case("a foreign name", foreign(), frozenset(["pass", "dying pass", "unasked", "fail", "time"]))
@@ -74,8 +74,8 @@ def gangs() -> Iterator[Case]:
     for clean in ("Running", "All"):
         policies = {"cleanPodPolicy": clean, "backoffLimit": 0, "ttlSecondsAfterFinished": 5}
         yield _case(f"gang, cleanPodPolicy {clean}", small, ("fail", "succeed", "time"), policies)
-    moves = ("dying pass", "fail", "drain", "succeed", "time", "suspend", *PEOPLE)
-    yield _case("one local worker", local(), moves)
+    transitions = ("dying pass", "fail", "drain", "succeed", "time", "suspend", *PEOPLE)
+    yield _case("one local worker", local(), transitions)
 
 
 def elastics() -> Iterator[Case]:
@@ -86,7 +86,7 @@ def elastics() -> Iterator[Case]:
     yield _case("elastic, Never", elastic(policy="Never"), ("dying pass", *trouble))
     in_place = elastic(policy="OnFailure")
     yield _case("elastic, restarts in place", in_place, ("fail", "edit", "succeed"), {"backoffLimit": 1}, trouble=3)
-    held = Scene(cast=small, foreign="small-worker-1", foreign_kind="Pod", bounds=SMALL)
+    held = InitialState(scenario=small, foreign="small-worker-1", foreign_kind="Pod", bounds=SMALL)
     yield Case("elastic, a foreign name", held, frozenset(["pass", "unasked", "edit", "fail", "time"]))
     yield _case("elastic, scaled while one fails", small, ("fail", "edit", "time", "succeed"), trouble=2)
     yield _case("elastic, scaled while it is suspended", small, ("dying pass", "suspend", "edit"), trouble=2)
@@ -115,41 +115,47 @@ def chainers() -> Iterator[Case]:
         policies = {"cleanPodPolicy": clean, "backoffLimit": 0, "ttlSecondsAfterFinished": 5}
         yield _case(f"chainer, cleanPodPolicy {clean}", small, ("fail", "succeed", "edit", "time"), policies)
     for kind, name in (("Job", "small-master"), ("StatefulSet", "small-workerset-a"), ("Role", "small-launcher-role")):
-        held = Scene(cast=small, foreign=name, foreign_kind=kind, bounds=SMALL)
+        held = InitialState(scenario=small, foreign=name, foreign_kind=kind, bounds=SMALL)
         yield Case(f"chainer, a foreign {kind}", held, frozenset(["pass", "unasked", "edit", "time"]))
 
 
 def _case(
-    name: str, cast: Cast, moves: Iterable[str], policies: Mapping[str, object] | None = None, trouble: int = 1
+    name: str,
+    scenario: Scenario,
+    transitions: Iterable[str],
+    policies: Mapping[str, object] | None = None,
+    trouble: int = 1,
 ) -> Case:
     bounds = Bounds(trouble=trouble, edits=trouble, time=1)
-    return Case(name, Scene(dict(policies or {}), cast, bounds=bounds), frozenset(["pass", "unasked", *moves]))
+    return Case(
+        name, InitialState(dict(policies or {}), scenario, bounds=bounds), frozenset(["pass", "unasked", *transitions])
+    )
 
 
 def policies() -> Iterator[Case]:
     """The table of policies."""
-    moves = frozenset(["pass", "unasked", "succeed", "fail", "time"])
+    transitions = frozenset(["pass", "unasked", "succeed", "fail", "time"])
     for clean in ("", "None", "Running", "All"):
         for limit in (None, 0, 1):
             for ends in ({}, {"ttlSecondsAfterFinished": 5}, {"activeDeadlineSeconds": 30}):
                 spec: dict[str, object] = {"cleanPodPolicy": clean, "backoffLimit": limit, **ends}
                 given = {name: value for name, value in spec.items() if value not in ("", None)}
                 said = ", ".join(f"{name} {value}" for name, value in given.items()) or "no policy"
-                yield Case(said, Scene(given, bounds=Bounds(trouble=1, time=2)), moves)
+                yield Case(said, InitialState(given, bounds=Bounds(trouble=1, time=2)), transitions)
     stopped = _scene(activeDeadlineSeconds=30, cleanPodPolicy="All")
     yield Case("a deadline and suspend", stopped, frozenset(["pass", "unasked", "suspend", "time"]))
 
 
 def big() -> Iterator[Case]:
     """More trouble in one history, and views in which the operator also dies in the middle of a pass."""
-    yield Case("two troubles", Scene(bounds=Bounds(trouble=2, time=2)), EVERY - {"remember"})
+    yield Case("two troubles", InitialState(bounds=Bounds(trouble=2, time=2)), EVERY - {"remember"})
     for name in ("fail", "drain", "delete pod", "delete job", "suspend", "edit", "edit early", "delete"):
-        moves = frozenset([*ALWAYS, *VIEWS, "time", name])
-        yield Case(f"old views, {name}", Scene(bounds=SMALL), moves)
+        transitions = frozenset([*ALWAYS, *VIEWS, "time", name])
+        yield Case(f"old views, {name}", InitialState(bounds=SMALL), transitions)
     yield Case("two failures of two", _scene(backoffLimit=1, trouble=3), frozenset([*ALWAYS, "fail", "drain", "time"]))
-    yield Case("a default PS, all else", Scene(cast=tf(default_ps=True), bounds=SMALL), EVERY - {"remember"})
-    for name, cast in {"TfJob": tf(), "gang": gang(), "elastic": elastic(1, most=2), "chainer": chainer(1)}.items():
-        yield _case(f"{name}, old views, two troubles", cast, (*VIEWS, "fail", "suspend"), trouble=2)
+    yield Case("a default PS, all else", InitialState(scenario=tf(default_ps=True), bounds=SMALL), EVERY - {"remember"})
+    for name, scenario in {"TfJob": tf(), "gang": gang(), "elastic": elastic(1, most=2), "chainer": chainer(1)}.items():
+        yield _case(f"{name}, old views, two troubles", scenario, (*VIEWS, "fail", "suspend"), trouble=2)
     yield _case("one local worker, two troubles", local(), EVERY - {"remember"}, trouble=2)
     yield _case("gang, people and failures", gang(), ("fail", "delete pod", "delete job", "time"), trouble=2)
     yield _case("gang, edited while it is suspended", gang(), ("suspend", "edit", "succeed"), trouble=2)
@@ -162,30 +168,30 @@ def big() -> Iterator[Case]:
     yield _case("chainer, three edits", chainer(1), ("suspend", "edit"), trouble=3)
 
 
-def foreign() -> Scene:
-    return Scene(foreign=f"worker-{RUNTIME_ID}-0", bounds=SMALL)
+def foreign() -> InitialState:
+    return InitialState(foreign=f"worker-{RUNTIME_ID}-0", bounds=SMALL)
 
 
-def _scene(trouble: int = 1, **policies: object) -> Scene:
-    return Scene(policies, bounds=Bounds(trouble=trouble, time=1))
+def _scene(trouble: int = 1, **policies: object) -> InitialState:
+    return InitialState(policies, bounds=Bounds(trouble=trouble, time=1))
 
 
-def main(cases: Callable[[], Iterable[Case]]) -> None:
+def main(explored_jobs: Callable[[], Iterable[Case]]) -> None:
     """Visit all, one process for each core. A rule that does not hold ends it with that world's story."""
     total, began = 0, time.monotonic()
-    every = tuple(cases())
+    every = tuple(explored_jobs())
     with ProcessPoolExecutor(os.cpu_count(), get_context("fork")) as processes:
-        visits = processes.map(partial(_visit, cases), range(len(every)))
+        visits = processes.map(partial(_visit, explored_jobs), range(len(every)))
         for case, (worlds, seconds) in zip(every, visits, strict=True):
             total += worlds
             print(f"{worlds:8} worlds  {seconds:6.1f} s  {case.name}", flush=True)
     print(f"{total:8} worlds  {time.monotonic() - began:6.1f} s  every rule holds")
 
 
-def _visit(cases: Callable[[], Iterable[Case]], index: int) -> tuple[int, float]:
+def _visit(explored_jobs: Callable[[], Iterable[Case]], index: int) -> tuple[int, float]:
     """How many worlds that case has, and how long it took. A kind has functions in it, so a case cannot be sent."""
-    case, start = tuple(cases())[index], time.monotonic()
-    return explore(case.scene, moves=case.moves).worlds, time.monotonic() - start
+    case, start = tuple(explored_jobs())[index], time.monotonic()
+    return explore(case.initial_state, transitions=case.transitions).worlds, time.monotonic() - start
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
 """Every world that a small job can reach, visited breadth first; the shortest story that breaks a rule is told.
 
-The decision is the real one (`core.decide`); the shell's order is modelled in `obeying`, all else in `moves`.
+The decision is the real one (`core.decide`); the executor's order is modelled in `executor_model`, all else in
+`transitions`.
 
-Moves: a pass, whole or dying after its 1st, 2nd, 3rd write; a pass on a remembered old view; a pass on a fresh job and
-old children; the operator's restart; Job and StatefulSet controllers, node, garbage collector; containers ending with
-0, 1, 137, OOMKilled or drained; a pod, a child Job, a StatefulSet or an extra deleted by a person; suspend, resume,
-edit, scale, delete; time passing to the plan's `after`. `Bounds` says how often each may happen in one history, and the
-scene's `Cast` which kind of job it is.
+Transitions: a pass, whole or dying after its 1st, 2nd, 3rd write; a pass on a remembered old view; a pass on a fresh
+job and old children; the operator's restart; Job and StatefulSet controllers, node, garbage collector; containers
+ending with 0, 1, 137, OOMKilled or drained; a pod, a child Job, a StatefulSet or an extra deleted by a person; suspend,
+resume, edit, scale, delete; time passing to the plan's `after`. `Bounds` says how often each may happen in one history,
+and the initial state's `Scenario` which kind of job it is.
 
-Old children, exactly: the real shell waits until its own child writes have arrived in its stores, so old children
-always contain them, unless the operator was restarted. What others did may be missing from any resource (`obeying`).
+Old children, exactly: the real executor waits until its own child writes have arrived in its stores, so old children
+always contain them, unless the operator was restarted. What others did may be missing from any resource
+(`executor_model`).
 """
 
 from __future__ import annotations
@@ -18,19 +20,19 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tests.model.executor_model import ALL, Shell, obey
-from tests.model.plan_cache import Book, Sight
+from tests.model.executor_model import ALL, ExecutorModel, apply_plan
+from tests.model.plan_cache import PlanCache, Snapshot
 from tests.model.rules import after_step, at_rest
-from tests.model.scenarios import Cast, tf
-from tests.model.transitions import MOVES, PASSES, Bounds, settled_step, sights
-from tests.model.world import LETTERS, Kid, Thing, World
+from tests.model.scenarios import Scenario, tf
+from tests.model.transitions import PASSES, TRANSITIONS, Bounds, settled_step, snapshots
+from tests.model.world import LETTERS, ChildState, OtherChild, World
 from trainyard.objects import Json
 
 ROUNDS = 40
-REAL = Shell()
+REAL = ExecutorModel()
 DEATHS = 3  # after so many writes the operator may die; what comes later dies alike
 LOOKS = 3  # a name that somebody else holds is tried again for ever; after so many times we have seen enough
-EVERY = frozenset([*MOVES, *PASSES])
+EVERY = frozenset([*TRANSITIONS, *PASSES])
 
 
 class RuleBroken(Exception):
@@ -45,20 +47,22 @@ class RuleBroken(Exception):
 
 
 @dataclass(frozen=True)
-class Scene:
+class InitialState:
     """Where the exploration starts: a job that nobody has seen yet."""
 
     policies: Json = field(default_factory=dict)
-    cast: Cast = field(default_factory=tf)
+    scenario: Scenario = field(default_factory=tf)
     foreign: str = ""  # an object of that name exists and is not ours
     foreign_kind: str = "Job"
     bounds: Bounds = field(default_factory=Bounds)
 
-    def world(self, book: Book) -> World:
-        kids: tuple[Kid, ...] = (Thing(self.foreign_kind, self.foreign, 0, True),) if self.foreign else ()
-        spec = book.number({**self.cast.spec, **self.policies})
-        gens = (0,) * (len(self.cast.slots) + 1)
-        return World(spec, book.number({}), kids, gens, left=self.bounds.start())
+    def world(self, cache: PlanCache) -> World:
+        children: tuple[ChildState, ...] = (
+            (OtherChild(self.foreign_kind, self.foreign, 0, True),) if self.foreign else ()
+        )
+        spec = cache.number({**self.scenario.spec, **self.policies})
+        gens = (0,) * (len(self.scenario.slots) + 1)
+        return World(spec, cache.number({}), children, gens, left=self.bounds.start())
 
 
 @dataclass
@@ -69,32 +73,32 @@ class Found:
     plans: int
 
 
-def explore(scene: Scene, shell: Shell = REAL, moves: frozenset[str] = EVERY) -> Found:
+def explore(initial_state: InitialState, executor: ExecutorModel = REAL, transitions: frozenset[str] = EVERY) -> Found:
     """Visit every world. Raises RuleBroken."""
-    book = Book(scene.cast)
-    first = scene.world(book)
+    cache = PlanCache(initial_state.scenario)
+    first = initial_state.world(cache)
     came: dict[World, tuple[World | None, str]] = {first: (None, "")}
     rested: set[World] = set()
     todo = deque([first])
     try:
         while todo:
             world = todo.popleft()
-            if rule := _settles(book, world, shell, rested):
+            if rule := _settles(cache, world, executor, rested):
                 raise _Stop(rule, world, "from here on nothing goes wrong")
-            for told, after in _next(book, world, shell, moves):
-                after = _needed(after, shell)
+            for told, after in _next(cache, world, executor, transitions):
+                after = _needed(after, executor)
                 if after not in came:
-                    if rule := after_step(book, world, after):
+                    if rule := after_step(cache, world, after):
                         raise _Stop(rule, world, told)
                     came[after] = (world, told)
                     todo.append(after)
     except _Stop as stop:
-        raise RuleBroken(stop.rule, [_who(scene.cast), *_story(came, stop.world, stop.told)]) from None
-    return Found(len(came), book.plans)
+        raise RuleBroken(stop.rule, [_who(initial_state.scenario), *_story(came, stop.world, stop.told)]) from None
+    return Found(len(came), cache.plans)
 
 
-def _who(cast: Cast) -> str:
-    return ", ".join(f"{LETTERS[place]} is {slot.role} {slot.index}" for place, slot in enumerate(cast.slots))
+def _who(scenario: Scenario) -> str:
+    return ", ".join(f"{LETTERS[place]} is {slot.role} {slot.index}" for place, slot in enumerate(scenario.slots))
 
 
 class _Stop(Exception):
@@ -103,31 +107,33 @@ class _Stop(Exception):
         self.rule, self.world, self.told = rule, world, told
 
 
-def _next(book: Book, world: World, shell: Shell, moves: frozenset[str]) -> Iterator[tuple[str, World]]:
-    for told, sight in sights(world, moves):
-        limits = [ALL, *range(1, DEATHS + 1)] if "dying pass" in moves else [ALL]
+def _next(
+    cache: PlanCache, world: World, executor: ExecutorModel, transitions: frozenset[str]
+) -> Iterator[tuple[str, World]]:
+    for told, snapshot in snapshots(world, transitions):
+        limits = [ALL, *range(1, DEATHS + 1)] if "dying pass" in transitions else [ALL]
         for limit in limits:
-            done = obey(book, world, sight, limit, shell)
+            done = apply_plan(cache, world, snapshot, limit, executor)
             if limit != ALL and done.writes >= done.wanted:
                 break
             text = told if limit == ALL else f"{told}, dying after {limit}"
             if done.broken:
                 raise _Stop(done.broken[0], world, text)
             yield text, done.world
-    for name, move in MOVES.items():
-        if name in moves:
-            yield from move(book, world)
+    for name, transition in TRANSITIONS.items():
+        if name in transitions:
+            yield from transition(cache, world)
 
 
-def _needed(world: World, shell: Shell) -> World:
+def _needed(world: World, executor: ExecutorModel) -> World:
     """What nobody can act on any more is forgotten, so that more histories meet: the fence stops every old view."""
     view = world.view
-    if view is None or view.fresh or shell.fence != "always" or not shell.versioned:
+    if view is None or view.fresh or executor.fence != "always" or not executor.versioned:
         return world
     return world._replace(view=view._replace(spec=-1, status=-1))
 
 
-def _settles(book: Book, world: World, shell: Shell, rested: set[World]) -> str:
+def _settles(cache: PlanCache, world: World, executor: ExecutorModel, rested: set[World]) -> str:
     """From here on nothing goes wrong. Does it come to rest, in the right place?"""
     world = world._replace(left=(), view=None)
     way: list[World] = []
@@ -137,14 +143,14 @@ def _settles(book: Book, world: World, shell: Shell, rested: set[World]) -> str:
             rested.update(way)
             return ""
         way.append(world)
-        after, broken = settled_step(book, world, shell)
-        if rule := (broken or [after_step(book, world, after)])[0]:
+        after, broken = settled_step(cache, world, executor)
+        if rule := (broken or [after_step(cache, world, after)])[0]:
             return rule
         if after == world:
-            later = _later(book, world)
+            later = _later(cache, world)
             looks += 1
             if later is None or (world.refused and looks > LOOKS):
-                rule = at_rest(book, world)
+                rule = at_rest(cache, world)
                 if not rule:
                     rested.update(way)
                 return rule
@@ -153,9 +159,9 @@ def _settles(book: Book, world: World, shell: Shell, rested: set[World]) -> str:
     return "it never settles"
 
 
-def _later(book: Book, world: World) -> int | None:
+def _later(cache: PlanCache, world: World) -> int | None:
     """When the operator looks again."""
-    after = book.act(world, Sight.of(world)).after
+    after = cache.planned_writes(world, Snapshot.of(world)).after
     return None if after is None else max(-int(-after // 1), world.now + 1)
 
 

@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.model.executor_model import rendezvous, too_many, unsized
-from tests.model.plan_cache import Book, Sight, WorldFacts
+from tests.model.plan_cache import PlanCache, Snapshot, WorldFacts
 from tests.model.world import Batch, Pod, Set, World, fills
 from trainyard.objects import Json
 from trainyard.objects.resources import SERVICE
 
 
-def after_step(book: Book, before: World, after: World) -> str:
+def after_step(cache: PlanCache, before: World, after: World) -> str:
     """The rule that one step broke, or ""."""
-    if before.kids != after.kids and (text := _side_by_side(book, after)):
+    if before.children != after.children and (text := _side_by_side(cache, after)):
         return text
     if before.status == after.status:
         return ""
-    old, new = book.facts(before.status), book.facts(after.status)
+    old, new = cache.facts(before.status), cache.facts(after.status)
     if old.end:
         return f"the job left {old.end}"
     if any(-1 < now < then for then, now in zip(old.attempts, new.attempts, strict=True)):
@@ -31,27 +31,27 @@ def after_step(book: Book, before: World, after: World) -> str:
         return "the count of resumes went backwards"
     if new.resumes > old.resumes and new.attempts[0] == old.attempts[0]:
         return "a resume without a new attempt"
-    if book.cast.gang and len(set(new.attempts)) > 1:
+    if cache.scenario.gang and len(set(new.attempts)) > 1:
         return "the gang is not of one attempt"
-    if book.cast.styles[0] == "retrying" and new.resumes == old.resumes and new.attempts[0] > old.attempts[0] > -1:
+    if cache.scenario.styles[0] == "retrying" and new.resumes == old.resumes and new.attempts[0] > old.attempts[0] > -1:
         return "what tries again by itself was made again although nobody resumed the job"
     for counts in range(len(new.failures)):
         if new.failures[counts] > _most(after, counts):
             return "a failure was counted twice, or one that was none"
-    return _false_end(book, after, new) if new.end else ""
+    return _false_end(cache, after, new) if new.end else ""
 
 
-def _side_by_side(book: Book, world: World) -> str:
+def _side_by_side(cache: PlanCache, world: World) -> str:
     """No pod runs beside an older one of its slot, and none of a gang beside one of an older attempt."""
     live = [pod for pod in world.pods() if pod.live and not pod.orphan]
     if world.view:  # it may not have been seen yet that such a pod is there
         live = [pod for pod in live if not pod.ownerless]
-    sets = [style == "set" for style in book.cast.styles]
+    sets = [style == "set" for style in cache.scenario.styles]
     places = {(pod.slot, pod.number if sets[pod.slot] else 0) for pod in live}
     if len(places) < len(live):
         return "two pods of one replica are alive"
     shown_old = world.view is not None and world.view.restarted  # a real list after a restart is a quorum's
-    if book.cast.gang and not shown_old and len({pod.attempt for pod in live}) > 1:
+    if cache.scenario.gang and not shown_old and len({pod.attempt for pod in live}) > 1:
         return "pods of two attempts of a gang are alive"
     return ""
 
@@ -64,16 +64,16 @@ def _most(world: World, counts: int) -> int:
     return sum(by == counts for by, _ in (*world.truth.must, *world.truth.may))
 
 
-def _false_end(book: Book, world: World, facts: WorldFacts) -> str:
+def _false_end(cache: PlanCache, world: World, facts: WorldFacts) -> str:
     """An end that reality does not support."""
-    truth, spec = world.truth, book.value(world.spec)
+    truth, spec = world.truth, cache.value(world.spec)
     if facts.reason == "JobSucceeded":
-        wants = book.wants(world.spec) & book.cast.deciding
+        wants = cache.wants(world.spec) & cache.scenario.deciding
         return "" if wants <= set(truth.done) else "the job succeeded although the MASTER did not"
     if facts.reason == "PermanentFailure":
         return "" if truth.permanent else "the job failed for good although nothing permanent happened"
-    if facts.reason == "BackoffLimitExceeded" and not (book.cast.styles[0] == "retrying" and truth.permanent):
-        return "" if too_many(book, world, truth.in_place) else "backoffLimit was not exceeded"
+    if facts.reason == "BackoffLimitExceeded" and not (cache.scenario.styles[0] == "retrying" and truth.permanent):
+        return "" if too_many(cache, world, truth.in_place) else "backoffLimit was not exceeded"
     if facts.reason == "DeadlineExceeded":
         deadline = spec.get("activeDeadlineSeconds")
         late = deadline is not None and facts.start is not None and world.now >= facts.start + deadline
@@ -81,29 +81,29 @@ def _false_end(book: Book, world: World, facts: WorldFacts) -> str:
     return "" if facts.reason == "BackoffLimitExceeded" else f"an end for no reason: {facts.reason}"
 
 
-def at_rest(book: Book, world: World) -> str:
+def at_rest(cache: PlanCache, world: World) -> str:
     """The rule that a world at rest breaks, or ""."""
-    if not book.act(world, Sight.of(world)).idle:
+    if not cache.planned_writes(world, Snapshot.of(world)).idle:
         return "it never settles"
-    facts, spec = book.facts(world.status), book.value(world.spec)
+    facts, spec = cache.facts(world.status), cache.value(world.spec)
     if any(pod.orphan for pod in world.pods()):
         return "a pod was left behind without its Job"
     if world.deleting:
         return ""
-    return next((text for text in _wrong(book, world, facts, spec) if text), "")
+    return next((text for text in _wrong(cache, world, facts, spec) if text), "")
 
 
-def _wrong(book: Book, world: World, facts: WorldFacts, spec: Json) -> Iterator[str]:
+def _wrong(cache: PlanCache, world: World, facts: WorldFacts, spec: Json) -> Iterator[str]:
     running = [pod for pod in world.pods() if pod.phase == "Running"]
     if facts.end:
-        yield _uncleaned(book, world, facts, spec)
+        yield _uncleaned(cache, world, facts, spec)
         if spec.get("ttlSecondsAfterFinished") is not None:
             yield "a finished job outlives its time to live"
         return
     for counts, found in enumerate(facts.failures):
         if found < sum(by == counts for by, _ in world.truth.must):
             yield "a failure was never counted"
-    if too_many(book, world, sum(pod.restarts for pod in running)):
+    if too_many(cache, world, sum(pod.restarts for pod in running)):
         yield "it goes on beyond backoffLimit"
     if spec.get("suspend") is True:
         yield "a pod runs in a suspended job" if running else ""
@@ -113,20 +113,20 @@ def _wrong(book: Book, world: World, facts: WorldFacts, spec: Json) -> Iterator[
         yield "the job outlives its deadline"
     if facts.suspended:
         yield "the job was resumed and says that it is suspended"
-    wants = book.wants(world.spec)
+    wants = cache.wants(world.spec)
     for slot in wants:
-        yield _misplaced(book, world, facts, slot)
-    if any(fills(kid) and kid.slot not in wants for kid in world.kids):  # type: ignore[union-attr]  # no Thing fills
+        yield _misplaced(cache, world, facts, slot)
+    if any(fills(obj) and obj.slot not in wants for obj in world.children):  # type: ignore[union-attr]  # no OtherChild fills
         yield "a replica stays that the spec does not have"
-    yield _misfitting(book, world, facts)
+    yield _misfitting(cache, world, facts)
     if running and "Running" not in facts.true:
         yield "a replica runs and status does not say so"
 
 
-def _uncleaned(book: Book, world: World, facts: WorldFacts, spec: Json) -> str:
+def _uncleaned(cache: PlanCache, world: World, facts: WorldFacts, spec: Json) -> str:
     stopped = facts.reason in ("BackoffLimitExceeded", "DeadlineExceeded")
-    clean = spec.get("cleanPodPolicy") or book.cast.clean
-    ours = [kid for kid in world.kids if isinstance(kid, Batch | Set | Pod) or not kid.foreign]
+    clean = spec.get("cleanPodPolicy") or cache.scenario.clean
+    ours = [obj for obj in world.children if isinstance(obj, Batch | Set | Pod) or not obj.foreign]
     if clean == "All":
         return "cleanPodPolicy All left something" if ours else ""
     if clean == "Running" or stopped:
@@ -139,23 +139,23 @@ def _uncleaned(book: Book, world: World, facts: WorldFacts, spec: Json) -> str:
     return ""
 
 
-def _misplaced(book: Book, world: World, facts: WorldFacts, slot: int) -> str:
+def _misplaced(cache: PlanCache, world: World, facts: WorldFacts, slot: int) -> str:
     """A replica of a job at rest runs in its current attempt, or has ended well, or its name is somebody else's."""
     one = world.holder(slot)
     if one is None:
-        held = "NameConflict" in facts.true and (book.cast.resource(slot), book.names[slot]) in book.held(world)
-        fixed = slot in book.cast.fixed and "SpecChangeIgnored" in facts.true
+        held = "NameConflict" in facts.true and (cache.scenario.resource(slot), cache.names[slot]) in cache.held(world)
+        fixed = slot in cache.scenario.fixed and "SpecChangeIgnored" in facts.true
         return "" if held or fixed else "a replica is missing"
     current = one.attempt == facts.attempts[slot]
     if isinstance(one, Set):
-        return _misshapen(book, world, one) if current else "a StatefulSet is of an older attempt"
+        return _misshapen(cache, world, one) if current else "a StatefulSet is of an older attempt"
     pods = [one] if isinstance(one, Pod) else world.pods(one.uid)
-    if book.cast.gang and not current:
+    if cache.scenario.gang and not current:
         return "a replica is of an older attempt"
     if _ended_well(world, one):
-        decide = book.cast.deciding & book.wants(world.spec)
-        all_well = decide <= {kid.slot for kid in world.holders() if _ended_well(world, kid)}
-        return "the MASTER has ended well and the job has not" if slot in book.cast.deciding and all_well else ""
+        decide = cache.scenario.deciding & cache.wants(world.spec)
+        all_well = decide <= {obj.slot for obj in world.holders() if _ended_well(world, obj)}
+        return "the MASTER has ended well and the job has not" if slot in cache.scenario.deciding and all_well else ""
     if not current:
         return "a replica is of an older attempt"
     return "" if any(pod.phase == "Running" for pod in pods) else "a replica does not run"
@@ -168,9 +168,9 @@ def _ended_well(world: World, one: Batch | Set | Pod) -> bool:
     return isinstance(one, Batch) and (one.phase == "Complete" or any(pod.phase == "Succeeded" for pod in pods))
 
 
-def _misshapen(book: Book, world: World, one: Set) -> str:
-    wanted = book.body(world, one.slot, one.attempt)
-    if book.value(one.body) != unsized(wanted):
+def _misshapen(cache: PlanCache, world: World, one: Set) -> str:
+    wanted = cache.body(world, one.slot, one.attempt)
+    if cache.value(one.body) != unsized(wanted):
         return "a StatefulSet is not what the spec says"
     if one.replicas != wanted["spec"]["replicas"]:
         return "a StatefulSet has not the size that the spec says"
@@ -178,26 +178,30 @@ def _misshapen(book: Book, world: World, one: Set) -> str:
     return "" if runs == one.replicas else "a replica does not run"
 
 
-def _misfitting(book: Book, world: World, facts: WorldFacts) -> str:
+def _misfitting(cache: PlanCache, world: World, facts: WorldFacts) -> str:
     """The extras of a job at rest are those it has, and what they would be if they were made now.
 
     A spec that is not followed does not say which are not needed any more.
     """
-    wanted = book.extras(world)
-    found = {(thing.kind, thing.name): thing for thing in world.things() if not thing.foreign}
-    held = {ref for ref in wanted if "NameConflict" in facts.true and tuple(ref) in book.held(world)}
+    wanted = cache.extras(world)
+    found = {
+        (other_child.kind, other_child.name): other_child
+        for other_child in world.other_children()
+        if not other_child.foreign
+    }
+    held = {ref for ref in wanted if "NameConflict" in facts.true and tuple(ref) in cache.held(world)}
     if missing := sorted(wanted.keys() - found.keys() - held):
         return f"the {missing[0].kind} is missing"
     surplus = sorted(found.keys() - wanted.keys())
     if surplus and "SpecChangeIgnored" not in facts.true:
         return f"the {surplus[0][0]} stays although the spec does not have it any more"
     for ref, body in wanted.items():
-        if book.cast.bodies and ref in found and book.value(found[ref].body) != body:
+        if cache.scenario.bodies and ref in found and cache.value(found[ref].body) != body:
             return f"the {ref.kind} {ref.name} is not what the spec says"
-    if book.cast.styles[0] == "alone" and SERVICE in book.cast.kind.roles.child_resources:
+    if cache.scenario.styles[0] == "alone" and SERVICE in cache.scenario.kind.roles.child_resources:
         names = {name for kind, name in found if kind == "Service"}
-        if not held and names != {book.names[slot] for slot in book.wants(world.spec)}:
+        if not held and names != {cache.names[slot] for slot in cache.wants(world.spec)}:
             return "the Services are not those of the workers"
-        if len({rendezvous(book, pod.body) for pod in world.pods() if pod.live}) > 1:
+        if len({rendezvous(cache, pod.body) for pod in world.pods() if pod.live}) > 1:
             return "the workers meet in different places"
     return ""

@@ -1,4 +1,4 @@
-"""Who plays in a scene: the kind of job, its spec, its slots, and what can be edited.
+"""What an exploration starts with: the kind of job, its spec, its slots, and what can be edited.
 
 A slot has a style, which says what really happens to it:
 - "judged": a batch Job with backoffLimit 0; the operator tries again, by a new Job.
@@ -36,7 +36,7 @@ def _all_slots(spec: Json) -> frozenset[int]:
 
 
 @dataclass(frozen=True)
-class Cast:
+class Scenario:
     """One job and all the slots that its spec may come to have."""
 
     kind: Kind
@@ -79,7 +79,7 @@ def pod_template(container: str, policy: str = "Never", image: str = "i") -> Jso
 # --- TfJob, MxJob
 
 
-def tf(worker_restarts: str = "Never", default_ps: bool = False) -> Cast:
+def tf(worker_restarts: str = "Never", default_ps: bool = False) -> Scenario:
     """A MASTER, a WORKER and, when asked for, the default PS."""
     items: list[Json] = [
         {"tfReplicaType": "MASTER", "template": pod_template("tensorflow")},
@@ -87,7 +87,7 @@ def tf(worker_restarts: str = "Never", default_ps: bool = False) -> Cast:
         *([{"tfReplicaType": "PS"}] if default_ps else []),
     ]
     port = _new_port("tfReplicaType", "tfPort")
-    return Cast(
+    return Scenario(
         kind=TFJOB,
         spec={"replicaSpecs": items},
         slots=(Slot("MASTER", 0), Slot("WORKER", 0), Slot("PS", 0)),
@@ -113,10 +113,10 @@ def _new_port(type_field: str, port_field: str) -> Callable[[Json], Json]:
     return change
 
 
-def gang(workers: int = 1) -> Cast:
+def gang(workers: int = 1) -> Scenario:
     """An MxJob in dist mode."""
     roles = {"SCHEDULER": 1, "SERVER": 1, "WORKER": workers}
-    return Cast(
+    return Scenario(
         kind=MXJOB,
         spec={
             "jobMode": "dist",
@@ -135,9 +135,9 @@ def gang(workers: int = 1) -> Cast:
     )
 
 
-def local() -> Cast:
+def local() -> Scenario:
     """An MxJob in local mode: one WORKER, whatever `replicas` says."""
-    return Cast(
+    return Scenario(
         kind=MXJOB,
         spec={"jobMode": "local", "replicaSpecs": [{"mxReplicaType": "WORKER", "template": pod_template("mxnet")}]},
         slots=(Slot("WORKER", 0),),
@@ -152,9 +152,9 @@ def local() -> Cast:
 # --- ElasticJob
 
 
-def elastic(replicas: int = 2, policy: str = "ExitCode", most: int = 3) -> Cast:
+def elastic(replicas: int = 2, policy: str = "ExitCode", most: int = 3) -> Scenario:
     """An ElasticJob that may be scaled between 1 and `most`."""
-    return Cast(
+    return Scenario(
         kind=ELASTICJOB,
         spec={
             "rdzvEndpoint": "etcd:2379",
@@ -196,10 +196,10 @@ def _scaled(spec: Json, by: int, most: int) -> Json | None:
 SETS = ("a", "b")
 
 
-def chainer(*replicas: int) -> Cast:
+def chainer(*replicas: int) -> Scenario:
     """A ChainerJob with a worker set for each number."""
     sets = {name: _worker_set(count) for name, count in zip(SETS, replicas, strict=False)}
-    return Cast(
+    return Scenario(
         kind=CHAINERJOB,
         spec={"master": {"template": pod_template("chainer")}, "workerSets": sets},
         slots=(Slot("master", 0), *(Slot(name, 0) for name in SETS)),

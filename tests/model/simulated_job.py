@@ -41,7 +41,7 @@ class Life:
         return plan(self.kind, self.job, self.seen(), self.now)
 
     def step(self, later: float = 0.0) -> Plan:
-        """One pass, carried out as the shell does: the spec patch alone, else status, deletes, patches, creates."""
+        """One pass, carried out as the executor does: the spec patch alone, else status, deletes, patches, creates."""
         self.now += later
         found = self.look()
         if found.spec_patch:

@@ -1,8 +1,8 @@
 """Everything that happens without the operator: controllers, nodes, ends of containers, people, time.
 
-A move is a function from a world to the (story, world) pairs that may come next. `ENDS` says how containers can end;
-what must happen sooner or later (`UNASKED`) is also what `settle` uses, when nothing goes wrong any more. A move that
-is bounded takes one of its own counter in `World.left`; the bounds are those of `Bounds`.
+A transition is a function from a world to the (story, world) pairs that may come next. `ENDS` says how containers can
+end; what must happen sooner or later (`UNASKED`) is also what `settle` uses, when nothing goes wrong any more. A
+transition that is bounded takes one of its own counter in `World.left`; the bounds are those of `Bounds`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
-from tests.model.executor_model import ALL, Shell, obey, restarted, written
-from tests.model.plan_cache import Book, Sight
-from tests.model.world import JOB_UID, Batch, Pod, Set, Thing, View, World
+from tests.model.executor_model import ALL, ExecutorModel, apply_plan, restarted, written
+from tests.model.plan_cache import PlanCache, Snapshot
+from tests.model.world import JOB_UID, Batch, OtherChild, Pod, Set, View, World
 from trainyard.core.policies.restart import backoff
 
 Next = Iterator[tuple[str, World]]
-Move = Callable[[Book, World], Next]
+Transition = Callable[[PlanCache, World], Next]
 
 
 @dataclass(frozen=True)
@@ -59,40 +59,40 @@ def spend(world: World, *names: str) -> World | None:
 # --- what happens sooner or later
 
 
-def controllers(book: Book, world: World) -> World:
+def controllers(cache: PlanCache, world: World) -> World:
     """Every Job makes its pod, or is marked Complete or Failed; every StatefulSet has as many pods as it should have;
     what has lost its owner goes."""
     world = _collected(world)
     if world.deleting:
         return world
     for job in world.batches():
-        world = world if job.deleting else _controller(book, world, job)
+        world = world if job.deleting else _controller(cache, world, job)
     for one in world.sets():
         world = world if one.deleting else _set_controller(world, one)
     return world
 
 
-def _controller(book: Book, world: World, job: Batch) -> World:
-    pods, style = world.pods(job.uid), book.cast.styles[job.slot]
+def _controller(cache: PlanCache, world: World, job: Batch) -> World:
+    pods, style = world.pods(job.uid), cache.scenario.styles[job.slot]
     if job.phase:
         return world
     if any(pod.phase == "Succeeded" for pod in pods):
         return world.swap(job, job._replace(phase="Complete", ended=world.now))
-    if job.pods > _limit(book, world, style) and not any(pod.live and not pod.deleting for pod in pods):
+    if job.pods > _limit(cache, world, style) and not any(pod.live and not pod.deleting for pod in pods):
         if style == "retrying":
             world = world._replace(truth=world.truth._replace(permanent=True))
         elif not any(pod.phase == "Failed" for pod in pods):
-            world = world.fail(book.failure(job.slot, job.uid, job.attempt), certain=False)
+            world = world.fail(cache.failure(job.slot, job.uid, job.attempt), certain=False)
         return world.swap(job, job._replace(phase="Failed", ended=world.now))
     if any(pod.live or pod.deleting for pod in pods):
         return world
     made = job._replace(pods=job.pods + 1)
-    return world.with_kids(made, Pod(job.slot, job.gen, made.pods, attempt=job.attempt), gone=(job,))
+    return world.with_children(made, Pod(job.slot, job.gen, made.pods, attempt=job.attempt), gone=(job,))
 
 
-def _limit(book: Book, world: World, style: str) -> int:
+def _limit(cache: PlanCache, world: World, style: str) -> int:
     """How many pods of a Job may be lost; of what is judged none."""
-    own = int(book.value(world.spec).get("backoffLimit", 6))
+    own = int(cache.value(world.spec).get("backoffLimit", 6))
     return {"judged": 0, "retrying": own}.get(style, ALL)
 
 
@@ -103,14 +103,14 @@ def _set_controller(world: World, one: Set) -> World:
             world = world.swap(pod, pod._replace(deleting=True))
     there = {pod.number for pod in pods}
     made = (Pod(one.slot, one.gen, n, attempt=one.attempt) for n in range(one.replicas) if n not in there)
-    return world.with_kids(*made)
+    return world.with_children(*made)
 
 
-def nodes(book: Book, world: World) -> World:
+def nodes(cache: PlanCache, world: World) -> World:
     """Nodes start what is pending and remove what is deleted."""
     for pod in world.pods():
         if pod.deleting:
-            world = world.with_kids(gone=(pod,))
+            world = world.with_children(gone=(pod,))
         elif pod.phase == "Pending":
             began = world.now if pod.alone else pod.began
             world = world.swap(pod, pod._replace(phase="Running", began=began))
@@ -119,81 +119,87 @@ def nodes(book: Book, world: World) -> World:
 
 def _collected(world: World) -> World:
     if world.deleting:
-        gone = [kid for kid in world.kids if not (isinstance(kid, Thing) and kid.foreign)]
-        return world.with_kids(gone=tuple(gone))
+        gone = [obj for obj in world.children if not (isinstance(obj, OtherChild) and obj.foreign)]
+        return world.with_children(gone=tuple(gone))
     owners = {one.uid for one in world.workloads() if not one.deleting} | {JOB_UID}
     lost = [pod for pod in world.pods() if pod.owner not in owners and not pod.orphan]
     stopped = (pod._replace(deleting=True) for pod in lost if pod.live)  # their nodes take them away
-    world = world.with_kids(*stopped, gone=tuple(lost))
-    return world.with_kids(gone=tuple(one for one in world.workloads() if one.deleting and not world.pods(one.uid)))
+    world = world.with_children(*stopped, gone=tuple(lost))
+    return world.with_children(gone=tuple(one for one in world.workloads() if one.deleting and not world.pods(one.uid)))
 
 
 UNASKED = (controllers, nodes)
 
 
-def unasked(book: Book, world: World) -> Next:
+def unasked(cache: PlanCache, world: World) -> Next:
     for step in UNASKED:
-        if (after := step(book, world)) is not world and after != world:
+        if (after := step(cache, world)) is not world and after != world:
             yield step.__name__, after
 
 
 # --- containers end
 
 
-def succeed(book: Book, world: World) -> Next:
-    for pod in _running(book, world):
+def succeed(cache: PlanCache, world: World) -> Next:
+    for pod in _running(cache, world):
         ended = pod._replace(phase="Succeeded", code=0, reason="Completed", ended=world.now)
         after = world.swap(pod, ended)
-        if pod.slot in book.cast.deciding and not (book.cast.gang and _is_stale(book, world, pod)):
+        if pod.slot in cache.scenario.deciding and not (cache.scenario.gang and _is_stale(cache, world, pod)):
             done = tuple(sorted({*after.truth.done, pod.slot}))
             after = after._replace(truth=after.truth._replace(done=done))
         yield f"{pod.uid} exits 0", after
 
 
-def fail(book: Book, world: World) -> Next:
+def fail(cache: PlanCache, world: World) -> Next:
     """A container ends in failure by its own fault. The WORKER's node restarts it in place when its pod says so."""
-    for pod in _running(book, world):
-        judged = book.cast.styles[pod.slot] in ("judged", "alone")
-        for code, reason in book.cast.ends if judged else ((137, "Error"),):
+    for pod in _running(cache, world):
+        judged = cache.scenario.styles[pod.slot] in ("judged", "alone")
+        for code, reason in cache.scenario.ends if judged else ((137, "Error"),):
             if after := spend(world, "exits"):
-                yield f"{pod.uid} exits {code} {reason}", _failed(book, after, pod, code, reason)
+                yield f"{pod.uid} exits {code} {reason}", _failed(cache, after, pod, code, reason)
 
 
-def _failed(book: Book, world: World, pod: Pod, code: int, reason: str) -> World:
-    style = book.cast.styles[pod.slot]
-    if style in ("endless", "alone") and book.cast.in_place(book.value(world.spec), pod.slot):
+def _failed(cache: PlanCache, world: World, pod: Pod, code: int, reason: str) -> World:
+    style = cache.scenario.styles[pod.slot]
+    if style in ("endless", "alone") and cache.scenario.in_place(cache.value(world.spec), pod.slot):
         truth = world.truth._replace(in_place=world.truth.in_place + 1)
         return world.swap(pod, pod._replace(restarts=pod.restarts + 1))._replace(truth=truth)
     world = world.swap(pod, pod._replace(phase="Failed", code=code, reason=reason, ended=world.now))
-    attempt, stale = pod.attempt, _is_stale(book, world, pod)
+    attempt, stale = pod.attempt, _is_stale(cache, world, pod)
     if style in ("endless", "retrying"):
-        return world.fail(book.failure(pod.slot, pod.uid, attempt), certain=not stale)
-    if pod.slot not in book.wants(world.spec):
+        return world.fail(cache.failure(pod.slot, pod.uid, attempt), certain=not stale)
+    if pod.slot not in cache.wants(world.spec):
         return world
-    if book.cast.permanent(code, reason) and not (book.cast.gang and stale):
+    if cache.scenario.permanent(code, reason) and not (cache.scenario.gang and stale):
         world = world._replace(truth=world.truth._replace(permanent=True))
-    one = book.failure(pod.slot, pod.uid if style == "alone" else pod.owner, attempt)
-    known = one in world.truth.must or (book.cast.gang and one in world.truth.may)  # then it waits for that one
+    one = cache.failure(pod.slot, pod.uid if style == "alone" else pod.owner, attempt)
+    known = one in world.truth.must or (cache.scenario.gang and one in world.truth.may)  # then it waits for that one
     world = world.fail(one, certain=not stale)
-    if stale or known or style == "alone" or (pod.slot and not book.cast.gang) or book.facts(world.status).suspended:
+    if (
+        stale
+        or known
+        or style == "alone"
+        or (pod.slot and not cache.scenario.gang)
+        or cache.facts(world.status).suspended
+    ):
         return world  # a resume starts anew, without a back-off
     count = sum(by == one[0] for by, _ in world.truth.must)
     return world._replace(truth=world.truth._replace(wait=world.now + int(backoff(count))))
 
 
-def _is_stale(book: Book, world: World, pod: Pod) -> bool:
-    return pod.attempt < book.facts(world.status).attempts[pod.slot]
+def _is_stale(cache: PlanCache, world: World, pod: Pod) -> bool:
+    return pod.attempt < cache.facts(world.status).attempts[pod.slot]
 
 
-def drain(book: Book, world: World) -> Next:
+def drain(cache: PlanCache, world: World) -> Next:
     """The machine's affairs: the pod gets DisruptionTarget and its container the code of a program that gives up."""
-    for pod in _running(book, world):
+    for pod in _running(cache, world):
         if after := spend(world, "drains"):
             ended = pod._replace(phase="Failed", code=1, reason="Error", disrupted=True, ended=world.now)
             yield f"{pod.uid} is drained", after.swap(pod, ended)
 
 
-def _running(book: Book, world: World) -> list[Pod]:
+def _running(cache: PlanCache, world: World) -> list[Pod]:
     """What may end. The pods of a StatefulSet are started again by their nodes for ever."""
     owners = {job.uid for job in world.batches() if not (job.phase or job.deleting)} | {JOB_UID}
     return [pod for pod in world.pods() if pod.phase == "Running" and not pod.deleting and pod.owner in owners]
@@ -202,42 +208,47 @@ def _running(book: Book, world: World) -> list[Pod]:
 # --- people
 
 
-def delete_pod(book: Book, world: World) -> Next:
+def delete_pod(cache: PlanCache, world: World) -> Next:
     for pod in world.pods():
-        touched = pod.slot < book.cast.touched and not pod.deleting and not pod.orphan
+        touched = pod.slot < cache.scenario.touched and not pod.deleting and not pod.orphan
         if touched and (after := spend(world, "pods_deleted")):
             for uid in (pod.uid, pod.owner):
-                after = after.doubt(book.failure(pod.slot, uid, pod.attempt))
-            if book.cast.styles[pod.slot] == "judged" and pod.phase != "Succeeded":  # without a pod it counts (S14)
-                after = after.fail(book.failure(pod.slot, pod.owner, pod.attempt), certain=False)
-            after = after if book.cast.gang and pod.phase != "Failed" else _forget(after)
+                after = after.doubt(cache.failure(pod.slot, uid, pod.attempt))
+            if (
+                cache.scenario.styles[pod.slot] == "judged" and pod.phase != "Succeeded"
+            ):  # without a pod it counts (S14)
+                after = after.fail(cache.failure(pod.slot, pod.owner, pod.attempt), certain=False)
+            after = after if cache.scenario.gang and pod.phase != "Failed" else _forget(after)
             yield f"somebody deletes pod {pod.uid}", after.swap(pod, pod._replace(deleting=True))
 
 
-def delete_job(book: Book, world: World) -> Next:
+def delete_job(cache: PlanCache, world: World) -> Next:
     """A batch Job or a StatefulSet goes with its pods."""
     for one in world.workloads():
-        if one.slot < book.cast.touched and (after := spend(world, "jobs_deleted")):
+        if one.slot < cache.scenario.touched and (after := spend(world, "jobs_deleted")):
             pods = world.pods(one.uid)
             for uid in (one.uid, *(pod.uid for pod in pods)):
-                after = after.doubt(book.failure(one.slot, uid, one.attempt))
-            lost = not book.cast.gang or any(pod.phase == "Failed" for pod in pods)
+                after = after.doubt(cache.failure(one.slot, uid, one.attempt))
+            lost = not cache.scenario.gang or any(pod.phase == "Failed" for pod in pods)
             yield f"somebody deletes {one.uid}", _without(_forget(after) if lost else after, one)
 
 
 def _without(world: World, one: Batch | Set) -> World:
     pods = world.pods(one.uid)
-    return world.with_kids(*(pod._replace(ownerless=True) for pod in pods), gone=(one, *pods))
+    return world.with_children(*(pod._replace(ownerless=True) for pod in pods), gone=(one, *pods))
 
 
-def meddle(book: Book, world: World) -> Next:
+def meddle(cache: PlanCache, world: World) -> Next:
     """Somebody deletes an extra, or scales a StatefulSet."""
     after = spend(world, "jobs_deleted")
     if after is None:
         return
-    for thing in world.things():
-        if not thing.foreign:
-            yield f"somebody deletes the {thing.kind} {thing.name}", after.with_kids(gone=(thing,))
+    for other_child in world.other_children():
+        if not other_child.foreign:
+            yield (
+                f"somebody deletes the {other_child.kind} {other_child.name}",
+                after.with_children(gone=(other_child,)),
+            )
     for one in world.sets():
         yield f"somebody scales {one.uid} to 3", after.swap(one, one._replace(replicas=3))
 
@@ -247,50 +258,50 @@ def _forget(world: World) -> World:
     return world._replace(truth=world.truth._replace(wait=0))
 
 
-def suspend(book: Book, world: World) -> Next:
-    spec = book.value(world.spec)
+def suspend(cache: PlanCache, world: World) -> Next:
+    spec = cache.value(world.spec)
     if spec.get("suspend") is True:
-        yield "resume", _edited(_forget(world), book.number({**spec, "suspend": False}))
+        yield "resume", _edited(_forget(world), cache.number({**spec, "suspend": False}))
     elif after := spend(world, "suspends"):
-        yield "suspend", _edited(_forget(after), book.number({**spec, "suspend": True}))
+        yield "suspend", _edited(_forget(after), cache.number({**spec, "suspend": True}))
 
 
-def edit(book: Book, world: World) -> Next:
+def edit(cache: PlanCache, world: World) -> Next:
     """Somebody edits the spec."""
-    yield from _edits(book, world, early=False)
+    yield from _edits(cache, world, early=False)
 
 
-def edit_early(book: Book, world: World) -> Next:
+def edit_early(cache: PlanCache, world: World) -> Next:
     """The same before the defaults are stored."""
-    yield from _edits(book, world, early=True)
+    yield from _edits(cache, world, early=True)
 
 
-def _edits(book: Book, world: World, early: bool) -> Next:
+def _edits(cache: PlanCache, world: World, early: bool) -> Next:
     after = spend(world, "edits")
-    if after is None or book.ready(world.spec) is early:
+    if after is None or cache.ready(world.spec) is early:
         return
-    spec = book.value(world.spec)
-    for one in book.cast.edits:
+    spec = cache.value(world.spec)
+    for one in cache.scenario.edits:
         if one.early is early and (changed := one.change(spec)) and changed != spec:
-            yield f"somebody {one.told}", _rescaled(book, world, _edited(after, book.number(changed)))
+            yield f"somebody {one.told}", _rescaled(cache, world, _edited(after, cache.number(changed)))
 
 
-def _rescaled(book: Book, before: World, after: World) -> World:
+def _rescaled(cache: PlanCache, before: World, after: World) -> World:
     """What has failed of replicas that the spec has no more is not counted; of those that it has again, it may be."""
-    old, new = book.wants(before.spec), book.wants(after.spec)
+    old, new = cache.wants(before.spec), cache.wants(after.spec)
     for pod in after.pods() if old != new else ():
         if pod.alone and pod.phase == "Failed" and not pod.disrupted:
-            one = book.failure(pod.slot, pod.uid, pod.attempt)
+            one = cache.failure(pod.slot, pod.uid, pod.attempt)
             if pod.slot in new - old:
                 after = after.fail(one, certain=False)
-                lasting = after.truth.permanent or book.cast.permanent(pod.code, pod.reason)
+                lasting = after.truth.permanent or cache.scenario.permanent(pod.code, pod.reason)
                 after = after._replace(truth=after.truth._replace(permanent=lasting))
             elif pod.slot in old - new:
                 after = after.doubt(one)
     return after
 
 
-def delete(book: Book, world: World) -> Next:
+def delete(cache: PlanCache, world: World) -> Next:
     if after := spend(world, "deletion"):
         yield "the job is deleted", _edited(after, world.spec)._replace(deleting=True)
 
@@ -302,27 +313,27 @@ def _edited(world: World, spec: int) -> World:
 # --- time, views, the operator
 
 
-def pass_time(book: Book, world: World) -> Next:
+def pass_time(cache: PlanCache, world: World) -> Next:
     """Nothing happens until the time at which the plan wants to look again."""
-    after = book.act(world, Sight.of(world)).after
+    after = cache.planned_writes(world, Snapshot.of(world)).after
     if after is not None and after > world.now and (later := spend(world, "time")):
         yield "time passes", later._replace(now=-int(-after // 1))
 
 
-def remember(book: Book, world: World) -> Next:
+def remember(cache: PlanCache, world: World) -> Next:
     """The operator's view stays behind from here on; or what a restarted operator is shown first is as old as this."""
     if world.view is None and (after := spend(world, "views")):
-        view = View(world.spec, world.status, world.deleting, world.kids)
+        view = View(world.spec, world.status, world.deleting, world.children)
         yield "a view is remembered", after._replace(view=view)
         yield "a view is kept for after a restart", after._replace(view=view._replace(waits=False))
 
 
-def restart(book: Book, world: World) -> Next:
+def restart(cache: PlanCache, world: World) -> Next:
     if (after := spend(world, "restarts")) and restarted(after) != after:
         yield "the operator is restarted", restarted(after)
 
 
-MOVES: dict[str, Move] = {
+TRANSITIONS: dict[str, Transition] = {
     "unasked": unasked,
     "succeed": succeed,
     "fail": fail,
@@ -342,23 +353,23 @@ MOVES: dict[str, Move] = {
 PASSES = ("pass", "stale pass", "mixed pass", "dying pass")
 
 
-def sights(world: World, names: frozenset[str]) -> Iterator[tuple[str, Sight]]:
+def snapshots(world: World, names: frozenset[str]) -> Iterator[tuple[str, Snapshot]]:
     """What a pass may look at."""
     if "pass" in names:
-        yield "pass", Sight.of(world)
+        yield "pass", Snapshot.of(world)
     view = world.view
     if view is None:
         return
     if "stale pass" in names and not view.fresh and view.status >= 0:
-        yield "pass on the old view", Sight.old(view)
-    if "mixed pass" in names and view.kids != world.kids and (view.waits or view.restarted):
-        yield "pass on a fresh job and old children", Sight.mixed(world, view)
+        yield "pass on the old view", Snapshot.old(view)
+    if "mixed pass" in names and view.children != world.children and (view.waits or view.restarted):
+        yield "pass on a fresh job and old children", Snapshot.mixed(world, view)
 
 
-def settled_step(book: Book, world: World, shell: Shell) -> tuple[World, list[str]]:
+def settled_step(cache: PlanCache, world: World, executor: ExecutorModel) -> tuple[World, list[str]]:
     """One round in which nothing goes wrong: a pass on what is, and everybody else does their part."""
-    done = obey(book, world, Sight.of(world), ALL, shell)
+    done = apply_plan(cache, world, Snapshot.of(world), ALL, executor)
     world = done.world
     for step in UNASKED:
-        world = step(book, world)
+        world = step(cache, world)
     return world, done.broken

@@ -1,10 +1,10 @@
 """A small world: one job, its children, and what really happened. Everything here is a frozen, hashable value.
 
 A batch Job is `Batch`, a StatefulSet is `Set`, the pods of both, and those that fill a slot by themselves, are `Pod`,
-all other children are `Thing`. A slot is a number in the scene's `Cast`, and a letter in a uid: "a1" is the first
-object in the first slot, "a1.2" its second pod. Uids count per name, so two histories that differ only in the order of
-unrelated steps meet in the same world. `Truth` is what a perfect observer has seen; the operator never reads it, the
-rules do.
+all other children are `OtherChild`. A slot is a number in the initial state's `Scenario`, and a letter in a uid: "a1"
+is the first object in the first slot, "a1.2" its second pod. Uids count per name, so two histories that differ only in
+the order of unrelated steps meet in the same world. `Truth` is what a perfect observer has seen; the operator never
+reads it, the rules do.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Pod(NamedTuple):
         return self.phase in ("Pending", "Running")
 
 
-class Thing(NamedTuple):
+class OtherChild(NamedTuple):
     """Any other object: a Service, a ConfigMap, or a foreign object that holds a name of ours."""
 
     kind: str
@@ -99,14 +99,14 @@ class Thing(NamedTuple):
         return f"{self.kind}{self.gen}"
 
 
-Kid = Batch | Set | Pod | Thing
-Kids = tuple[Kid, ...]
+ChildState = Batch | Set | Pod | OtherChild
+ChildStates = tuple[ChildState, ...]
 
 
 class Truth(NamedTuple):
     """What really happened. `must` are the uids of failed attempts that have to be counted, `may` those that can be
     missed or taken for a failure, because their evidence was removed by somebody. Each is told with the number of what
-    counts it, see `Cast.counts`."""
+    counts it, see `Scenario.counts`."""
 
     must: tuple[tuple[int, str], ...] = ()
     may: tuple[tuple[int, str], ...] = ()
@@ -118,61 +118,61 @@ class Truth(NamedTuple):
 
 
 class View(NamedTuple):
-    """A remembered old view. Where it `waits`, the operator's own child writes are added to `kids` as they are made,
-    and it is gone when the operator is restarted; the other kind is what a restarted operator may be shown."""
+    """A remembered old view. Where it `waits`, the operator's own child writes are added to `children` as they are
+    made, and it is gone when the operator is restarted; the other kind is what a restarted operator may be shown."""
 
     spec: int
     status: int
     deleting: bool
-    kids: Kids
+    children: ChildStates
     fresh: bool = True  # the job was not written since
     waits: bool = True
     restarted: bool = False  # the operator was restarted since
 
 
 class World(NamedTuple):
-    """`spec` and `status` are numbers of interned JSON values, see `Book`."""
+    """`spec` and `status` are numbers of interned JSON values, see `PlanCache`."""
 
     spec: int
     status: int
-    kids: Kids
-    gens: tuple[int, ...]  # last uid by slot; the last place is for things
+    children: ChildStates
+    gens: tuple[int, ...]  # last uid by slot; the last place is for other children
     deleting: bool = False
     now: int = START
     truth: Truth = Truth()
-    refused: tuple[tuple[str, str, int, int], ...] = ()  # kind, name, tries, at: the shell's memory
-    left: tuple[int, ...] = ()  # how often each bounded move may still happen
+    refused: tuple[tuple[str, str, int, int], ...] = ()  # kind, name, tries, at: the executor's memory
+    left: tuple[int, ...] = ()  # how often each bounded transition may still happen
     view: View | None = None
 
     def holder(self, slot: int) -> Batch | Set | Pod | None:
         """What fills the slot."""
-        return next((kid for kid in self.holders() if kid.slot == slot), None)
+        return next((obj for obj in self.holders() if obj.slot == slot), None)
 
     def holders(self) -> list[Batch | Set | Pod]:
-        return [kid for kid in self.kids if fills(kid)]  # type: ignore[misc]  # no Thing fills a slot
+        return [obj for obj in self.children if fills(obj)]  # type: ignore[misc]  # no OtherChild fills a slot
 
     def workloads(self) -> list[Batch | Set]:
         return [*self.batches(), *self.sets()]
 
     def batches(self) -> list[Batch]:
-        return [kid for kid in self.kids if isinstance(kid, Batch)]
+        return [obj for obj in self.children if isinstance(obj, Batch)]
 
     def sets(self) -> list[Set]:
-        return [kid for kid in self.kids if isinstance(kid, Set)]
+        return [obj for obj in self.children if isinstance(obj, Set)]
 
     def pods(self, owner: str = "") -> list[Pod]:
-        return [kid for kid in self.kids if isinstance(kid, Pod) and (not owner or kid.owner == owner)]
+        return [obj for obj in self.children if isinstance(obj, Pod) and (not owner or obj.owner == owner)]
 
-    def things(self) -> list[Thing]:
-        return [kid for kid in self.kids if isinstance(kid, Thing)]
+    def other_children(self) -> list[OtherChild]:
+        return [obj for obj in self.children if isinstance(obj, OtherChild)]
 
-    def with_kids(self, *kids: Kid, gone: Kids = ()) -> World:
+    def with_children(self, *children: ChildState, gone: ChildStates = ()) -> World:
         """The world with these children, and without `gone`. A child replaces the one it grew from by being in gone."""
-        rest = [kid for kid in self.kids if kid not in gone]
-        return self._replace(kids=ordered([*rest, *kids]))
+        rest = [obj for obj in self.children if obj not in gone]
+        return self._replace(children=ordered([*rest, *children]))
 
-    def swap(self, old: Kid, new: Kid) -> World:
-        return self.with_kids(new, gone=(old,))
+    def swap(self, old: ChildState, new: ChildState) -> World:
+        return self.with_children(new, gone=(old,))
 
     def fail(self, one: tuple[int, str], certain: bool) -> World:
         truth = self.truth
@@ -192,16 +192,16 @@ class World(NamedTuple):
         return self._replace(truth=truth._replace(must=must, may=tuple(sorted({*truth.may, one}))))
 
 
-def fills(kid: Kid) -> bool:
-    return isinstance(kid, Batch | Set) or (isinstance(kid, Pod) and kid.alone)
+def fills(obj: ChildState) -> bool:
+    return isinstance(obj, Batch | Set) or (isinstance(obj, Pod) and obj.alone)
 
 
-def resource(kid: Kid) -> str:
+def resource(obj: ChildState) -> str:
     """The kind of the object."""
-    if isinstance(kid, Thing):
-        return kid.kind
-    return {Batch: "Job", Set: "StatefulSet", Pod: "Pod"}[type(kid)]
+    if isinstance(obj, OtherChild):
+        return obj.kind
+    return {Batch: "Job", Set: "StatefulSet", Pod: "Pod"}[type(obj)]
 
 
-def ordered(kids: list[Kid]) -> Kids:
-    return tuple(sorted(kids, key=lambda kid: (type(kid).__name__, kid)))
+def ordered(children: list[ChildState]) -> ChildStates:
+    return tuple(sorted(children, key=lambda obj: (type(obj).__name__, obj)))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server
@@ -17,13 +17,13 @@ from trainyard.server import Server
 
 @pytest.fixture
 def state() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="yard-"))
+    folder = Path(tempfile.mkdtemp(prefix="cluster-"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(params=["namespace", "shared"])
-async def yard(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[Yard]:
+async def cluster(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[NodeCluster]:
     lines: list[str] = []
     server = Server(token=TOKEN)
     await server.start()
@@ -32,6 +32,6 @@ async def yard(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[Yar
             api, state, CurrentInterpreter(state), network=request.param, token=TOKEN, print_message=lines.append
         )
         await node.start()
-        yield Yard(api, node, lines)
+        yield NodeCluster(api, node, lines)
         await node.stop(kill=True)
     await server.stop()

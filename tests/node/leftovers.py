@@ -91,7 +91,7 @@ def wait_until_none(look: object, seconds: float = PATIENCE) -> list[str]:
 
 def one(network: str, dice: random.Random, stage: str) -> tuple[str, list[str]]:
     """One life of a runner: what was killed when, and what was left. `stage` is what the runner has said by then."""
-    state = tempfile.mkdtemp(prefix="yard-left-")
+    state = tempfile.mkdtemp(prefix="cluster-left-")
     mounted, linked, own = mounts(), links(), namespaces([os.getpid()])
     hold = contextlib.ExitStack()
     victim = dice.choice(["runner", "runner", "watcher", "supervisor"])

@@ -39,7 +39,7 @@ class CurrentInterpreter(Images):
         return PreparedImage([str(self._bin)], {"FROM_IMAGE": "yes"}, entrypoint, ["print('default')"], workdir)
 
 
-class Yard:
+class NodeCluster:
     """A server with one node, and the words that tests use."""
 
     def __init__(self, api: ApiClient, node: Node, lines: list[str]) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
 from tests.node.sessions import execute
 from trainyard.client import ApiClient
 from trainyard.node import Node
@@ -31,17 +31,17 @@ async def main(network: str, state: Path) -> None:
     node = Node(api, state, CurrentInterpreter(state), network=network, token=TOKEN, print_message=lambda _: None)
     await node.start()
     print("started", flush=True)
-    yard = Yard(api, node, [])
+    cluster = NodeCluster(api, node, [])
     for number in range(1000):
         command = ["sh", "-c", STUBBORN.replace("$MARK", str(state))]
-        await yard.pod(f"pod-{number}", restartPolicy="Always", container={"command": command})
+        await cluster.pod(f"pod-{number}", restartPolicy="Always", container={"command": command})
         if number < 2:
-            await yard.phase(f"pod-{number}", "Running")
-            done = await execute(yard, f"pod-{number}", "sh", "-c", DAEMON.replace("$MARK", str(state)))
+            await cluster.phase(f"pod-{number}", "Running")
+            done = await execute(cluster, f"pod-{number}", "sh", "-c", DAEMON.replace("$MARK", str(state)))
             assert done.code == 0, done.status
             print("running", flush=True)
         elif number > 3:
-            await yard.api.delete(_pods(), "default", f"pod-{number - 3}", grace_period_seconds=0)
+            await cluster.api.delete(_pods(), "default", f"pod-{number - 3}", grace_period_seconds=0)
             await asyncio.sleep(0.2)
 
 

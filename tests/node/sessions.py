@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
 
-from tests.node.node_cluster import TOKEN, Yard
+from tests.node.node_cluster import TOKEN, NodeCluster
 from trainyard.objects import Json
 from trainyard.objects.resources import NODE
 
@@ -80,8 +80,8 @@ class Talk:
         return int(cause["message"])
 
 
-async def kubelet_port(yard: Yard) -> int:
-    return int((await yard.api.get(NODE, "", "local"))["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"])
+async def kubelet_port(cluster: NodeCluster) -> int:
+    return int((await cluster.api.get(NODE, "", "local"))["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"])
 
 
 def query(command: Sequence[str], streams: Sequence[str]) -> list[tuple[str, str]]:
@@ -90,12 +90,12 @@ def query(command: Sequence[str], streams: Sequence[str]) -> list[tuple[str, str
 
 @asynccontextmanager
 async def talk(
-    yard: Yard, pod: str, command: Sequence[str], streams: Sequence[str] = ("output", "error"), **more: Any
+    cluster: NodeCluster, pod: str, command: Sequence[str], streams: Sequence[str] = ("output", "error"), **more: Any
 ) -> AsyncIterator[Talk]:
     """Open a session in the container "main" of a pod."""
     protocol, token = more.pop("protocol", V5), more.pop("token", TOKEN)
     container = more.pop("container", "main")
-    url = f"http://127.0.0.1:{await kubelet_port(yard)}/exec/default/{pod}/{container}"
+    url = f"http://127.0.0.1:{await kubelet_port(cluster)}/exec/default/{pod}/{container}"
     headers = {"Authorization": f"Bearer {token}"}
     async with (
         ClientSession(headers=headers) as client,
@@ -105,16 +105,18 @@ async def talk(
         yield Talk(socket)
 
 
-async def execute(yard: Yard, pod: str, *command: str) -> Talk:
+async def execute(cluster: NodeCluster, pod: str, *command: str) -> Talk:
     """Run a command to its end."""
-    async with talk(yard, pod, command) as said:
+    async with talk(cluster, pod, command) as said:
         await said.end()
         return said
 
 
-async def refusal(yard: Yard, path: str, parameters: list[tuple[str, str]], protocol: str = V5) -> tuple[int, str]:
+async def refusal(
+    cluster: NodeCluster, path: str, parameters: list[tuple[str, str]], protocol: str = V5
+) -> tuple[int, str]:
     """How the kubelet says no."""
-    url = f"http://127.0.0.1:{await kubelet_port(yard)}/exec/{path}"
+    url = f"http://127.0.0.1:{await kubelet_port(cluster)}/exec/{path}"
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
     headers = {"Authorization": f"Bearer {TOKEN}", "Sec-WebSocket-Key": "c29tZSBzaXh0ZWVuIGJ5dA==", **upgrade}
     if protocol:

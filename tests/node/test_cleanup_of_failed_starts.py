@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.leftovers import supervisors
-from tests.node.node_cluster import Yard
+from tests.node.node_cluster import NodeCluster
 from tests.node.test_exec import WAITS, soon
 from trainyard.node.kubelet.supervisor_client import Sandbox, StartError
 from trainyard.node.kubelet.supervisor_process import HelperProcess
@@ -28,23 +28,25 @@ def held(supervisor: int) -> list[str]:
     return sorted(one for one in found if one.startswith(("net:", "uts:", "ipc:")))
 
 
-@pytest.mark.parametrize("yard", ["namespace"], indirect=True)
-async def test_a_pod_that_is_deleted_while_its_namespaces_are_made_leaves_none(yard: Yard, state: Path) -> None:
+@pytest.mark.parametrize("cluster", ["namespace"], indirect=True)
+async def test_a_pod_that_is_deleted_while_its_namespaces_are_made_leaves_none(
+    cluster: NodeCluster, state: Path
+) -> None:
     (supervisor,) = supervisors(str(state))[1]
     before = held(supervisor)
     os.kill(supervisor, signal.SIGSTOP)
     try:
-        await yard.pod("early", WAITS)
+        await cluster.pod("early", WAITS)
         # It waits for nothing else while it holds this lock.
         assert await soon(
-            lambda: any(worker._runtime._sandbox_lock.locked() for worker in yard.node._pods.workers.values())
+            lambda: any(worker._runtime._sandbox_lock.locked() for worker in cluster.node._pods.workers.values())
         )
-        await yard.api.delete(POD, "default", "early", grace_period_seconds=0)
-        assert await soon(lambda: all(worker.state.over for worker in yard.node._pods.workers.values()))
+        await cluster.api.delete(POD, "default", "early", grace_period_seconds=0)
+        assert await soon(lambda: all(worker.state.over for worker in cluster.node._pods.workers.values()))
     finally:
         os.kill(supervisor, signal.SIGCONT)
-    await yard.pod("after", "print('goes on')")
-    assert await yard.result("after") == "goes on\n"
+    await cluster.pod("after", "print('goes on')")
+    assert await cluster.result("after") == "goes on\n"
     assert await soon(lambda: held(supervisor) == before)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.node.node_cluster import Yard
+from tests.node.node_cluster import NodeCluster
 
 SCRIPT = """
 import pathlib, subprocess, sys, tempfile
@@ -17,6 +17,6 @@ with tempfile.TemporaryDirectory() as folder:
 
 
 @pytest.mark.network
-async def test_a_pod_downloads_from_a_package_index(yard: Yard) -> None:
-    await yard.pod("downloads", SCRIPT)
-    assert (await yard.result("downloads")).splitlines()[-1:] == ["six-1.17.0-py2.py3-none-any.whl"]
+async def test_a_pod_downloads_from_a_package_index(cluster: NodeCluster) -> None:
+    await cluster.pod("downloads", SCRIPT)
+    assert (await cluster.result("downloads")).splitlines()[-1:] == ["six-1.17.0-py2.py3-none-any.whl"]

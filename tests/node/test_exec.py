@@ -16,7 +16,7 @@ import pytest
 from aiohttp import WSServerHandshakeError
 
 from tests.node.leftovers import processes
-from tests.node.node_cluster import Yard
+from tests.node.node_cluster import NodeCluster
 from tests.node.sessions import V4, V5, execute, query, refusal, talk
 from trainyard.node.kubelet.exec import ExecRequest, ExecResult
 from trainyard.objects.resources import POD
@@ -87,14 +87,14 @@ async def none_left(mark: str) -> bool:
     return await soon(lambda: not processes(mark))
 
 
-async def up(yard: Yard, name: str = "box", script: str = WAITS, **more: object) -> None:
-    await yard.pod(name, script, **more)
-    await yard.phase(name, "Running")
+async def up(cluster: NodeCluster, name: str = "box", script: str = WAITS, **more: object) -> None:
+    await cluster.pod(name, script, **more)
+    await cluster.phase(name, "Running")
 
 
-async def test_a_command_runs_in_the_container_and_its_streams_and_code_come_back(yard: Yard) -> None:
-    await up(yard)
-    done = await execute(yard, "box", "sh", "-c", "echo out; echo err >&2; exit 3")
+async def test_a_command_runs_in_the_container_and_its_streams_and_code_come_back(cluster: NodeCluster) -> None:
+    await up(cluster)
+    done = await execute(cluster, "box", "sh", "-c", "echo out; echo err >&2; exit 3")
     assert (done.out, done.err, done.code) == (b"out\n", b"err\n", 3)
     text = "error executing command [sh -c echo out; echo err >&2; exit 3], exit code 3"
     assert done.status == {
@@ -104,23 +104,23 @@ async def test_a_command_runs_in_the_container_and_its_streams_and_code_come_bac
         "reason": "NonZeroExitCode",
         "details": {"causes": [{"reason": "ExitCode", "message": "3"}]},
     }
-    assert (await execute(yard, "box", "true")).status == {"metadata": {}, "status": "Success"}
+    assert (await execute(cluster, "box", "true")).status == {"metadata": {}, "status": "Success"}
 
 
-async def test_it_has_the_environment_and_the_folder_of_the_container(yard: Yard) -> None:
+async def test_it_has_the_environment_and_the_folder_of_the_container(cluster: NodeCluster) -> None:
     env = [{"name": "WORD", "value": "of the pod"}]
-    await up(yard, container={"workingDir": "/usr/share", "env": env})
+    await up(cluster, container={"workingDir": "/usr/share", "env": env})
     script = "import os; print(os.getcwd(), os.environ['WORD'], os.environ['FROM_IMAGE'], os.environ['HOSTNAME'])"
-    done = await execute(yard, "box", "python", "-c", script)
+    done = await execute(cluster, "box", "python", "-c", script)
     assert done.out.decode() == "/usr/share of the pod yes box\n"
 
 
-async def test_every_byte_arrives_in_both_directions(yard: Yard) -> None:
-    await up(yard)
+async def test_every_byte_arrives_in_both_directions(cluster: NodeCluster) -> None:
+    await up(cluster)
     sent = random.Random(7).randbytes(3_000_000)
     script = "import sys, hashlib; piece = sys.stdin.buffer.read(); sys.stdout.buffer.write(piece); "
     script += "print(hashlib.sha256(piece).hexdigest(), file=sys.stderr)"
-    async with talk(yard, "box", ["python", "-c", script], ("input", "output", "error")) as said:
+    async with talk(cluster, "box", ["python", "-c", script], ("input", "output", "error")) as said:
         for at in range(0, len(sent), 100_000):
             await said.say(sent[at : at + 100_000])
         await said.end_stdin()
@@ -129,9 +129,9 @@ async def test_every_byte_arrives_in_both_directions(yard: Yard) -> None:
     assert said.out == sent and said.code == 0
 
 
-async def test_a_conversation_goes_back_and_forth(yard: Yard) -> None:
-    await up(yard)
-    async with talk(yard, "box", ["cat"], ("input", "output")) as said:
+async def test_a_conversation_goes_back_and_forth(cluster: NodeCluster) -> None:
+    await up(cluster)
+    async with talk(cluster, "box", ["cat"], ("input", "output")) as said:
         for word in (b"one\n", b"two\n"):
             await said.say(word)
             await said.until(word)
@@ -139,8 +139,8 @@ async def test_a_conversation_goes_back_and_forth(yard: Yard) -> None:
         assert (await said.end())["status"] == "Success"
 
 
-async def test_who_reads_slowly_slows_the_program_down(yard: Yard, state: Path) -> None:
-    await up(yard)
+async def test_who_reads_slowly_slows_the_program_down(cluster: NodeCluster, state: Path) -> None:
+    await up(cluster)
     mark = state / "written"
     script = f"""
 import os, sys
@@ -149,20 +149,20 @@ for n in range(600):
     with open({str(mark)!r}, 'w') as file:
         file.write(str(n))
 """
-    async with talk(yard, "box", ["python", "-c", script], ("output",)) as said:
+    async with talk(cluster, "box", ["python", "-c", script], ("output",)) as said:
         await there(mark)
         assert await stands_still(mark) < 400
         await said.end(60)
         assert len(said.out) == 600 * 65536
 
 
-async def test_without_stdin_the_program_reads_an_end(yard: Yard) -> None:
-    await up(yard)
-    assert (await execute(yard, "box", "python", "-c", "import sys; print(sys.stdin.read() == '')")).out == b"True\n"
+async def test_without_stdin_the_program_reads_an_end(cluster: NodeCluster) -> None:
+    await up(cluster)
+    assert (await execute(cluster, "box", "python", "-c", "import sys; print(sys.stdin.read() == '')")).out == b"True\n"
 
 
-async def test_a_terminal_is_a_terminal_and_follows_its_window(yard: Yard) -> None:
-    await up(yard)
+async def test_a_terminal_is_a_terminal_and_follows_its_window(cluster: NodeCluster) -> None:
+    await up(cluster)
     script = """
 import os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])
@@ -173,7 +173,7 @@ print('size', *os.get_terminal_size(), flush=True)
 print('said', input(), flush=True)
 os.kill(os.getpid(), 9) if input() == 'die' else None
 """
-    async with talk(yard, "box", ["python", "-c", script], ("input", "output", "tty")) as said:
+    async with talk(cluster, "box", ["python", "-c", script], ("input", "output", "tty")) as said:
         await said.until(b"True True True xterm True\r\n")
         await said.resize(123, 45)
         await said.until(b"size 123 45")
@@ -184,11 +184,11 @@ os.kill(os.getpid(), 9) if input() == 'die' else None
     assert said.code == 128 + signal.SIGKILL and said.err == b""
 
 
-async def test_ctrl_c_in_a_terminal_interrupts(yard: Yard) -> None:
-    await up(yard)
+async def test_ctrl_c_in_a_terminal_interrupts(cluster: NodeCluster) -> None:
+    await up(cluster)
     script = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); print('ready', flush=True); "
     script += "time.sleep(600)"
-    async with talk(yard, "box", ["python", "-c", script], ("input", "output", "tty")) as said:
+    async with talk(cluster, "box", ["python", "-c", script], ("input", "output", "tty")) as said:
         await said.until(b"ready")
         await said.say(b"\x03")
         await said.end()
@@ -203,118 +203,122 @@ async def test_ctrl_c_in_a_terminal_interrupts(yard: Yard) -> None:
         (["/no/such"], 127, 'exec: "/no/such": no such file or directory'),
     ],
 )
-async def test_a_program_that_cannot_be_run_says_why(yard: Yard, command: list[str], code: int, text: str) -> None:
-    await up(yard)
-    done = await execute(yard, "box", *command)
+async def test_a_program_that_cannot_be_run_says_why(
+    cluster: NodeCluster, command: list[str], code: int, text: str
+) -> None:
+    await up(cluster)
+    done = await execute(cluster, "box", *command)
     assert (done.code, done.err.decode()) == (code, f"{text}\n")
     assert done.status["message"] == f"command terminated with non-zero exit code: {text}"
 
 
-async def test_the_older_protocol_is_spoken_too(yard: Yard) -> None:
-    await up(yard)
-    async with talk(yard, "box", ["echo", "old"], protocol=V4) as said:
+async def test_the_older_protocol_is_spoken_too(cluster: NodeCluster) -> None:
+    await up(cluster)
+    async with talk(cluster, "box", ["echo", "old"], protocol=V4) as said:
         assert (await said.end())["status"] == "Success" and said.out == b"old\n"
 
 
-async def test_what_cannot_be_is_refused_before_the_upgrade(yard: Yard) -> None:
-    await up(yard)
-    await yard.pod("done", "pass")
-    await yard.phase("done", "Succeeded")
+async def test_what_cannot_be_is_refused_before_the_upgrade(cluster: NodeCluster) -> None:
+    await up(cluster)
+    await cluster.pod("done", "pass")
+    await cluster.phase("done", "Succeeded")
     asked = query(["true"], ["output"])
-    assert await refusal(yard, "default/none/main", asked) == (404, "pod default/none is not on this node\n")
-    code, text = await refusal(yard, "default/box/side", asked)
+    assert await refusal(cluster, "default/none/main", asked) == (404, "pod default/none is not on this node\n")
+    code, text = await refusal(cluster, "default/box/side", asked)
     assert code == 404 and text.startswith('container not found ("side")')
-    code, text = await refusal(yard, "default/done/main", asked)
+    code, text = await refusal(cluster, "default/done/main", asked)
     assert code == 500 and "it is not running (ended)" in text
-    assert (await refusal(yard, "default/box/main", query([], ["output"])))[0] == 400
-    code, text = await refusal(yard, "default/box/main", query(["true"], []))
+    assert (await refusal(cluster, "default/box/main", query([], ["output"])))[0] == 400
+    code, text = await refusal(cluster, "default/box/main", query(["true"], []))
     assert (code, text) == (400, "you must specify at least 1 of stdin, stdout, stderr\n")
-    code, text = await refusal(yard, "default/box/main", asked, "")
+    code, text = await refusal(cluster, "default/box/main", asked, "")
     assert code == 400 and V5 in text and V4 in text
 
 
-async def test_only_those_who_hold_the_token_may(yard: Yard) -> None:
-    await up(yard)
+async def test_only_those_who_hold_the_token_may(cluster: NodeCluster) -> None:
+    await up(cluster)
     with pytest.raises(WSServerHandshakeError) as refused:
-        async with talk(yard, "box", ["true"], token="guess"):
+        async with talk(cluster, "box", ["true"], token="guess"):
             pass
     assert refused.value.status == 401
 
 
 @pytest.mark.parametrize("keep", ["", "keep"])
-async def test_a_daemon_outlives_its_session_and_dies_with_its_container(yard: Yard, state: Path, keep: str) -> None:
-    await up(yard)
+async def test_a_daemon_outlives_its_session_and_dies_with_its_container(
+    cluster: NodeCluster, state: Path, keep: str
+) -> None:
+    await up(cluster)
     mark = state / "daemon"
     command = ["python", "-c", "print('started', flush=True)\n" + DAEMON, str(mark), keep]
-    done = await execute(yard, "box", *command)
+    done = await execute(cluster, "box", *command)
     assert (done.code, done.out) == (0, b"started\n")
     await there(mark)
     assert await answers(mark)
     assert await soon(lambda: len(processes(str(mark))) == 1)  # those who started it end
-    await yard.api.delete(POD, "default", "box", grace_period_seconds=0)
-    await yard.gone("box")
+    await cluster.api.delete(POD, "default", "box", grace_period_seconds=0)
+    await cluster.gone("box")
     assert await none_left(str(mark))
 
 
-async def test_a_daemon_dies_when_the_containers_program_ends(yard: Yard, state: Path) -> None:
+async def test_a_daemon_dies_when_the_containers_program_ends(cluster: NodeCluster, state: Path) -> None:
     go = state / "go"
-    await up(yard, script=f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)")
+    await up(cluster, script=f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)")
     mark = state / "daemon"
-    await execute(yard, "box", "python", "-c", DAEMON, str(mark))
+    await execute(cluster, "box", "python", "-c", DAEMON, str(mark))
     await there(mark)
     go.touch()
-    await yard.phase("box", "Succeeded")
+    await cluster.phase("box", "Succeeded")
     assert await none_left(str(mark))
 
 
-async def test_a_session_ends_with_its_container(yard: Yard) -> None:
-    await up(yard)
-    async with talk(yard, "box", ["sh", "-c", "echo there; sleep 600"]) as said:
+async def test_a_session_ends_with_its_container(cluster: NodeCluster) -> None:
+    await up(cluster)
+    async with talk(cluster, "box", ["sh", "-c", "echo there; sleep 600"]) as said:
         await said.until(b"there")
-        await yard.api.delete(POD, "default", "box", grace_period_seconds=0)
+        await cluster.api.delete(POD, "default", "box", grace_period_seconds=0)
         await said.end()
     assert said.code == 137
 
 
-async def test_a_program_goes_on_when_its_client_is_gone(yard: Yard, state: Path) -> None:
-    await up(yard)
+async def test_a_program_goes_on_when_its_client_is_gone(cluster: NodeCluster, state: Path) -> None:
+    await up(cluster)
     mark = state / "goes-on"
     script = "import os, sys, time; print('up', flush=True); sys.stdin.read(); open(sys.argv[1], 'w').close()"
-    async with talk(yard, "box", ["python", "-c", script, str(mark)], ("input", "output")) as said:
+    async with talk(cluster, "box", ["python", "-c", script, str(mark)], ("input", "output")) as said:
         await said.until(b"up\n")  # unbuffered Python writes a line and its end one after the other
     await there(mark)
 
 
-async def test_many_sessions_at_once_do_not_mix(yard: Yard) -> None:
-    await up(yard)
-    done = await asyncio.gather(*(execute(yard, "box", "sh", "-c", f"echo {n}; exit {n}") for n in range(20)))
+async def test_many_sessions_at_once_do_not_mix(cluster: NodeCluster) -> None:
+    await up(cluster)
+    done = await asyncio.gather(*(execute(cluster, "box", "sh", "-c", f"echo {n}; exit {n}") for n in range(20)))
     assert [(one.out.decode().strip(), one.code) for one in done] == [(str(n), n) for n in range(20)]
     assert len(os.listdir("/proc/self/fd")) < 200
 
 
-@pytest.mark.parametrize("yard", ["namespace"], indirect=True)
-async def test_it_sees_what_the_container_sees(yard: Yard) -> None:
-    await up(yard, script="open('/of-the-container', 'w').write('private')\n" + WAITS)
+@pytest.mark.parametrize("cluster", ["namespace"], indirect=True)
+async def test_it_sees_what_the_container_sees(cluster: NodeCluster) -> None:
+    await up(cluster, script="open('/of-the-container', 'w').write('private')\n" + WAITS)
     script = """
 import os, socket, time
 while not os.path.exists('/of-the-container') or not open('/of-the-container').read():
     time.sleep(0.02)
 print(open('/of-the-container').read(), socket.gethostname(), os.path.exists('/proc/1'))
 """
-    done = await execute(yard, "box", "python", "-c", script)
+    done = await execute(cluster, "box", "python", "-c", script)
     assert done.out.decode() == "private box True\n"
-    ip = (await yard.api.get(POD, "default", "box"))["status"]["podIP"]
+    ip = (await cluster.api.get(POD, "default", "box"))["status"]["podIP"]
     script = "import socket; print(socket.gethostbyname(socket.gethostname()))"
-    assert (await execute(yard, "box", "python", "-c", script)).out.decode().strip() == ip
+    assert (await execute(cluster, "box", "python", "-c", script)).out.decode().strip() == ip
 
 
-@pytest.mark.parametrize("yard", ["shared"], indirect=True)
-async def test_names_in_its_words_are_rewritten_as_in_the_containers(yard: Yard) -> None:
+@pytest.mark.parametrize("cluster", ["shared"], indirect=True)
+async def test_names_in_its_words_are_rewritten_as_in_the_containers(cluster: NodeCluster) -> None:
     mounts = {"volumeMounts": [{"name": "made", "mountPath": "/made"}]}
     env = [{"name": "PEER", "value": "box:2222"}]
-    await up(yard, container={**mounts, "env": env}, volumes=[{"name": "made", "emptyDir": {}}])
+    await up(cluster, container={**mounts, "env": env}, volumes=[{"name": "made", "emptyDir": {}}])
     script = "import os, sys; print(os.environ['PEER'], *sys.argv[1:])"
-    done = await execute(yard, "box", "python", "-c", script, "box:2222", "--out=/made/x", "box.default")
+    done = await execute(cluster, "box", "python", "-c", script, "box:2222", "--out=/made/x", "box.default")
     peer, own, path, name = done.out.decode().split()
     assert peer == own and peer.startswith("127.0.0.1:")
     assert path.startswith("--out=/") and path.endswith("/volumes/made/x") and name == "127.0.0.1"

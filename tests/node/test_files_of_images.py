@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.node_cluster import TOKEN, Yard
+from tests.node.node_cluster import TOKEN, NodeCluster
 from trainyard.app.local import cache_folder
 from trainyard.client import ApiClient
 from trainyard.node import Node
@@ -37,7 +37,7 @@ open("kept", "w").write("kept")
 
 
 @pytest.fixture(params=["namespace", "shared"])
-async def yard(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[Yard]:
+async def cluster(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[NodeCluster]:
     """As everywhere, with the real catalogue behind one of our own."""
     (state / "images.yaml").write_text(ENTRY)
     (state / "real.py").write_text(PROGRAM)
@@ -48,23 +48,25 @@ async def yard(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[Yar
         images = Images([state / "images.yaml"], cache_folder(), lines.append)
         node = Node(api, state, images, network=request.param, token=TOKEN, print_message=lines.append)
         await node.start()
-        yield Yard(api, node, lines)
+        yield NodeCluster(api, node, lines)
         await node.stop(kill=True)
     await server.stop()
 
 
-async def test_a_container_finds_the_files_of_its_image_and_its_own_empty_folders(yard: Yard) -> None:
+async def test_a_container_finds_the_files_of_its_image_and_its_own_empty_folders(cluster: NodeCluster) -> None:
     env = [{"name": "FOLDER", "value": "/var/lib/etcd-of-mine"}]
     for name, folder in (("first", ""), ("second", "/place-of-mine/deep/"), ("third", "/")):
         more = {"image": "mine", "env": env, "command": ["python", f"{folder}program.py", "a"]}
-        await yard.pod(name, container=more)
-        assert await yard.result(name) == "['a'] fresh []\n"
+        await cluster.pod(name, container=more)
+        assert await cluster.result(name) == "['a'] fresh []\n"
     assert "place-of-mine" not in os.listdir("/") and "etcd-of-mine" not in os.listdir("/var/lib")
 
 
-async def test_a_program_of_the_machine_stands_where_the_image_has_it(yard: Yard) -> None:
-    await yard.pod("one", container={"image": "mine", "command": ["/usr/local/bin/our-shell", "-c", "echo here; pwd"]})
-    said = (await yard.result("one")).splitlines()
+async def test_a_program_of_the_machine_stands_where_the_image_has_it(cluster: NodeCluster) -> None:
+    await cluster.pod(
+        "one", container={"image": "mine", "command": ["/usr/local/bin/our-shell", "-c", "echo here; pwd"]}
+    )
+    said = (await cluster.result("one")).splitlines()
     assert said[0] == "here" and said[1].endswith("/place-of-mine/deep")
 
 
@@ -85,12 +87,14 @@ COMMANDS = [
 
 @pytest.mark.frameworks
 @pytest.mark.slow
-@pytest.mark.parametrize("yard", ["namespace"], indirect=True)  # in the other one the stories train them
+@pytest.mark.parametrize("cluster", ["namespace"], indirect=True)  # in the other one the stories train them
 @pytest.mark.parametrize(("image", "command", "told"), COMMANDS, ids=[image for image, *_ in COMMANDS])
-async def test_the_commands_of_the_readmes_run_in_a_pod(yard: Yard, image: str, command: str, told: str) -> None:
-    await yard.pod("main", container={"image": image, "command": ["sh", "-c", command]})
-    await yard.phase("main", "Succeeded", 120)
-    assert told in await yard.logs("main")
+async def test_the_commands_of_the_readmes_run_in_a_pod(
+    cluster: NodeCluster, image: str, command: str, told: str
+) -> None:
+    await cluster.pod("main", container={"image": image, "command": ["sh", "-c", command]})
+    await cluster.phase("main", "Succeeded", 120)
+    assert told in await cluster.logs("main")
 
 
 def test_what_the_machine_has_stays_and_the_highest_folder_that_is_missing_is_made(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server
@@ -26,7 +26,7 @@ async def test_a_pod_reads_nothing_of_what_the_cluster_keeps(state: Path) -> Non
         )
         await node.start()
         try:
-            yard = Yard(api, node, lines)
+            cluster = NodeCluster(api, node, lines)
             script = (
                 f"umount {secrets} 2>/dev/null; unshare -Urm umount -l {secrets} 2>/dev/null;"
                 f"unshare -Urm sh -c 'umount {secrets}; cat {secrets}/keys/keys.json' 2>/dev/null;"
@@ -36,8 +36,8 @@ async def test_a_pod_reads_nothing_of_what_the_cluster_keeps(state: Path) -> Non
             )
             mounts = [{"name": "kept", "mountPath": "/kept"}]
             container = {"name": "main", "image": "x", "command": ["sh", "-c", script], "volumeMounts": mounts}
-            await yard.pod("a", containers=[container], volumes=[{"name": "kept", "emptyDir": {}}])
-            text = await yard.result("a")
+            await cluster.pod("a", containers=[container], volumes=[{"name": "kept", "emptyDir": {}}])
+            text = await cluster.result("a")
         finally:
             await node.stop(kill=True)
     await server.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.node.node_cluster import Yard
+from tests.node.node_cluster import NodeCluster
 from trainyard.objects.labels import OWNER
 
 pytestmark = pytest.mark.slow
@@ -13,15 +13,15 @@ PROBE = {"exec": {"command": ["true"]}}
 LINE = "node: containers.livenessProbe: no effect on one machine: a container is ready while its program runs"
 
 
-async def test_the_node_says_once_what_has_no_effect_in_pods_of_a_user(yard: Yard) -> None:
+async def test_the_node_says_once_what_has_no_effect_in_pods_of_a_user(cluster: NodeCluster) -> None:
     for name in ("first", "second"):
-        await yard.pod(name, "print('done')", container={"livenessProbe": PROBE})
-        await yard.phase(name, "Succeeded")
-    assert [line for line in yard.lines if "no effect" in line] == [LINE]
+        await cluster.pod(name, "print('done')", container={"livenessProbe": PROBE})
+        await cluster.phase(name, "Succeeded")
+    assert [line for line in cluster.lines if "no effect" in line] == [LINE]
 
 
-async def test_the_node_does_not_repeat_what_was_said_of_a_job(yard: Yard) -> None:
+async def test_the_node_does_not_repeat_what_was_said_of_a_job(cluster: NodeCluster) -> None:
     labels = {"metadata": {"labels": {OWNER: "a-job"}}}
-    await yard.pod("of-a-job", "print('done')", container={"livenessProbe": PROBE}, **labels)
-    await yard.phase("of-a-job", "Succeeded")
-    assert not [line for line in yard.lines if "no effect" in line]
+    await cluster.pod("of-a-job", "print('done')", container={"livenessProbe": PROBE}, **labels)
+    await cluster.phase("of-a-job", "Succeeded")
+    assert not [line for line in cluster.lines if "no effect" in line]

@@ -24,21 +24,21 @@ def run(*argv: str) -> None:
 
 async def main() -> None:
     """In a mount namespace of its own: mount a disk, write onto it from a pod, unmount it while the node runs."""
-    from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard
+    from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
     from trainyard.client import ApiClient
     from trainyard.node import Node
     from trainyard.server import Server
 
-    state, disk = (Path(tempfile.mkdtemp(prefix=prefix)) for prefix in ("yard-", "disk-"))
+    state, disk = (Path(tempfile.mkdtemp(prefix=prefix)) for prefix in ("cluster-", "disk-"))
     server = Server(token=TOKEN)
     await server.start()
     async with ApiClient(server.url, TOKEN) as api:
         node = Node(api, state, CurrentInterpreter(state), network="namespace", token=TOKEN, print_message=print)
         await node.start()
         run("mount", "-t", "tmpfs", "disk", str(disk))
-        yard = Yard(api, node, [])
-        await yard.pod("writes", f"open('{disk}/file', 'w').write('kept')")
-        await yard.phase("writes", "Succeeded")
+        cluster = NodeCluster(api, node, [])
+        await cluster.pod("writes", f"open('{disk}/file', 'w').write('kept')")
+        await cluster.phase("writes", "Succeeded")
         print((disk / "file").read_text())
         run("umount", str(disk))
         await node.stop(kill=True)

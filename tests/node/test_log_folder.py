@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.node.kubelet.pod_logs import run_to_remove
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager
-async def keeping(state: Path, kept: Path, lines: list[str], log_size: int = 0) -> AsyncIterator[Yard]:
+async def keeping(state: Path, kept: Path, lines: list[str], log_size: int = 0) -> AsyncIterator[NodeCluster]:
     """A node that keeps logs in `kept`, but those of the pod "plain"."""
 
     def log_folder(pod: Json) -> Path | None:
@@ -34,62 +34,62 @@ async def keeping(state: Path, kept: Path, lines: list[str], log_size: int = 0) 
         node = Node(api, state, images, log_folder=log_folder, **words)  # type: ignore[arg-type]
         await node.start()
         try:
-            yield Yard(api, node, lines)
+            yield NodeCluster(api, node, lines)
         finally:
             await node.stop(kill=True)
             await server.stop()
 
 
 async def test_logs_are_kept_where_they_are_to_be_and_served_from_there(state: Path, tmp_path: Path) -> None:
-    async with keeping(state, tmp_path, []) as yard:
+    async with keeping(state, tmp_path, []) as cluster:
         for name in ("kept", "plain"):
-            await yard.pod(name, "print('hello', end='')")
-            assert await yard.result(name) == "hello"
-        uid = (await yard.api.get(POD, "default", "plain"))["metadata"]["uid"]
+            await cluster.pod(name, "print('hello', end='')")
+            assert await cluster.result(name) == "hello"
+        uid = (await cluster.api.get(POD, "default", "plain"))["metadata"]["uid"]
         own = state / "pods" / f"default_plain_{uid}"
         assert (tmp_path / "kept" / "main" / "1.log").read_text() == "hello"
         assert (own / "logs" / "main" / "1.log").read_text() == "hello"
         for name in ("kept", "plain"):
-            await yard.api.delete(POD, "default", name)
-            await yard.gone(name)
+            await cluster.api.delete(POD, "default", name)
+            await cluster.gone(name)
         assert (tmp_path / "kept" / "main" / "1.log").read_text() == "hello"
 
 
 async def test_the_log_of_a_program_that_runs_is_kept_small(state: Path, tmp_path: Path) -> None:
     script = "import time\nfor n in range(30_000): print(f'line {n:05d}')\ntime.sleep(600)"
-    async with keeping(state, tmp_path, [], 1 << 16) as yard:
-        await yard.pod("kept", script)
-        await yard.until("kept", lambda status: status.get("phase") == "Running")
-        async with aclosing(yard.api.logs("default", "kept", "main", follow=True)) as chunks:
+    async with keeping(state, tmp_path, [], 1 << 16) as cluster:
+        await cluster.pod("kept", script)
+        await cluster.until("kept", lambda status: status.get("phase") == "Running")
+        async with aclosing(cluster.api.logs("default", "kept", "main", follow=True)) as chunks:
             end = b""
             async for chunk in chunks:
                 end = (end + chunk)[-20:]
                 if end.endswith(b"line 29999\n"):
                     break
         assert (tmp_path / "kept" / "main" / "1.log").stat().st_blocks * 512 <= 2 << 16
-        lines = (await yard.logs("kept")).splitlines()
+        lines = (await cluster.logs("kept")).splitlines()
         assert lines[0] == "line 00000" and lines[-1] == "line 29999" and "left out" in " ".join(lines)
 
 
 async def test_a_folder_that_cannot_be_written_is_said_and_the_pod_runs(state: Path, tmp_path: Path) -> None:
     (tmp_path / "broken").write_text("a file, no folder")
     lines: list[str] = []
-    async with keeping(state, tmp_path, lines) as yard:
-        await yard.pod("broken", "print('hello')")
-        assert await yard.result("broken") == "hello\n"
+    async with keeping(state, tmp_path, lines) as cluster:
+        await cluster.pod("broken", "print('hello')")
+        assert await cluster.result("broken") == "hello\n"
         assert [line for line in lines if "logs are kept with the pods" in line]
         assert (tmp_path / "broken").read_text() == "a file, no folder"
 
 
 async def test_a_log_that_was_removed_is_not_said_to_be_waiting(state: Path, tmp_path: Path) -> None:
-    async with keeping(state, tmp_path, []) as yard:
-        await yard.pod("kept", "print('hello')")
-        assert await yard.result("kept") == "hello\n"
+    async with keeping(state, tmp_path, []) as cluster:
+        await cluster.pod("kept", "print('hello')")
+        assert await cluster.result("kept") == "hello\n"
         (tmp_path / "kept" / "main" / "1.log").unlink()
         (tmp_path / "kept" / "main").rmdir()
         (tmp_path / "kept").rmdir()
         with pytest.raises(Exception, match="no longer kept"):
-            await yard.logs("kept")
+            await cluster.logs("kept")
 
 
 @pytest.mark.parametrize(("kept", "logs"), [(3, [1, 2, 3, 10, 11, 12]), (0, [11, 12])])

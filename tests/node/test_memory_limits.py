@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.node_cluster import Yard, terminated
+from tests.node.node_cluster import NodeCluster, terminated
 from tests.node.sessions import execute
 from trainyard.node import memory_limits
 from trainyard.node.supervisor import memory
@@ -27,21 +27,23 @@ def out_of_memory(status: Json) -> bool:
     return end is not None and (end["reason"], end["exitCode"]) == ("OOMKilled", 137)
 
 
-async def test_a_container_past_its_limit_is_killed_and_its_output_is_kept(yard: Yard) -> None:
-    await yard.pod("big", GROWS.format(64) + "; import time; time.sleep(600)", container=LIMIT)
-    pod = await yard.phase("big", "Failed")
+async def test_a_container_past_its_limit_is_killed_and_its_output_is_kept(cluster: NodeCluster) -> None:
+    await cluster.pod("big", GROWS.format(64) + "; import time; time.sleep(600)", container=LIMIT)
+    pod = await cluster.phase("big", "Failed")
     assert out_of_memory(pod["status"]), pod["status"]
-    assert (await yard.logs("big")).startswith("grows\n")
+    assert (await cluster.logs("big")).startswith("grows\n")
 
 
-async def test_a_container_below_its_limit_and_one_without_any_run_to_their_end(yard: Yard) -> None:
-    await yard.pod("small", GROWS.format(6), container=LIMIT)
-    await yard.pod("free", GROWS.format(32), container={"resources": {"requests": {"memory": "16Mi"}}})
+async def test_a_container_below_its_limit_and_one_without_any_run_to_their_end(cluster: NodeCluster) -> None:
+    await cluster.pod("small", GROWS.format(6), container=LIMIT)
+    await cluster.pod("free", GROWS.format(32), container={"resources": {"requests": {"memory": "16Mi"}}})
     for name in ("small", "free"):
-        assert await yard.result(name) == "grows\nhas grown\n"
+        assert await cluster.result(name) == "grows\nhas grown\n"
 
 
-async def test_the_processes_of_a_container_count_together_and_end_together(yard: Yard, tmp_path: Path) -> None:
+async def test_the_processes_of_a_container_count_together_and_end_together(
+    cluster: NodeCluster, tmp_path: Path
+) -> None:
     """Each of the three is below the limit. The first of them would otherwise outlive the others."""
     child = GROWS.format(8) + "; import time; time.sleep(600)"
     script = f"""
@@ -49,22 +51,22 @@ import subprocess, sys, time
 children = [subprocess.Popen([sys.executable, '-c', {child!r}]) for _ in range(3)]
 time.sleep(600)
 """
-    await yard.pod("family", script, container=LIMIT)
-    pod = await yard.phase("family", "Failed")
+    await cluster.pod("family", script, container=LIMIT)
+    pod = await cluster.phase("family", "Failed")
     assert out_of_memory(pod["status"]), pod["status"]
 
 
-async def test_a_program_that_is_started_by_exec_counts(yard: Yard) -> None:
-    await yard.pod("calm", "import time; time.sleep(600)", container=LIMIT)
-    await yard.phase("calm", "Running")
+async def test_a_program_that_is_started_by_exec_counts(cluster: NodeCluster) -> None:
+    await cluster.pod("calm", "import time; time.sleep(600)", container=LIMIT)
+    await cluster.phase("calm", "Running")
     script = GROWS.format(64) + "; import time; time.sleep(600)"
-    await execute(yard, "calm", "python", "-c", script)
-    pod = await yard.phase("calm", "Failed")
+    await execute(cluster, "calm", "python", "-c", script)
+    pod = await cluster.phase("calm", "Failed")
     assert out_of_memory(pod["status"]), pod["status"]
 
 
-async def test_a_restarted_container_has_its_limit_again(yard: Yard) -> None:
-    await yard.pod(
+async def test_a_restarted_container_has_its_limit_again(cluster: NodeCluster) -> None:
+    await cluster.pod(
         "again", GROWS.format(64) + "; import time; time.sleep(600)", container=LIMIT, restartPolicy="Always"
     )
 
@@ -73,7 +75,7 @@ async def test_a_restarted_container_has_its_limit_again(yard: Yard) -> None:
         last = (container.get("lastState") or {}).get("terminated") or {}
         return container.get("restartCount", 0) >= 1 and last.get("reason") == "OOMKilled"
 
-    await yard.until("again", killed_twice)
+    await cluster.until("again", killed_twice)
 
 
 def cgroups(watcher: int) -> list[str]:
@@ -86,14 +88,14 @@ needs_cgroups = pytest.mark.skipif(memory_limits() not in (memory.V1, memory.V2)
 
 
 @needs_cgroups
-async def test_no_cgroup_outlives_its_container_or_its_node(yard: Yard) -> None:
-    assert yard.node._context and (watcher := yard.node._context.sandbox.helper)
-    await yard.pod("short", "", container=LIMIT)
-    await yard.phase("short", "Succeeded")
-    await yard.pod("long", "import time; time.sleep(600)", container=LIMIT)
-    await yard.phase("long", "Running")
+async def test_no_cgroup_outlives_its_container_or_its_node(cluster: NodeCluster) -> None:
+    assert cluster.node._context and (watcher := cluster.node._context.sandbox.helper)
+    await cluster.pod("short", "", container=LIMIT)
+    await cluster.phase("short", "Succeeded")
+    await cluster.pod("long", "import time; time.sleep(600)", container=LIMIT)
+    await cluster.phase("long", "Running")
     assert len(cgroups(watcher.pid)) <= 2
-    await yard.node.stop(kill=True)
+    await cluster.node.stop(kill=True)
     assert cgroups(watcher.pid) == []
 
 

@@ -7,46 +7,46 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.node_cluster import Yard, terminated
+from tests.node.node_cluster import NodeCluster, terminated
 from trainyard.node.kubelet import termination_message
 
 WRITES = "open('/dev/termination-log', 'w').write('rendezvous closed'); raise SystemExit({})"
 FALLBACK = {"terminationMessagePolicy": "FallbackToLogsOnError"}
 
 
-async def said(yard: Yard, name: str, phase: str = "Failed") -> str | None:
-    ended = terminated((await yard.phase(name, phase))["status"])
+async def said(cluster: NodeCluster, name: str, phase: str = "Failed") -> str | None:
+    ended = terminated((await cluster.phase(name, phase))["status"])
     assert ended is not None
     return ended.get("message")
 
 
 @pytest.mark.parametrize(("code", "phase"), [(3, "Failed"), (0, "Succeeded")])
-async def test_what_a_program_writes_there_is_its_message(yard: Yard, code: int, phase: str) -> None:
-    await yard.pod("says", WRITES.format(code))
-    assert await said(yard, "says", phase) == "rendezvous closed"
+async def test_what_a_program_writes_there_is_its_message(cluster: NodeCluster, code: int, phase: str) -> None:
+    await cluster.pod("says", WRITES.format(code))
+    assert await said(cluster, "says", phase) == "rendezvous closed"
 
 
-async def test_the_file_may_be_elsewhere_even_in_a_volume(yard: Yard) -> None:
+async def test_the_file_may_be_elsewhere_even_in_a_volume(cluster: NodeCluster) -> None:
     mounts = {"volumeMounts": [{"name": "made", "mountPath": "/made"}], "terminationMessagePath": "/made/deep/why"}
     script = "open('/made/deep/why', 'w').write('x' * 5000 + 'end')"
-    await yard.pod("says", script, container=mounts, volumes=[{"name": "made", "emptyDir": {}}])
-    assert await said(yard, "says", "Succeeded") == "x" * 4093 + "end"
+    await cluster.pod("says", script, container=mounts, volumes=[{"name": "made", "emptyDir": {}}])
+    assert await said(cluster, "says", "Succeeded") == "x" * 4093 + "end"
 
 
-async def test_the_end_of_the_log_is_the_message_of_a_failure_that_asks_for_it(yard: Yard) -> None:
+async def test_the_end_of_the_log_is_the_message_of_a_failure_that_asks_for_it(cluster: NodeCluster) -> None:
     script = "for n in range(100): print('line', n)\nraise SystemExit('no rendezvous')"
-    await yard.pod("asks", "import sys; sys.stdout = sys.stderr\n" + script, container=FALLBACK)
-    message = await said(yard, "asks")
+    await cluster.pod("asks", "import sys; sys.stdout = sys.stderr\n" + script, container=FALLBACK)
+    message = await said(cluster, "asks")
     assert message is not None and message.startswith("line 21\n") and message.endswith("line 99\nno rendezvous\n")
-    await yard.pod("asks-not", script)
-    assert await said(yard, "asks-not") is None
-    await yard.pod("succeeds", "print('fine')", container=FALLBACK)
-    assert await said(yard, "succeeds", "Succeeded") is None
-    await yard.pod("writes", "print('log')\n" + WRITES.format(1), container=FALLBACK)
-    assert await said(yard, "writes") == "rendezvous closed"
+    await cluster.pod("asks-not", script)
+    assert await said(cluster, "asks-not") is None
+    await cluster.pod("succeeds", "print('fine')", container=FALLBACK)
+    assert await said(cluster, "succeeds", "Succeeded") is None
+    await cluster.pod("writes", "print('log')\n" + WRITES.format(1), container=FALLBACK)
+    assert await said(cluster, "writes") == "rendezvous closed"
 
 
-async def test_each_run_has_a_message_of_its_own(yard: Yard, state: Path) -> None:
+async def test_each_run_has_a_message_of_its_own(cluster: NodeCluster, state: Path) -> None:
     mark = state / "ran"
     script = f"""
 import os, time
@@ -56,19 +56,19 @@ if os.path.exists({str(mark)!r}):
 open({str(mark)!r}, 'w').close()
 {WRITES.format(1)}
 """
-    await yard.pod("again", script, restartPolicy="Always")
+    await cluster.pod("again", script, restartPolicy="Always")
 
     def runs_again(status: dict) -> bool:  # type: ignore[type-arg]
         one = (status.get("containerStatuses") or [{}])[0]
         return one.get("restartCount") == 1 and "running" in one["state"]
 
-    seen = await yard.until("again", runs_again)
+    seen = await cluster.until("again", runs_again)
     assert seen["status"]["containerStatuses"][0]["lastState"]["terminated"]["message"] == "rendezvous closed"
-    assert await yard.logs("again") in ("", "''\n")
+    assert await cluster.logs("again") in ("", "''\n")
 
 
-@pytest.mark.parametrize("yard", ["namespace"], indirect=True)
-async def test_nothing_is_made_on_this_machine_and_its_devices_work(yard: Yard) -> None:
+@pytest.mark.parametrize("cluster", ["namespace"], indirect=True)
+async def test_nothing_is_made_on_this_machine_and_its_devices_work(cluster: NodeCluster) -> None:
     script = """
 import os
 open('/dev/null', 'w').write('x' * 100)
@@ -76,8 +76,8 @@ print(os.path.getsize('/dev/null'), len(open('/dev/urandom', 'rb').read(8)), ope
 os.closerange(0, 1)
 print(os.path.exists('/dev/fd/1'), len(os.openpty()))
 """
-    await yard.pod("devices", script)
-    assert await yard.result("devices") == "0 8 b'\\x00'\nTrue 2\n"
+    await cluster.pod("devices", script)
+    assert await cluster.result("devices") == "0 8 b'\\x00'\nTrue 2\n"
     assert not there("/dev/termination-log"), sys.platform
 
 

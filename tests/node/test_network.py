@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.node.node_cluster import Yard
+from tests.node.node_cluster import NodeCluster
 from trainyard.objects.labels import HOSTS
 
 # A server that answers with its name. It listens where its own address says, on every interface, as TensorFlow does.
@@ -56,13 +56,13 @@ def member(hosts: str = "srv-[0-1],client-[0-0]") -> dict[str, object]:
 NAMED = {"subdomain": "job", "dnsConfig": {"searches": ["job.default.svc.cluster.local"]}}
 
 
-async def headless(yard: Yard) -> None:
-    await yard.service("job", clusterIP="None", selector={"job": "one"}, publishNotReadyAddresses=True)
+async def headless(cluster: NodeCluster) -> None:
+    await cluster.service("job", clusterIP="None", selector={"job": "one"}, publishNotReadyAddresses=True)
 
 
-async def test_two_servers_on_one_port_are_reached_by_their_names(yard: Yard) -> None:
-    await headless(yard)
-    await yard.pod(
+async def test_two_servers_on_one_port_are_reached_by_their_names(cluster: NodeCluster) -> None:
+    await headless(cluster)
+    await cluster.pod(
         "client",
         CLIENT,
         container={"env": env(PEERS="srv-0:2222,srv-1.job:2222,srv-0.job.default.svc.cluster.local:2222")},
@@ -71,8 +71,8 @@ async def test_two_servers_on_one_port_are_reached_by_their_names(yard: Yard) ->
     )
     for name in ("srv-0", "srv-1"):
         container = {"env": env(ADDRESS=f"{name}:2222", NAME=f"I am {name}")}
-        await yard.pod(name, SERVER, container=container, metadata=member(), hostname=name, **NAMED)
-    assert await yard.result("client") == "I am srv-0 I am srv-1 I am srv-0\n"
+        await cluster.pod(name, SERVER, container=container, metadata=member(), hostname=name, **NAMED)
+    assert await cluster.result("client") == "I am srv-0 I am srv-1 I am srv-0\n"
 
 
 MASTER = """
@@ -90,34 +90,34 @@ os.environ['PEERS'] = os.environ['MASTER_ADDR'] + ':' + os.environ['MASTER_PORT'
 """
 
 
-async def test_masters_of_two_jobs_have_one_port_and_each_worker_reaches_its_own(yard: Yard) -> None:
+async def test_masters_of_two_jobs_have_one_port_and_each_worker_reaches_its_own(cluster: NodeCluster) -> None:
     """Both jobs have host and port in two variables, as torch.distributed has them."""
-    await headless(yard)
+    await headless(cluster)
     jobs = ("first", "second")
     for job in jobs:
         variables = env(MASTER_ADDR=f"{job}-master-0", MASTER_PORT="23456", NAME=f"master of the {job}")
         meta = member(f"{job}-master-0,{job}-worker-0")
         place = {"container": {"env": variables}, "metadata": meta, **NAMED}
-        await yard.pod(f"{job}-worker-0", WORKER, **place)
-        await yard.pod(f"{job}-master-0", MASTER, hostname=f"{job}-master-0", **place)
+        await cluster.pod(f"{job}-worker-0", WORKER, **place)
+        await cluster.pod(f"{job}-master-0", MASTER, hostname=f"{job}-master-0", **place)
     for job in jobs:
-        assert await yard.result(f"{job}-worker-0") == f"master of the {job}\n"
+        assert await cluster.result(f"{job}-worker-0") == f"master of the {job}\n"
 
 
-async def test_a_service_leads_to_ready_pods_and_translates_the_port(yard: Yard) -> None:
-    await yard.service("web", selector={"app": "web"}, ports=[{"port": 80, "targetPort": "http"}])
+async def test_a_service_leads_to_ready_pods_and_translates_the_port(cluster: NodeCluster) -> None:
+    await cluster.service("web", selector={"app": "web"}, ports=[{"port": 80, "targetPort": "http"}])
     with socket.create_server(("127.0.0.1", 0)) as probe:  # in the network shared this is a port of the machine
         free = probe.getsockname()[1]
     ports = [{"name": "http", "containerPort": free}]
     container = {"env": env(ADDRESS=f":{free}", NAME="behind the service"), "ports": ports}
-    await yard.pod("backend", SERVER, container=container, metadata={"labels": {"app": "web"}})
-    await yard.phase("backend", "Running")
+    await cluster.pod("backend", SERVER, container=container, metadata={"labels": {"app": "web"}})
+    await cluster.phase("backend", "Running")
     for name in ("web:80", "web.default:80"):
-        await yard.pod("caller", CLIENT, container={"env": env(PEERS=name)})
-        assert await yard.result("caller") == "behind the service\n"
-        await yard.api.delete(_pod_kind(), "default", "caller", grace_period_seconds=0)
-        await yard.gone("caller")
-    host, port = (await yard.node.forward_to_service("default", "web", 80)).split(":")
+        await cluster.pod("caller", CLIENT, container={"env": env(PEERS=name)})
+        assert await cluster.result("caller") == "behind the service\n"
+        await cluster.api.delete(_pod_kind(), "default", "caller", grace_period_seconds=0)
+        await cluster.gone("caller")
+    host, port = (await cluster.node.forward_to_service("default", "web", 80)).split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     assert await reader.read() == b"behind the service"
     writer.close()
@@ -129,8 +129,8 @@ def _pod_kind() -> object:
     return POD
 
 
-@pytest.mark.parametrize("yard", ["namespace"], indirect=True)
-async def test_a_pod_keeps_its_connections_while_others_come_and_go(yard: Yard) -> None:
+@pytest.mark.parametrize("cluster", ["namespace"], indirect=True)
+async def test_a_pod_keeps_its_connections_while_others_come_and_go(cluster: NodeCluster) -> None:
     script = """
 import socket, time
 slowest = 0.0
@@ -143,20 +143,20 @@ for _ in range(40):
     time.sleep(0.02)
 print(slowest < 4.5)  # an answer that was lost is waited for for five seconds
 """
-    await yard.pod("stays", script)
+    await cluster.pod("stays", script)
     for number in range(10):
-        await yard.pod(f"comes-{number}", "pass")
-    assert await yard.result("stays") == "True\n"
+        await cluster.pod(f"comes-{number}", "pass")
+    assert await cluster.result("stays") == "True\n"
 
 
-async def test_texts_of_config_maps_lead_to_the_same_pod(yard: Yard) -> None:
-    await headless(yard)
-    cluster = {"server": ["srv-0:2222"]}
+async def test_texts_of_config_maps_lead_to_the_same_pod(cluster: NodeCluster) -> None:
+    await headless(cluster)
+    addresses = {"server": ["srv-0:2222"]}
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cluster"}}
     from tests.node.test_node import CONFIG_MAP
 
-    await yard.api.create(CONFIG_MAP, "default", {**body, "data": {"cluster.json": json.dumps(cluster)}})
-    await yard.pod(
+    await cluster.api.create(CONFIG_MAP, "default", {**body, "data": {"cluster.json": json.dumps(addresses)}})
+    await cluster.pod(
         "srv-0",
         SERVER,
         container={"env": env(ADDRESS="srv-0:2222", NAME="I am srv-0")},
@@ -167,28 +167,28 @@ async def test_texts_of_config_maps_lead_to_the_same_pod(yard: Yard) -> None:
     script = "import json, os; os.environ['PEERS'] = json.load(open('/config/cluster.json'))['server'][0]\n" + CLIENT
     mounts = {"volumeMounts": [{"name": "config", "mountPath": "/config"}]}
     volumes = [{"name": "config", "configMap": {"name": "cluster"}}]
-    await yard.pod("client", script, container=mounts, volumes=volumes, metadata=member(), **NAMED)
-    assert await yard.result("client") == "I am srv-0\n"
+    await cluster.pod("client", script, container=mounts, volumes=volumes, metadata=member(), **NAMED)
+    assert await cluster.result("client") == "I am srv-0\n"
 
 
 # What only the network of namespaces has.
 
-only_namespace = pytest.mark.parametrize("yard", ["namespace"], indirect=True)
+only_namespace = pytest.mark.parametrize("cluster", ["namespace"], indirect=True)
 
 
 @only_namespace
-async def test_a_pod_has_a_hostname_an_address_and_names_of_its_own(yard: Yard) -> None:
-    await headless(yard)
+async def test_a_pod_has_a_hostname_an_address_and_names_of_its_own(cluster: NodeCluster) -> None:
+    await headless(cluster)
     script = "import socket; n = socket.gethostname(); print(n, socket.gethostbyname(n), socket.getfqdn())"
-    await yard.pod("me", script, hostname="srv-0", metadata=member(), **NAMED)
-    seen = await yard.phase("me", "Succeeded")
+    await cluster.pod("me", script, hostname="srv-0", metadata=member(), **NAMED)
+    seen = await cluster.phase("me", "Succeeded")
     address = seen["status"]["podIP"]
     assert address.startswith("10.244.")
-    assert await yard.logs("me") == f"srv-0 {address} srv-0.job.default.svc.cluster.local\n"
+    assert await cluster.logs("me") == f"srv-0 {address} srv-0.job.default.svc.cluster.local\n"
 
 
 @only_namespace
-async def test_a_name_that_nobody_has_is_refused_at_once(yard: Yard) -> None:
+async def test_a_name_that_nobody_has_is_refused_at_once(cluster: NodeCluster) -> None:
     script = """
 import socket, time
 begin = time.monotonic()
@@ -199,28 +199,28 @@ for name in ('nobody', 'example.invalid', 'nobody.job.default.svc.cluster.local'
         print(error.errno == socket.EAI_NONAME)
 print(time.monotonic() - begin < 4.5)  # an answer that was lost is waited for for five seconds
 """
-    await yard.pod("asks", script)
-    assert await yard.result("asks") == "True\nTrue\nTrue\nTrue\n"
+    await cluster.pod("asks", script)
+    assert await cluster.result("asks") == "True\nTrue\nTrue\nTrue\n"
 
 
 @only_namespace
-async def test_a_pod_that_comes_back_keeps_its_address(yard: Yard) -> None:
+async def test_a_pod_that_comes_back_keeps_its_address(cluster: NodeCluster) -> None:
     addresses = []
     for _ in range(2):
-        await yard.pod("again", "pass", hostname="srv-0")
-        addresses.append((await yard.phase("again", "Succeeded"))["status"]["podIP"])
-        await yard.pod("between", "pass")
-        await yard.phase("between", "Succeeded")
+        await cluster.pod("again", "pass", hostname="srv-0")
+        addresses.append((await cluster.phase("again", "Succeeded"))["status"]["podIP"])
+        await cluster.pod("between", "pass")
+        await cluster.phase("between", "Succeeded")
         for name in ("again", "between"):
-            await yard.api.delete(_pod_kind(), "default", name, grace_period_seconds=0)
-            await yard.gone(name)
+            await cluster.api.delete(_pod_kind(), "default", name, grace_period_seconds=0)
+            await cluster.gone(name)
     assert addresses[0] == addresses[1]
 
 
 @only_namespace
-async def test_any_user_may_listen_on_port_80_of_a_pod(yard: Yard) -> None:
-    await yard.pod("low", "import socket; socket.create_server(('', 80)); print('listens')")
-    assert await yard.result("low") == "listens\n"
+async def test_any_user_may_listen_on_port_80_of_a_pod(cluster: NodeCluster) -> None:
+    await cluster.pod("low", "import socket; socket.create_server(('', 80)); print('listens')")
+    assert await cluster.result("low") == "listens\n"
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ async def outside() -> AsyncIterator[int]:
 
 @only_namespace
 async def test_the_outside_world_is_reached_through_the_proxy(
-    yard: Yard, outside: int, monkeypatch: pytest.MonkeyPatch
+    cluster: NodeCluster, outside: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -258,12 +258,12 @@ try:
 except urllib.error.HTTPError as error:
     print(error.code)
 """
-    await yard.pod("downloads", script)
-    assert await yard.result("downloads") == "GET /plain?x=1 HTTP/1.1\nGET /tunnel HTTP/1.1\n502\n"
+    await cluster.pod("downloads", script)
+    assert await cluster.result("downloads") == "GET /plain?x=1 HTTP/1.1\nGET /tunnel HTTP/1.1\n502\n"
 
 
 @only_namespace
-async def test_the_runners_own_proxy_is_used(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_runners_own_proxy_is_used(cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     heads: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -286,8 +286,8 @@ try:
 except OSError:
     pass
 """
-    await yard.pod("far", script)
-    assert await yard.result("far") == "ok\n"
+    await cluster.pod("far", script)
+    assert await cluster.result("far") == "ok\n"
     upstream.close()
     asked = [head.split()[:2] for head in heads]
     assert asked == [[b"GET", b"http://far.example/x"], [b"CONNECT", b"far.example:443"]]
@@ -295,10 +295,10 @@ except OSError:
 
 
 @only_namespace
-async def test_the_proxy_is_not_for_neighbours_and_the_pod_may_set_its_own(yard: Yard) -> None:
+async def test_the_proxy_is_not_for_neighbours_and_the_pod_may_set_its_own(cluster: NodeCluster) -> None:
     script = "import os; print(os.environ['no_proxy'], os.environ['http_proxy'], repr(os.environ['grpc_proxy']))"
-    await yard.pod("sees", script, container={"env": env(http_proxy="http://mine:1")}, metadata=member("ps-[0-1]"))
-    around, own, grpc = (await yard.result("sees")).split()
+    await cluster.pod("sees", script, container={"env": env(http_proxy="http://mine:1")}, metadata=member("ps-[0-1]"))
+    around, own, grpc = (await cluster.result("sees")).split()
     assert {"localhost", "10.244.0.0/16", "ps-0", "ps-1"} <= set(around.split(","))
     assert (own, grpc) == ("http://mine:1", "''")
 
@@ -306,19 +306,19 @@ async def test_the_proxy_is_not_for_neighbours_and_the_pod_may_set_its_own(yard:
 # What only the shared network does.
 
 
-@pytest.mark.parametrize("yard", ["shared"], indirect=True)
-async def test_a_name_alone_becomes_loopback_and_other_words_stay(yard: Yard) -> None:
+@pytest.mark.parametrize("cluster", ["shared"], indirect=True)
+async def test_a_name_alone_becomes_loopback_and_other_words_stay(cluster: NodeCluster) -> None:
     values = env(HOST="srv-0", TEXT="srv-0 is a server", OTHER="xsrv-0:2222", PAIR="tcp://srv-0:2222/x")
     script = "import os; print([os.environ[name] for name in ('HOST', 'TEXT', 'OTHER', 'PAIR')])"
-    await yard.pod("reads", script, container={"env": values}, metadata=member())
-    host, text, other, pair = json.loads((await yard.result("reads")).replace("'", '"'))
+    await cluster.pod("reads", script, container={"env": values}, metadata=member())
+    host, text, other, pair = json.loads((await cluster.result("reads")).replace("'", '"'))
     assert (host, text, other) == ("127.0.0.1", "srv-0 is a server", "xsrv-0:2222")
     assert pair.startswith("tcp://127.0.0.1:") and pair.endswith("/x") and ":2222" not in pair
 
 
-@pytest.mark.parametrize("yard", ["shared"], indirect=True)
-async def test_a_mount_that_would_hide_the_system_fails_the_pod_with_a_message(yard: Yard) -> None:
+@pytest.mark.parametrize("cluster", ["shared"], indirect=True)
+async def test_a_mount_that_would_hide_the_system_fails_the_pod_with_a_message(cluster: NodeCluster) -> None:
     mounts = {"volumeMounts": [{"name": "x", "mountPath": "/etc"}]}
-    await yard.pod("hides", "pass", container=mounts, volumes=[{"name": "x", "emptyDir": {}}])
-    seen = await yard.phase("hides", "Failed")
+    await cluster.pod("hides", "pass", container=mounts, volumes=[{"name": "x", "emptyDir": {}}])
+    seen = await cluster.phase("hides", "Failed")
     assert "--network namespace" in seen["status"]["message"]

@@ -21,7 +21,7 @@ from trainyard.node.supervisor import syscalls
 syscalls.enter_user_namespace(0, os.getuid(), os.getgid())
 syscalls.write("/proc/sys/user/max_net_namespaces", "0")
 from tests.node.leftovers import ROOT
-from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server
@@ -33,9 +33,9 @@ async def main(network, state):
         images = CurrentInterpreter(state)
         node = Node(api, state, images, network=network, token=TOKEN, print_message=lambda text: print(text))
         await node.start()
-        yard = Yard(api, node, [])
-        await yard.pod("hello", "print('hello')")
-        print(node.network, await yard.result("hello"))
+        cluster = NodeCluster(api, node, [])
+        await cluster.pod("hello", "print('hello')")
+        print(node.network, await cluster.result("hello"))
         await node.stop(kill=True)
     await server.stop()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.node_cluster import TOKEN, Yard, terminated, waiting
+from tests.node.node_cluster import TOKEN, NodeCluster, terminated, waiting
 from trainyard.client import ApiClient, ApiError
 from trainyard.objects import is_condition_true
 from trainyard.objects.resources import CONFIG_MAP, NODE, POD
@@ -30,31 +30,31 @@ def restarts(status: dict) -> int:  # type: ignore[type-arg]
     return sum(one["restartCount"] for one in status.get("containerStatuses") or [])
 
 
-async def test_a_pod_runs_to_its_end_and_its_output_is_its_log(yard: Yard) -> None:
-    await yard.pod("hello", "import sys; print('out'); print('err', file=sys.stderr)")
-    assert sorted((await yard.result("hello")).split()) == ["err", "out"]
+async def test_a_pod_runs_to_its_end_and_its_output_is_its_log(cluster: NodeCluster) -> None:
+    await cluster.pod("hello", "import sys; print('out'); print('err', file=sys.stderr)")
+    assert sorted((await cluster.result("hello")).split()) == ["err", "out"]
 
 
-async def test_an_exit_code_is_the_containers(yard: Yard) -> None:
-    await yard.pod("three", "raise SystemExit(3)")
-    seen = await yard.phase("three", "Failed")
+async def test_an_exit_code_is_the_containers(cluster: NodeCluster) -> None:
+    await cluster.pod("three", "raise SystemExit(3)")
+    seen = await cluster.phase("three", "Failed")
     ended = terminated(seen["status"])
     assert ended is not None and (ended["exitCode"], ended["reason"]) == (3, "Error")
     assert ended["startedAt"] and ended["finishedAt"] and ended["containerID"]
     assert not is_condition_true(seen["status"]["conditions"], "Ready")
 
 
-async def test_a_finished_pod_says_completed(yard: Yard) -> None:
-    await yard.pod("done", "pass")
-    seen = await yard.phase("done", "Succeeded")
+async def test_a_finished_pod_says_completed(cluster: NodeCluster) -> None:
+    await cluster.pod("done", "pass")
+    seen = await cluster.phase("done", "Succeeded")
     ended = terminated(seen["status"])
     assert ended is not None and (ended["exitCode"], ended["reason"]) == (0, "Completed")
     assert is_condition_true(seen["status"]["conditions"], "Initialized")
 
 
-async def test_a_running_pod_is_ready_and_has_an_address_of_its_own_or_the_machines(yard: Yard) -> None:
-    await yard.pod("up", POLITE)
-    seen = await yard.phase("up", "Running")
+async def test_a_running_pod_is_ready_and_has_an_address_of_its_own_or_the_machines(cluster: NodeCluster) -> None:
+    await cluster.pod("up", POLITE)
+    seen = await cluster.phase("up", "Running")
     assert is_condition_true(seen["status"]["conditions"], "Ready")
     assert is_condition_true(seen["status"]["conditions"], "PodScheduled")
     assert seen["status"]["podIP"] and not seen["status"]["podIP"].startswith("127.")
@@ -62,9 +62,9 @@ async def test_a_running_pod_is_ready_and_has_an_address_of_its_own_or_the_machi
     assert seen["status"]["startTime"]
 
 
-async def test_a_program_killed_by_a_signal_exits_with_128_and_its_number(yard: Yard) -> None:
-    await yard.pod("killed", "import os; os.kill(os.getpid(), 9)")
-    ended = terminated((await yard.phase("killed", "Failed"))["status"])
+async def test_a_program_killed_by_a_signal_exits_with_128_and_its_number(cluster: NodeCluster) -> None:
+    await cluster.pod("killed", "import os; os.kill(os.getpid(), 9)")
+    ended = terminated((await cluster.phase("killed", "Failed"))["status"])
     assert ended is not None and (ended["exitCode"], ended["reason"]) == (137, "Error")
 
 
@@ -72,18 +72,20 @@ async def test_a_program_killed_by_a_signal_exits_with_128_and_its_number(yard: 
     ("command", "code", "says"),
     [(["no-such-program"], 127, "executable file not found in $PATH"), (["/etc/passwd"], 126, "permission denied")],
 )
-async def test_a_program_that_cannot_be_started_is_named(yard: Yard, command: list[str], code: int, says: str) -> None:
-    await yard.pod("wrong", container={"command": command})
-    ended = terminated((await yard.phase("wrong", "Failed"))["status"])
+async def test_a_program_that_cannot_be_started_is_named(
+    cluster: NodeCluster, command: list[str], code: int, says: str
+) -> None:
+    await cluster.pod("wrong", container={"command": command})
+    ended = terminated((await cluster.phase("wrong", "Failed"))["status"])
     assert ended is not None and (ended["exitCode"], ended["reason"]) == (code, "ContainerCannotRun"), ended["message"]
     assert command[0] in ended["message"] and says in ended["message"]
 
 
-async def test_a_process_that_outlives_its_program_goes_with_it(yard: Yard) -> None:
+async def test_a_process_that_outlives_its_program_goes_with_it(cluster: NodeCluster) -> None:
     mark = f"98765.{time.time_ns()}"
     script = f"import subprocess; print(subprocess.Popen(['sleep', '{mark}'], start_new_session=True).pid)"
-    await yard.pod("orphan", script)
-    await yard.phase("orphan", "Succeeded")
+    await cluster.pod("orphan", script)
+    await cluster.phase("orphan", "Succeeded")
     left = [name for name in os.listdir("/proc") if name.isdigit() and mark in _command(name)]
     assert left == []
 
@@ -96,14 +98,14 @@ def _command(pid: str) -> str:
         return ""
 
 
-async def test_programs_that_end_at_once_are_not_lost(yard: Yard) -> None:
+async def test_programs_that_end_at_once_are_not_lost(cluster: NodeCluster) -> None:
     names = [f"short-{number}" for number in range(20)]
     for name in names:
-        await yard.pod(name, container={"command": ["true"]})
-    await asyncio.gather(*(yard.phase(name, "Succeeded") for name in names))
+        await cluster.pod(name, container={"command": ["true"]})
+    await asyncio.gather(*(cluster.phase(name, "Succeeded") for name in names))
 
 
-async def test_init_containers_run_in_order_before_the_others(yard: Yard) -> None:
+async def test_init_containers_run_in_order_before_the_others(cluster: NodeCluster) -> None:
     def one(name: str, code: str) -> dict[str, object]:
         mounts = [{"name": "work", "mountPath": "/work-of-the-pod"}]
         line = f"with open('/work-of-the-pod/log', 'a') as file: {code}"
@@ -111,126 +113,128 @@ async def test_init_containers_run_in_order_before_the_others(yard: Yard) -> Non
 
     last = one("main", "print(open(file.name).read() + 'main')")
     inits = [one("first", "file.write('first ')"), one("second", "file.write('second ')")]
-    await yard.pod("ordered", initContainers=inits, containers=[last], volumes=[{"name": "work", "emptyDir": {}}])
-    assert await yard.result("ordered") == "first second main\n"
+    await cluster.pod("ordered", initContainers=inits, containers=[last], volumes=[{"name": "work", "emptyDir": {}}])
+    assert await cluster.result("ordered") == "first second main\n"
 
 
-async def test_a_failed_init_container_fails_a_pod_that_never_restarts(yard: Yard) -> None:
+async def test_a_failed_init_container_fails_a_pod_that_never_restarts(cluster: NodeCluster) -> None:
     init = {"name": "init", "image": "any", "command": ["python", "-c", "raise SystemExit(4)"]}
-    await yard.pod("stuck", "print('never')", initContainers=[init])
-    seen = await yard.phase("stuck", "Failed")
+    await cluster.pod("stuck", "print('never')", initContainers=[init])
+    seen = await cluster.phase("stuck", "Failed")
     ended = terminated(seen["status"], "init")
     assert ended is not None and ended["exitCode"] == 4
     assert waiting(seen["status"])["reason"] == "PodInitializing"
     with pytest.raises(ApiError, match="waiting to start"):
-        await yard.logs("stuck")
+        await cluster.logs("stuck")
 
 
-async def test_a_failed_container_is_restarted_at_once_then_waits_and_its_former_log_stays(yard: Yard) -> None:
-    await yard.pod("again", "import os; print('run', flush=True); raise SystemExit(5)", restartPolicy="OnFailure")
-    seen = await yard.until("again", lambda status: waiting(status).get("reason") == "CrashLoopBackOff")
+async def test_a_failed_container_is_restarted_at_once_then_waits_and_its_former_log_stays(
+    cluster: NodeCluster,
+) -> None:
+    await cluster.pod("again", "import os; print('run', flush=True); raise SystemExit(5)", restartPolicy="OnFailure")
+    seen = await cluster.until("again", lambda status: waiting(status).get("reason") == "CrashLoopBackOff")
     assert restarts(seen["status"]) == 1 and seen["status"]["phase"] == "Running"
     assert "back-off 10s restarting failed container=main" in waiting(seen["status"])["message"]
     assert seen["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 5
-    assert await yard.logs("again") == await yard.logs("again", previous=True) == "run\n"
+    assert await cluster.logs("again") == await cluster.logs("again", previous=True) == "run\n"
 
 
-async def test_deletion_sends_term_and_the_object_goes_when_the_program_has(yard: Yard) -> None:
-    await yard.pod("polite", POLITE)
-    await yard.until("polite", lambda status: status.get("phase") == "Running")
-    await printed(yard, "polite")
-    watch = asyncio.create_task(yard.until("polite", lambda status: terminated(status)))
+async def test_deletion_sends_term_and_the_object_goes_when_the_program_has(cluster: NodeCluster) -> None:
+    await cluster.pod("polite", POLITE)
+    await cluster.until("polite", lambda status: status.get("phase") == "Running")
+    await printed(cluster, "polite")
+    watch = asyncio.create_task(cluster.until("polite", lambda status: terminated(status)))
     await asyncio.sleep(0)
-    await yard.api.delete(POD, "default", "polite", grace_period_seconds=20)
+    await cluster.api.delete(POD, "default", "polite", grace_period_seconds=20)
     ended = terminated((await watch)["status"])
     assert ended is not None and ended["exitCode"] == 7
-    await yard.gone("polite", 5)
+    await cluster.gone("polite", 5)
 
 
-async def printed(yard: Yard, name: str) -> bytes:
+async def printed(cluster: NodeCluster, name: str) -> bytes:
     """The first line that the pod prints, as soon as it does: an unbuffered `print` is two writes."""
     text = b""
-    async for piece in yard.api.logs("default", name, "main", follow=True):
+    async for piece in cluster.api.logs("default", name, "main", follow=True):
         text += piece
         if b"\n" in text:
             break
     return text
 
 
-async def test_a_program_that_ignores_term_is_killed_after_the_grace_period(yard: Yard) -> None:
-    await yard.pod("stubborn", STUBBORN)
-    await yard.phase("stubborn", "Running")
-    await printed(yard, "stubborn")
+async def test_a_program_that_ignores_term_is_killed_after_the_grace_period(cluster: NodeCluster) -> None:
+    await cluster.pod("stubborn", STUBBORN)
+    await cluster.phase("stubborn", "Running")
+    await printed(cluster, "stubborn")
     begin = asyncio.get_running_loop().time()
-    await yard.api.delete(POD, "default", "stubborn", grace_period_seconds=1)
-    await yard.gone("stubborn", 10)
+    await cluster.api.delete(POD, "default", "stubborn", grace_period_seconds=1)
+    await cluster.gone("stubborn", 10)
     assert 0.9 < asyncio.get_running_loop().time() - begin < 5
 
 
-async def test_a_forced_deletion_kills_at_once(yard: Yard) -> None:
+async def test_a_forced_deletion_kills_at_once(cluster: NodeCluster) -> None:
     mark = f"76543.{time.time_ns()}"
-    await yard.pod("forced", f"{STUBBORN}  # {mark}")
-    await yard.phase("forced", "Running")
-    await yard.api.delete(POD, "default", "forced", grace_period_seconds=0)
+    await cluster.pod("forced", f"{STUBBORN}  # {mark}")
+    await cluster.phase("forced", "Running")
+    await cluster.api.delete(POD, "default", "forced", grace_period_seconds=0)
     async with asyncio.timeout(5):
         while any(mark in _command(name) for name in os.listdir("/proc") if name.isdigit()):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
-async def test_a_pod_over_its_deadline_fails_and_says_so(yard: Yard) -> None:
-    await yard.pod("late", "import time; time.sleep(60)", activeDeadlineSeconds=1, terminationGracePeriodSeconds=1)
-    seen = await yard.phase("late", "Failed")
+async def test_a_pod_over_its_deadline_fails_and_says_so(cluster: NodeCluster) -> None:
+    await cluster.pod("late", "import time; time.sleep(60)", activeDeadlineSeconds=1, terminationGracePeriodSeconds=1)
+    seen = await cluster.phase("late", "Failed")
     assert seen["status"]["reason"] == "DeadlineExceeded"
 
 
-async def test_a_condition_that_somebody_else_wrote_stays(yard: Yard) -> None:
-    await yard.pod("drained", POLITE)
-    seen = await yard.phase("drained", "Running")
-    await printed(yard, "drained")
+async def test_a_condition_that_somebody_else_wrote_stays(cluster: NodeCluster) -> None:
+    await cluster.pod("drained", POLITE)
+    seen = await cluster.phase("drained", "Running")
+    await printed(cluster, "drained")
     target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     conditions = {"conditions": [*seen["status"]["conditions"], target]}
-    await yard.api.patch(POD, "default", "drained", {"status": conditions}, "status")
-    ended = asyncio.create_task(yard.until("drained", lambda status: terminated(status)))
+    await cluster.api.patch(POD, "default", "drained", {"status": conditions}, "status")
+    ended = asyncio.create_task(cluster.until("drained", lambda status: terminated(status)))
     await asyncio.sleep(0)
-    await yard.api.delete(POD, "default", "drained", grace_period_seconds=20)
+    await cluster.api.delete(POD, "default", "drained", grace_period_seconds=20)
     assert is_condition_true((await ended)["status"]["conditions"], "DisruptionTarget")
 
 
-async def test_a_missing_config_map_is_waited_for(yard: Yard) -> None:
+async def test_a_missing_config_map_is_waited_for(cluster: NodeCluster) -> None:
     env = [{"name": "WORD", "valueFrom": {"configMapKeyRef": {"name": "words", "key": "word"}}}]
-    await yard.pod("waits", "import os; print(os.environ['WORD'])", container={"env": env})
-    seen = await yard.until("waits", lambda status: waiting(status).get("reason") == "CreateContainerConfigError")
+    await cluster.pod("waits", "import os; print(os.environ['WORD'])", container={"env": env})
+    seen = await cluster.until("waits", lambda status: waiting(status).get("reason") == "CreateContainerConfigError")
     assert waiting(seen["status"])["message"] == 'configmap "words" not found'
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "words"}, "data": {"other": "x"}}
-    await yard.api.create(CONFIG_MAP, "default", body)
-    seen = await yard.until("waits", lambda status: "couldn't find key" in waiting(status).get("message", ""))
+    await cluster.api.create(CONFIG_MAP, "default", body)
+    seen = await cluster.until("waits", lambda status: "couldn't find key" in waiting(status).get("message", ""))
     assert waiting(seen["status"])["message"] == "couldn't find key word in ConfigMap default/words"
-    await yard.api.patch(CONFIG_MAP, "default", "words", {"data": {"word": "here"}})
-    assert await yard.result("waits") == "here\n"
+    await cluster.api.patch(CONFIG_MAP, "default", "words", {"data": {"word": "here"}})
+    assert await cluster.result("waits") == "here\n"
 
 
-async def test_an_image_that_cannot_be_had_is_a_waiting_reason_and_the_pod_can_be_deleted(yard: Yard) -> None:
-    await yard.pod("imageless", container={"image": "missing"})
-    seen = await yard.until("imageless", lambda status: waiting(status).get("reason") == "ErrImagePull")
+async def test_an_image_that_cannot_be_had_is_a_waiting_reason_and_the_pod_can_be_deleted(cluster: NodeCluster) -> None:
+    await cluster.pod("imageless", container={"image": "missing"})
+    seen = await cluster.until("imageless", lambda status: waiting(status).get("reason") == "ErrImagePull")
     assert waiting(seen["status"])["message"] == "no such image; write another"
     assert seen["status"]["phase"] == "Pending"
-    await yard.api.delete(POD, "default", "imageless")
-    await yard.gone("imageless", 5)
+    await cluster.api.delete(POD, "default", "imageless")
+    await cluster.gone("imageless", 5)
 
 
-async def test_an_image_that_takes_long_is_shown_as_being_pulled(yard: Yard) -> None:
-    await yard.pod("slow", "print('at last')", container={"image": "slow"})
-    await yard.until("slow", lambda status: waiting(status).get("reason") == "PullingImage")
-    assert await yard.result("slow") == "at last\n"
+async def test_an_image_that_takes_long_is_shown_as_being_pulled(cluster: NodeCluster) -> None:
+    await cluster.pod("slow", "print('at last')", container={"image": "slow"})
+    await cluster.until("slow", lambda status: waiting(status).get("reason") == "PullingImage")
+    assert await cluster.result("slow") == "at last\n"
 
 
-async def test_args_go_to_the_program_of_the_image(yard: Yard) -> None:
-    await yard.pod("default-args", containers=[{"name": "main", "image": "with-program"}])
-    assert await yard.result("default-args") == "default\n"
+async def test_args_go_to_the_program_of_the_image(cluster: NodeCluster) -> None:
+    await cluster.pod("default-args", containers=[{"name": "main", "image": "with-program"}])
+    assert await cluster.result("default-args") == "default\n"
     args = ["import os; print('$(WORD)', '$(NO)', '$$(WORD)', os.environ['FROM_IMAGE'])"]
     one = {"name": "main", "image": "with-program", "args": args, "env": [{"name": "WORD", "value": "hi"}]}
-    await yard.pod("own-args", containers=[one])
-    assert await yard.result("own-args") == "hi $(NO) $(WORD) yes\n"
+    await cluster.pod("own-args", containers=[one])
+    assert await cluster.result("own-args") == "hi $(NO) $(WORD) yes\n"
 
 
 TEMPORARY = """
@@ -242,90 +246,92 @@ time.sleep(60)
 """
 
 
-async def test_each_pod_has_a_temporary_folder_of_its_own_whose_name_sockets_take(yard: Yard, state: Path) -> None:
+async def test_each_pod_has_a_temporary_folder_of_its_own_whose_name_sockets_take(
+    cluster: NodeCluster, state: Path
+) -> None:
     """Two MPI daemons of one job in one such folder take away what the other needs."""
     for name in ("one", "two"):
-        await yard.pod(name, TEMPORARY)
-        await yard.phase(name, "Running")
-        assert await printed(yard, name) == b"1\n"
+        await cluster.pod(name, TEMPORARY)
+        await cluster.phase(name, "Running")
+        assert await printed(cluster, name) == b"1\n"
     for name in ("one", "two"):
-        await yard.api.delete(POD, "default", name)
-        await yard.gone(name)
+        await cluster.api.delete(POD, "default", name)
+        await cluster.gone(name)
     assert not (names := state / "t").exists() or not os.listdir(names)
 
 
-async def test_the_runners_environment_stays_outside(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_runners_environment_stays_outside(cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_SECRET_OF_THE_RUNNER", "x")
-    await yard.pod("clean", "import os; print('A_SECRET_OF_THE_RUNNER' in os.environ, os.getcwd(), os.getuid())")
-    assert await yard.result("clean") == f"False / {os.getuid()}\n"
+    await cluster.pod("clean", "import os; print('A_SECRET_OF_THE_RUNNER' in os.environ, os.getcwd(), os.getuid())")
+    assert await cluster.result("clean") == f"False / {os.getuid()}\n"
 
 
-async def test_a_program_finds_its_signals_as_a_shell_would_leave_them(yard: Yard) -> None:
+async def test_a_program_finds_its_signals_as_a_shell_would_leave_them(cluster: NodeCluster) -> None:
     script = """
 import signal as s
 print([s.getsignal(one) for one in (s.SIGHUP, s.SIGTERM, s.SIGCHLD)] == [s.SIG_DFL] * 3)
 print(s.getsignal(s.SIGINT) is s.default_int_handler, s.pthread_sigmask(s.SIG_BLOCK, []))
 """
-    await yard.pod("plain", script)
-    assert await yard.result("plain") == "True\nTrue set()\n"
+    await cluster.pod("plain", script)
+    assert await cluster.result("plain") == "True\nTrue set()\n"
 
 
-async def test_a_working_directory_is_where_the_program_starts(yard: Yard) -> None:
-    await yard.pod("elsewhere", "import os; print(os.getcwd())", container={"workingDir": "/usr/share"})
-    assert await yard.result("elsewhere") == "/usr/share\n"
+async def test_a_working_directory_is_where_the_program_starts(cluster: NodeCluster) -> None:
+    await cluster.pod("elsewhere", "import os; print(os.getcwd())", container={"workingDir": "/usr/share"})
+    assert await cluster.result("elsewhere") == "/usr/share\n"
 
 
-async def test_what_this_machine_does_not_have_is_said_once_and_ignored(yard: Yard) -> None:
+async def test_what_this_machine_does_not_have_is_said_once_and_ignored(cluster: NodeCluster) -> None:
     limits = {"resources": {"limits": {"example.com/gpu": "1", "cpu": "1"}}, "securityContext": {"runAsUser": 1000}}
     for name in ("gpu-1", "gpu-2"):
-        await yard.pod(name, "print('fine')", container=limits)
-        assert await yard.result(name) == "fine\n"
-    assert len([line for line in yard.lines if "example.com/gpu" in line]) == 1
-    assert len([line for line in yard.lines if "runAsUser" in line]) == 1
+        await cluster.pod(name, "print('fine')", container=limits)
+        assert await cluster.result(name) == "fine\n"
+    assert len([line for line in cluster.lines if "example.com/gpu" in line]) == 1
+    assert len([line for line in cluster.lines if "runAsUser" in line]) == 1
 
 
-async def test_a_sidecar_is_refused_with_what_to_write(yard: Yard) -> None:
+async def test_a_sidecar_is_refused_with_what_to_write(cluster: NodeCluster) -> None:
     sidecar = {"name": "side", "image": "any", "command": ["sleep", "60"], "restartPolicy": "Always"}
-    await yard.pod("sidecar", initContainers=[sidecar])
-    seen = await yard.phase("sidecar", "Failed")
+    await cluster.pod("sidecar", initContainers=[sidecar])
+    seen = await cluster.phase("sidecar", "Failed")
     assert "make it an ordinary container" in seen["status"]["message"]
 
 
-async def test_the_node_says_what_it_is(yard: Yard) -> None:
-    status = (await yard.api.get(NODE, "", "local"))["status"]
+async def test_the_node_says_what_it_is(cluster: NodeCluster) -> None:
+    status = (await cluster.api.get(NODE, "", "local"))["status"]
     assert is_condition_true(status["conditions"], "Ready")
     assert {"type": "InternalIP", "address": "127.0.0.1"} in status["addresses"]
     assert int(status["capacity"]["cpu"]) >= 1 and status["daemonEndpoints"]["kubeletEndpoint"]["Port"] > 0
 
 
-async def test_containers_of_a_killed_helper_are_started_again(yard: Yard) -> None:
+async def test_containers_of_a_killed_helper_are_started_again(cluster: NodeCluster) -> None:
     script = "import time; print('up', flush=True); time.sleep(60)"
-    await yard.pod("lasting", script, restartPolicy="Always")
-    await yard.pod("once", script)
-    await yard.phase("lasting", "Running")
-    await yard.phase("once", "Running")
-    sandbox = yard.node._context.sandbox  # type: ignore[union-attr]
+    await cluster.pod("lasting", script, restartPolicy="Always")
+    await cluster.pod("once", script)
+    await cluster.phase("lasting", "Running")
+    await cluster.phase("once", "Running")
+    sandbox = cluster.node._context.sandbox  # type: ignore[union-attr]
     os.kill(sandbox.helper.pid, signal.SIGKILL)  # type: ignore[union-attr]
-    seen = await yard.until("lasting", lambda status: restarts(status) == 1 and status["phase"] == "Running")
+    seen = await cluster.until("lasting", lambda status: restarts(status) == 1 and status["phase"] == "Running")
     assert seen["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
-    ended = terminated((await yard.phase("once", "Failed"))["status"])
+    ended = terminated((await cluster.phase("once", "Failed"))["status"])
     assert ended is not None and ended["exitCode"] == 137
-    await yard.pod("after", "print('goes on')")
-    assert await yard.result("after") == "goes on\n"
+    await cluster.pod("after", "print('goes on')")
+    assert await cluster.result("after") == "goes on\n"
 
 
-async def test_a_stopping_node_lets_programs_end_by_themselves(yard: Yard) -> None:
-    await yard.pod("ends", POLITE)
-    await yard.phase("ends", "Running")
-    await printed(yard, "ends")
+async def test_a_stopping_node_lets_programs_end_by_themselves(cluster: NodeCluster) -> None:
+    await cluster.pod("ends", POLITE)
+    await cluster.phase("ends", "Running")
+    await printed(cluster, "ends")
     async with asyncio.timeout(5):
-        await yard.node.stop()
+        await cluster.node.stop()
 
 
-async def test_logs_are_for_those_who_hold_the_token(yard: Yard) -> None:
-    await yard.pod("secret", "print('x')")
-    await yard.phase("secret", "Succeeded")
-    port = (await yard.api.get(NODE, "", "local"))["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+async def test_logs_are_for_those_who_hold_the_token(cluster: NodeCluster) -> None:
+    await cluster.pod("secret", "print('x')")
+    await cluster.phase("secret", "Succeeded")
+    port = (await cluster.api.get(NODE, "", "local"))["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
     path = "/containerLogs/default/secret/main"
     async with ApiClient(f"http://127.0.0.1:{port}", TOKEN) as known:
         assert await known.request("GET", path) == b"x\n"
@@ -335,9 +341,9 @@ async def test_logs_are_for_those_who_hold_the_token(yard: Yard) -> None:
         assert refused.value.code == 401
 
 
-async def test_a_followed_log_ends_with_its_container(yard: Yard) -> None:
+async def test_a_followed_log_ends_with_its_container(cluster: NodeCluster) -> None:
     script = "import sys, time\nfor n in range(3): print(n, flush=True); time.sleep(0.2)"
-    await yard.pod("counting", script)
-    await yard.phase("counting", "Running")
-    assert await yard.logs("counting", follow=True) == "0\n1\n2\n"
-    assert await yard.logs("counting", tail_lines=1) == "2\n"
+    await cluster.pod("counting", script)
+    await cluster.phase("counting", "Running")
+    assert await cluster.logs("counting", follow=True) == "0\n1\n2\n"
+    assert await cluster.logs("counting", tail_lines=1) == "2\n"

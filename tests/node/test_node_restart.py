@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard, terminated
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster, terminated
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.server import Server
@@ -19,14 +19,14 @@ async def test_a_pod_whose_start_was_not_told_is_not_run_twice(state: Path) -> N
     await server.start()
     async with ApiClient(server.url, TOKEN) as api:
         node = Node(api, state, CurrentInterpreter(state), network="shared", token=TOKEN, print_message=lambda _: None)
-        yard = Yard(api, node, [])
-        uid = (await yard.pod("once", "print('again')"))["metadata"]["uid"]
+        cluster = NodeCluster(api, node, [])
+        uid = (await cluster.pod("once", "print('again')"))["metadata"]["uid"]
         log = state / "pods" / f"default_once_{uid}" / "logs" / "main" / "1.log"
         log.parent.mkdir(parents=True)
         log.write_text("begun\n")
         await node.start()
-        ended = terminated((await yard.phase("once", "Failed"))["status"])
+        ended = terminated((await cluster.phase("once", "Failed"))["status"])
         assert ended is not None and (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
-        assert await yard.logs("once") == "begun\n"
+        assert await cluster.logs("once") == "begun\n"
         await node.stop(kill=True)
     await server.stop()

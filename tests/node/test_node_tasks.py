@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
 from trainyard.client import ApiClient
 from trainyard.client.errors import error_for
 from trainyard.node import Node
@@ -34,11 +34,11 @@ async def _until_ready(api: ApiClient, status: str) -> Json:
     raise AssertionError("the watch ended")
 
 
-@pytest.mark.parametrize("yard", ["shared"], indirect=True)
+@pytest.mark.parametrize("cluster", ["shared"], indirect=True)
 async def test_a_node_is_not_ready_while_a_task_is_down_and_runs_pods_afterwards(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tasks = yard.node.tasks
+    tasks = cluster.node.tasks
     supervised = tasks._tasks["watch pods"]
     run = supervised.run
 
@@ -49,12 +49,12 @@ async def test_a_node_is_not_ready_while_a_task_is_down_and_runs_pods_afterwards
     task = tasks.task("watch pods")
     assert task is not None
     task.cancel()
-    ready = await _until_ready(yard.api, "False")
+    ready = await _until_ready(cluster.api, "False")
     assert ready["reason"] == "KubeletNotReady" and "the task 'watch pods'" in ready["message"]
-    assert any("the task 'watch pods' was cancelled; restarting it in" in text for text in yard.lines)
+    assert any("the task 'watch pods' was cancelled; restarting it in" in text for text in cluster.lines)
     supervised.run = run
-    await yard.pod("later", "print('up')")
-    await yard.phase("later", "Succeeded")
+    await cluster.pod("later", "print('up')")
+    await cluster.phase("later", "Succeeded")
 
 
 async def test_a_joined_node_has_these_tasks_and_starts_each_again(tmp_path: Any) -> None:
@@ -81,11 +81,11 @@ async def test_a_joined_node_has_these_tasks_and_starts_each_again(tmp_path: Any
         assert any(f"node: the task {name!r} was cancelled; restarting" in text for text in lines)
 
 
-@pytest.mark.parametrize("yard", ["shared"], indirect=True)
+@pytest.mark.parametrize("cluster", ["shared"], indirect=True)
 async def test_a_status_that_is_refused_is_said_once_and_a_later_one_is_written(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, refusals = yard.node._cluster.write_status, [0]
+    write, refusals = cluster.node._cluster.write_status, [0]
 
     async def refuse_twice(pod: Json, status: Json) -> Json | None:
         refusals[0] += 1
@@ -93,8 +93,8 @@ async def test_a_status_that_is_refused_is_said_once_and_a_later_one_is_written(
             raise error_for(422, "Invalid", "status.phase: Invalid value")
         return await write(pod, status)
 
-    monkeypatch.setattr(yard.node._cluster, "write_status", refuse_twice)
-    await yard.pod("box", "pass")
-    await yard.phase("box", "Succeeded")
-    said = [text for text in yard.lines if "refuses its status" in text]
+    monkeypatch.setattr(cluster.node._cluster, "write_status", refuse_twice)
+    await cluster.pod("box", "pass")
+    await cluster.phase("box", "Succeeded")
+    said = [text for text in cluster.lines if "refuses its status" in text]
     assert len(said) == 1 and "box" in said[0] and "status.phase" in said[0]

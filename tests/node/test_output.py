@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import pytest
 
-from tests.node.node_cluster import Yard
+from tests.node.node_cluster import NodeCluster
 
 pytestmark = pytest.mark.slow
 
 
-async def test_who_opens_his_streams_by_their_names_loses_nothing(yard: Yard) -> None:
+async def test_who_opens_his_streams_by_their_names_loses_nothing(cluster: NodeCluster) -> None:
     script = "echo one; echo two > /dev/stderr; echo three | tee /dev/stderr; echo four > /proc/self/fd/1"
-    await yard.pod("names", container={"command": ["sh", "-c", script]})
-    assert await yard.result("names") == "one\ntwo\nthree\nthree\nfour\n"
+    await cluster.pod("names", container={"command": ["sh", "-c", script]})
+    assert await cluster.result("names") == "one\ntwo\nthree\nthree\nfour\n"
 
 
-async def test_a_long_output_arrives_whole_and_in_order(yard: Yard) -> None:
-    await yard.pod("long", "for n in range(300_000): print(n)")
-    assert await yard.result("long") == "".join(f"{n}\n" for n in range(300_000))
+async def test_a_long_output_arrives_whole_and_in_order(cluster: NodeCluster) -> None:
+    await cluster.pod("long", "for n in range(300_000): print(n)")
+    assert await cluster.result("long") == "".join(f"{n}\n" for n in range(300_000))
 
 
-async def test_the_last_words_of_a_program_that_is_killed_are_kept(yard: Yard) -> None:
+async def test_the_last_words_of_a_program_that_is_killed_are_kept(cluster: NodeCluster) -> None:
     script = "import os, signal; os.write(2, b'x' * 60_000); os.kill(os.getpid(), signal.SIGKILL)"
-    await yard.pod("last", script)
-    assert await yard.result("last", "Failed") == "x" * 60_000
+    await cluster.pod("last", script)
+    assert await cluster.result("last", "Failed") == "x" * 60_000
 
 
-async def test_a_program_that_closes_its_streams_runs_on(yard: Yard) -> None:
+async def test_a_program_that_closes_its_streams_runs_on(cluster: NodeCluster) -> None:
     script = "import os; print('one', flush=True); os.close(1); os.close(2); raise SystemExit(3)"
-    await yard.pod("closed", script)
-    assert await yard.result("closed", "Failed") == "one\n"
+    await cluster.pod("closed", script)
+    assert await cluster.result("closed", "Failed") == "one\n"
 
 
 ENDS = {
@@ -40,16 +40,16 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-async def test_python_output_is_unbuffered(yard: Yard, end: str) -> None:
+async def test_python_output_is_unbuffered(cluster: NodeCluster, end: str) -> None:
     """Nothing in the script flushes; the last line has no newline."""
-    await yard.pod("printing", f"import os, signal; print('one'); print('two', end=''); {ENDS[end]}")
-    assert await yard.result("printing", "Failed") == "one\ntwo"
+    await cluster.pod("printing", f"import os, signal; print('one'); print('two', end=''); {ENDS[end]}")
+    assert await cluster.result("printing", "Failed") == "one\ntwo"
 
 
 @pytest.mark.parametrize("value", ["", "0"])
-async def test_the_pod_decides_about_buffering(yard: Yard, value: str) -> None:
+async def test_the_pod_decides_about_buffering(cluster: NodeCluster, value: str) -> None:
     """As Python reads the variable: empty or 0 means buffered."""
     env = [{"name": "PYTHONUNBUFFERED", "value": value}]
     command = ["python", "-c", "import os; print('one'); os._exit(9)"]
-    await yard.pod("printing", container={"command": command, "env": env})
-    assert await yard.result("printing", "Failed") == ""
+    await cluster.pod("printing", container={"command": command, "env": env})
+    assert await cluster.result("printing", "Failed") == ""

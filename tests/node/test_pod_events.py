@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.node.node_cluster import Yard
+from tests.node.node_cluster import NodeCluster
 from trainyard.node.kubelet import events, lifecycle
 from trainyard.node.kubelet.events import REPEAT_SECONDS, EventWriter, PodEvent
 from trainyard.node.kubelet.lifecycle import Blocked, Container, Ended, Event, Started, Stop, Tick
@@ -96,16 +96,16 @@ async def test_the_same_words_are_written_once_in_ten_minutes() -> None:
     assert written == [one, other, one]
 
 
-async def test_a_pod_of_its_own_gets_events_and_one_of_a_training_job_gets_none(yard: Yard) -> None:
-    await yard.pod("trained", "", metadata={"labels": {OWNER: "u-1"}})
-    await yard.phase("trained", "Succeeded")
-    await yard.pod("mine", "")
-    about = await yard.events("mine")
+async def test_a_pod_of_its_own_gets_events_and_one_of_a_training_job_gets_none(cluster: NodeCluster) -> None:
+    await cluster.pod("trained", "", metadata={"labels": {OWNER: "u-1"}})
+    await cluster.phase("trained", "Succeeded")
+    await cluster.pod("mine", "")
+    about = await cluster.events("mine")
     assert [one["reason"] for one in sorted(about, key=lambda one: int(one["metadata"]["resourceVersion"]))] == [
         "Pulled",
         "Created",
         "Started",
     ]
     assert {one["source"]["component"] for one in about} == {"kubelet"}
-    listed = await yard.api.list(EVENT, "default")
+    listed = await cluster.api.list(EVENT, "default")
     assert {one["involvedObject"]["name"] for one in listed["items"]} == {"mine"}

@@ -15,8 +15,8 @@ READ_ONLY = """
 import os, tempfile
 from pathlib import Path
 from trainyard.node.kubelet.removal import remove
-beside = Path(tempfile.mkdtemp(prefix="yard-beside-"))
-folder = Path(tempfile.mkdtemp(prefix="yard-removed-"))
+beside = Path(tempfile.mkdtemp(prefix="cluster-beside-"))
+folder = Path(tempfile.mkdtemp(prefix="cluster-removed-"))
 (folder / "modules" / "inner").mkdir(parents=True)
 (folder / "modules" / "inner" / "file").write_text("x")
 (folder / "link").symlink_to(beside)

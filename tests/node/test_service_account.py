@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard, waiting
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster, waiting
 from trainyard.client import ApiClient, ApiError
 from trainyard.client.errors import error_for
 from trainyard.node import Node
@@ -101,14 +101,14 @@ class WithTokens(ApiClient):
 
 @dataclass
 class World:
-    yard: Yard
+    cluster: NodeCluster
     tls: Tls
     issuer: Issuer
 
     async def root_ca(self) -> None:
         meta = {"name": "kube-root-ca.crt"}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"ca.crt": self.tls.ca}}
-        await self.yard.api.create(CONFIG_MAP, "default", body)
+        await self.cluster.api.create(CONFIG_MAP, "default", body)
 
 
 @pytest.fixture(params=["namespace", "shared"])
@@ -134,7 +134,7 @@ async def world(request: pytest.FixtureRequest, state: Path, tmp_path: Path) -> 
         await node.start()
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}
         await api.create(SERVICE_ACCOUNT, "default", account)
-        yield World(Yard(api, node, lines), tls, issuer)
+        yield World(NodeCluster(api, node, lines), tls, issuer)
         await node.stop(kill=True)
     await server.stop()
     await runner.cleanup()
@@ -142,11 +142,11 @@ async def world(request: pytest.FixtureRequest, state: Path, tmp_path: Path) -> 
 
 async def test_a_pod_asks_the_api_server_with_the_standard_library(world: World) -> None:
     await world.root_ca()
-    await world.yard.pod("asks", ASK + "print(ask(host))", container=MOUNT, **ACCOUNT)
-    assert await world.yard.result("asks") == "hello Bearer token-1\n"
+    await world.cluster.pod("asks", ASK + "print(ask(host))", container=MOUNT, **ACCOUNT)
+    assert await world.cluster.result("asks") == "hello Bearer token-1\n"
     assert world.tls.asked == [("/api/v1/namespaces/default/pods", "Bearer token-1")]
     ((namespace, body),) = world.issuer.given
-    pod = await world.yard.phase("asks", "Succeeded")
+    pod = await world.cluster.phase("asks", "Succeeded")
     bound = {"apiVersion": "v1", "kind": "Pod", "name": "asks", "uid": pod["metadata"]["uid"]}
     assert (namespace, body["metadata"]["name"]) == ("default", "robot")
     assert body["spec"] == {"expirationSeconds": 3607, "boundObjectRef": bound, "audiences": []}
@@ -160,28 +160,28 @@ for name in ('ca.crt', 'namespace', 'token'):
     print(name, oct(stat.S_IMODE(os.stat('{FOLDER}/' + name).st_mode)))
 print(open('{FOLDER}/namespace').read())
 """
-    await world.yard.pod("looks", script, container=MOUNT, **ACCOUNT)
-    assert await world.yard.result("looks") == "ca.crt 0o644\nnamespace 0o644\ntoken 0o644\ndefault\n"
+    await world.cluster.pod("looks", script, container=MOUNT, **ACCOUNT)
+    assert await world.cluster.result("looks") == "ca.crt 0o644\nnamespace 0o644\ntoken 0o644\ndefault\n"
 
 
 async def test_a_pod_waits_for_the_root_certificate(world: World) -> None:
-    await world.yard.pod("waits", ASK + "print(ask(host))", container=MOUNT, **ACCOUNT)
+    await world.cluster.pod("waits", ASK + "print(ask(host))", container=MOUNT, **ACCOUNT)
     text = f'MountVolume.SetUp failed for volume "{VOLUME["name"]}" : configmap "kube-root-ca.crt" not found'
-    seen = await world.yard.until("waits", lambda status: waiting(status).get("message") == text)
+    seen = await world.cluster.until("waits", lambda status: waiting(status).get("message") == text)
     assert waiting(seen["status"])["reason"] == "ContainerCreating" and seen["status"]["phase"] == "Pending"
     await world.root_ca()
-    assert (await world.yard.result("waits")).startswith("hello Bearer token-")
+    assert (await world.cluster.result("waits")).startswith("hello Bearer token-")
 
 
 async def test_a_pod_waits_for_its_service_account(world: World) -> None:
     await world.root_ca()
     world.issuer.refusal = error_for(404, "NotFound", 'serviceaccounts "robot" not found')
-    await world.yard.pod("waits", "print('runs')", container=MOUNT, **ACCOUNT)
+    await world.cluster.pod("waits", "print('runs')", container=MOUNT, **ACCOUNT)
     text = f'MountVolume.SetUp failed for volume "{VOLUME["name"]}" : '
     text += 'failed to fetch token: serviceaccounts "robot" not found'
-    await world.yard.until("waits", lambda status: waiting(status).get("message") == text)
+    await world.cluster.until("waits", lambda status: waiting(status).get("message") == text)
     world.issuer.refusal = None
-    assert await world.yard.result("waits") == "runs\n"
+    assert await world.cluster.result("waits") == "runs\n"
 
 
 async def test_a_token_is_renewed_in_the_file_before_it_dies(world: World) -> None:
@@ -198,52 +198,52 @@ while True:
         seen = now
     time.sleep(0.01)
 """
-    await world.yard.pod("watches", script, container=MOUNT, **ACCOUNT)
-    first, second = (await world.yard.result("watches")).split()
+    await world.cluster.pod("watches", script, container=MOUNT, **ACCOUNT)
+    first, second = (await world.cluster.result("watches")).split()
     assert (first, second) != ("", "") and int(second.removeprefix("token-")) > int(first.removeprefix("token-"))
 
 
 async def test_a_server_whose_clock_is_behind_is_not_asked_all_the_time(world: World) -> None:
     await world.root_ca()
     world.issuer.life = -3600.0
-    await world.yard.pod("stays", "import time; time.sleep(1.2); print('done')", container=MOUNT, **ACCOUNT)
-    assert await world.yard.result("stays") == "done\n"
+    await world.cluster.pod("stays", "import time; time.sleep(1.2); print('done')", container=MOUNT, **ACCOUNT)
+    assert await world.cluster.result("stays") == "done\n"
     assert len(world.issuer.given) == 1
 
 
 async def test_a_pod_without_the_volume_gets_no_token(world: World) -> None:
     script = "import os; print(os.environ['KUBERNETES_SERVICE_PORT'], os.environ['KUBERNETES_PORT'])"
-    await world.yard.pod("plain", script)
-    port, place = (await world.yard.result("plain")).split()
+    await world.cluster.pod("plain", script)
+    port, place = (await world.cluster.result("plain")).split()
     assert place.endswith(f":{port}") and not world.issuer.given
 
 
 async def test_the_variables_of_the_pod_win(world: World) -> None:
     env = [{"name": "KUBERNETES_SERVICE_HOST", "value": "elsewhere"}]
-    await world.yard.pod("own", "import os; print(os.environ['KUBERNETES_SERVICE_HOST'])", container={"env": env})
-    assert await world.yard.result("own") == "elsewhere\n"
+    await world.cluster.pod("own", "import os; print(os.environ['KUBERNETES_SERVICE_HOST'])", container={"env": env})
+    assert await world.cluster.result("own") == "elsewhere\n"
 
 
 @pytest.mark.parametrize("world", ["namespace"], indirect=True)
 @pytest.mark.parametrize("host", ["kubernetes.default", "kubernetes.default.svc", "10.96.0.1"])
 async def test_the_api_server_has_its_names_and_its_address(world: World, host: str) -> None:
     await world.root_ca()
-    await world.yard.pod("asks", ASK + f"print(port, ask({host!r}))", container=MOUNT, **ACCOUNT)
-    assert await world.yard.result("asks") == "443 hello Bearer token-1\n"
+    await world.cluster.pod("asks", ASK + f"print(port, ask({host!r}))", container=MOUNT, **ACCOUNT)
+    assert await world.cluster.result("asks") == "443 hello Bearer token-1\n"
 
 
 @pytest.mark.parametrize("world", ["namespace"], indirect=True)
 async def test_neighbours_are_not_asked_through_the_proxy(world: World) -> None:
     service = {"ports": [{"port": 2379}], "selector": {"app": "x"}}
-    address = (await world.yard.service("etcd-service", **service))["spec"]["clusterIP"]
+    address = (await world.cluster.service("etcd-service", **service))["spec"]["clusterIP"]
     script = """
 import json, os, urllib.request
 print(json.dumps([host for host in {hosts} if not urllib.request.proxy_bypass(host)]))
 """
     hosts = ["10.96.0.1", "kubernetes.default", "kubernetes.default.svc", "etcd-service", "etcd-service.default"]
     hosts += [address, "etcd-service.default.svc.cluster.local", "me", "127.0.0.1", "outside.example"]
-    await world.yard.pod("me", script.format(hosts=hosts))
-    assert json.loads(await world.yard.result("me")) == ["outside.example"]
+    await world.cluster.pod("me", script.format(hosts=hosts))
+    assert json.loads(await world.cluster.result("me")) == ["outside.example"]
 
 
 @pytest.mark.parametrize("world", ["shared"], indirect=True)
@@ -251,9 +251,11 @@ async def test_texts_that_name_the_mounted_files_lead_to_them(world: World) -> N
     await world.root_ca()
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "agent"}}
     script = f"print(len(open('{FOLDER}/token').read()), open(__file__).read().startswith('#!/ag' + 'ent/'))"
-    await world.yard.api.create(CONFIG_MAP, "default", {**body, "data": {"agent.py": f"#!/agent/agent.py\n{script}"}})
+    await world.cluster.api.create(
+        CONFIG_MAP, "default", {**body, "data": {"agent.py": f"#!/agent/agent.py\n{script}"}}
+    )
     mounts = [*MOUNT["volumeMounts"], {"name": "agent", "mountPath": "/agent"}]
     container = {"command": ["python", "/agent/agent.py"], "volumeMounts": mounts}
     volumes = [{"name": "agent", "configMap": {"name": "agent"}}, VOLUME]
-    await world.yard.pod("reads", container=container, volumes=volumes)
-    assert await world.yard.result("reads") == "7 False\n"
+    await world.cluster.pod("reads", container=container, volumes=volumes)
+    assert await world.cluster.result("reads") == "7 False\n"

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import ClientSession
 
-from tests.node.node_cluster import TOKEN, CurrentInterpreter, Yard
+from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
 from tests.node.sessions import V4, V5, Talk, query
 from trainyard.client import ApiClient
 from trainyard.node import Node
@@ -39,7 +39,7 @@ for path in ('pods/asks', 'secrets'):
 
 
 @pytest.fixture(params=["namespace", "shared"])
-async def inside(request: pytest.FixtureRequest, state: Path, tmp_path: Path) -> AsyncIterator[Yard]:
+async def inside(request: pytest.FixtureRequest, state: Path, tmp_path: Path) -> AsyncIterator[NodeCluster]:
     """A cluster as the app wires it, and an account that may look at pods."""
     authority = CertificateAuthority.new(time.time())
     server, lines = Server(token=TOKEN), list[str]()
@@ -58,7 +58,7 @@ async def inside(request: pytest.FixtureRequest, state: Path, tmp_path: Path) ->
         robot = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}
         await api.create(SERVICE_ACCOUNT, "default", robot)
         await may_look(api)
-        yield Yard(api, node, lines)
+        yield NodeCluster(api, node, lines)
         await node.stop(kill=True)
     await server.stop()
 
@@ -72,7 +72,7 @@ async def may_look(api: ApiClient) -> None:
     await api.create(BINDING, "default", {**named, "kind": "RoleBinding", "subjects": subjects, "roleRef": role})
 
 
-async def test_a_pod_does_what_its_account_may_and_nothing_else(inside: Yard) -> None:
+async def test_a_pod_does_what_its_account_may_and_nothing_else(inside: NodeCluster) -> None:
     await inside.pod("asks", ASK, serviceAccountName="robot")
     own, refused = (await inside.result("asks")).splitlines()
     assert own == "asks"
@@ -83,7 +83,7 @@ async def test_a_pod_does_what_its_account_may_and_nothing_else(inside: Yard) ->
 
 
 @pytest.mark.parametrize("protocol", [V5, V4])
-async def test_exec_goes_through_the_api_server(inside: Yard, protocol: str) -> None:
+async def test_exec_goes_through_the_api_server(inside: NodeCluster, protocol: str) -> None:
     await inside.pod("box", "import time; time.sleep(600)", serviceAccountName="robot")
     await inside.phase("box", "Running")
     url = f"{inside.api.url}/api/v1/namespaces/default/pods/box/exec"

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from tests.node.node_cluster import Yard
+from tests.node.node_cluster import NodeCluster
 from tests.node.sessions import execute
 from tests.node.test_exec import soon
 from tests.node.test_network import CLIENT
@@ -31,19 +31,19 @@ while True:
 CONNECTS = "import os, sys\nos.environ['PEERS'] = sys.argv[1].split('=')[1]\n" + CLIENT
 
 
-async def namespace(yard: Yard, name: str) -> None:
+async def namespace(cluster: NodeCluster, name: str) -> None:
     with contextlib.suppress(AlreadyExists):
-        await yard.api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        await cluster.api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
 
-async def etcd(yard: Yard, where: str, target: object, clusterip: str = "") -> str:
+async def etcd(cluster: NodeCluster, where: str, target: object, clusterip: str = "") -> str:
     """A pod that listens on 2379 behind a Service, both in that namespace; the Service's address."""
-    await namespace(yard, where)
+    await namespace(cluster, where)
     spec = {"selector": {"app": "etcd"}, "ports": [{"port": 2379, "targetPort": target}]}
     if clusterip:
         spec["clusterIP"] = clusterip
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "etcd-service"}, "spec": spec}
-    made = await yard.api.create(SERVICE, where, body)
+    made = await cluster.api.create(SERVICE, where, body)
     container = {
         "name": "etcd",
         "image": "any",
@@ -56,98 +56,98 @@ async def etcd(yard: Yard, where: str, target: object, clusterip: str = "") -> s
         "metadata": {"name": "etcd", "labels": {"app": "etcd"}},
         "spec": {"containers": [container], "nodeName": "local", "automountServiceAccountToken": False},
     }
-    await yard.api.create(POD, where, pod)
+    await cluster.api.create(POD, where, pod)
     return str(made["spec"]["clusterIP"])
 
 
-async def asks(yard: Yard, name: str, peer: str) -> str:
+async def asks(cluster: NodeCluster, name: str, peer: str) -> str:
     command = ["python", "-c", CONNECTS, f"--rdzv_endpoint={peer}"]
-    await yard.pod(name, container={"command": command})
-    return await yard.result(name)
+    await cluster.pod(name, container={"command": command})
+    return await cluster.result(name)
 
 
 @pytest.mark.parametrize("target", [2379, "client"])
-async def test_a_service_is_reached_by_name_and_by_address(yard: Yard, target: object) -> None:
-    address = await etcd(yard, "default", target)
-    assert await asks(yard, "by-name", "etcd-service:2379") == "etcd in default\n"
-    assert await asks(yard, "by-address", f"{address}:2379") == "etcd in default\n"
-    assert await asks(yard, "by-full-name", "etcd-service.default.svc.cluster.local:2379") == "etcd in default\n"
+async def test_a_service_is_reached_by_name_and_by_address(cluster: NodeCluster, target: object) -> None:
+    address = await etcd(cluster, "default", target)
+    assert await asks(cluster, "by-name", "etcd-service:2379") == "etcd in default\n"
+    assert await asks(cluster, "by-address", f"{address}:2379") == "etcd in default\n"
+    assert await asks(cluster, "by-full-name", "etcd-service.default.svc.cluster.local:2379") == "etcd in default\n"
 
 
-async def test_a_service_of_another_namespace_is_reached_with_its_namespace(yard: Yard) -> None:
-    address = await etcd(yard, "elastic-job", 2379)
-    own = await etcd(yard, "default", 2379)
+async def test_a_service_of_another_namespace_is_reached_with_its_namespace(cluster: NodeCluster) -> None:
+    address = await etcd(cluster, "elastic-job", 2379)
+    own = await etcd(cluster, "default", 2379)
     assert own != address
-    assert await asks(yard, "far", "etcd-service.elastic-job:2379") == "etcd in elastic-job\n"
-    assert await asks(yard, "far-address", f"{address}:2379") == "etcd in elastic-job\n"
-    assert await asks(yard, "near", "etcd-service:2379") == "etcd in default\n"
+    assert await asks(cluster, "far", "etcd-service.elastic-job:2379") == "etcd in elastic-job\n"
+    assert await asks(cluster, "far-address", f"{address}:2379") == "etcd in elastic-job\n"
+    assert await asks(cluster, "near", "etcd-service:2379") == "etcd in default\n"
 
 
-async def test_an_address_that_was_asked_for_is_served(yard: Yard) -> None:
-    assert await etcd(yard, "default", 2379, "10.96.104.168") == "10.96.104.168"
-    assert await asks(yard, "asks", "10.96.104.168:2379") == "etcd in default\n"
+async def test_an_address_that_was_asked_for_is_served(cluster: NodeCluster) -> None:
+    assert await etcd(cluster, "default", 2379, "10.96.104.168") == "10.96.104.168"
+    assert await asks(cluster, "asks", "10.96.104.168:2379") == "etcd in default\n"
 
 
-async def test_a_program_started_later_finds_the_service_too(yard: Yard) -> None:
-    await yard.pod("box", "import time; time.sleep(600)")
-    await yard.phase("box", "Running")
-    address = await etcd(yard, "default", 2379)
-    await yard.api.get(POD, "default", "etcd")
-    await yard.phase("etcd", "Running")
+async def test_a_program_started_later_finds_the_service_too(cluster: NodeCluster) -> None:
+    await cluster.pod("box", "import time; time.sleep(600)")
+    await cluster.phase("box", "Running")
+    address = await etcd(cluster, "default", 2379)
+    await cluster.api.get(POD, "default", "etcd")
+    await cluster.phase("etcd", "Running")
     for peer in ("etcd-service:2379", f"{address}:2379"):
-        done = await execute(yard, "box", "python", "-c", CONNECTS, f"--rdzv_endpoint={peer}")
+        done = await execute(cluster, "box", "python", "-c", CONNECTS, f"--rdzv_endpoint={peer}")
         assert (done.out, done.code) == (b"etcd in default\n", 0)
 
 
-async def test_two_pods_listen_on_one_number(yard: Yard) -> None:
+async def test_two_pods_listen_on_one_number(cluster: NodeCluster) -> None:
     for where in ("default", "elastic-job", "third"):
-        await etcd(yard, where, 2379)
+        await etcd(cluster, where, 2379)
     for where in ("elastic-job", "third"):
-        assert await asks(yard, f"asks-{where}", f"etcd-service.{where}:2379") == f"etcd in {where}\n"
+        assert await asks(cluster, f"asks-{where}", f"etcd-service.{where}:2379") == f"etcd in {where}\n"
 
 
 # What only the network of namespaces has: names are really resolved.
 
-only_namespace = pytest.mark.parametrize("yard", ["namespace"], indirect=True)
+only_namespace = pytest.mark.parametrize("cluster", ["namespace"], indirect=True)
 RESOLVE = "import socket, sys; print(*sorted(socket.gethostbyname_ex(sys.argv[1])[2]))"
 
 
-async def address_of(yard: Yard, name: str) -> str:
-    return str((await yard.phase(name, "Running"))["status"]["podIP"])
+async def address_of(cluster: NodeCluster, name: str) -> str:
+    return str((await cluster.phase(name, "Running"))["status"]["podIP"])
 
 
 @only_namespace
-async def test_a_pod_without_hostname_is_called_by_its_name(yard: Yard) -> None:
-    await yard.pod("job-worker-0", "import time; time.sleep(600)", metadata={"labels": {"index": "0"}})
-    ip = await address_of(yard, "job-worker-0")
+async def test_a_pod_without_hostname_is_called_by_its_name(cluster: NodeCluster) -> None:
+    await cluster.pod("job-worker-0", "import time; time.sleep(600)", metadata={"labels": {"index": "0"}})
+    ip = await address_of(cluster, "job-worker-0")
     script = "import socket; n = socket.gethostname(); print(n, socket.gethostbyname(n), socket.getfqdn())"
-    done = await execute(yard, "job-worker-0", "python", "-c", script)
+    done = await execute(cluster, "job-worker-0", "python", "-c", script)
     assert done.out.decode() == f"job-worker-0 {ip} job-worker-0\n"
-    await yard.service("job-worker-0", clusterIP="None", selector={"index": "0"})
-    await yard.pod("box", "import time; time.sleep(600)")
-    await yard.phase("box", "Running")
+    await cluster.service("job-worker-0", clusterIP="None", selector={"index": "0"})
+    await cluster.pod("box", "import time; time.sleep(600)")
+    await cluster.phase("box", "Running")
     for name in ("job-worker-0", "job-worker-0.default"):
-        done = await execute(yard, "box", "python", "-c", RESOLVE, name)
+        done = await execute(cluster, "box", "python", "-c", RESOLVE, name)
         assert done.out.decode().split() == [ip]
 
 
 @only_namespace
-async def test_a_headless_service_without_ports_is_its_ready_pods_or_all(yard: Yard) -> None:
-    await yard.service("ready", clusterIP="None", selector={"job": "x"})
-    await yard.service("all", clusterIP="None", selector={"job": "x"}, publishNotReadyAddresses=True)
-    await yard.pod("runs", "import time; time.sleep(600)", metadata={"labels": {"job": "x"}})
-    await yard.pod("waits", container={"image": "missing"}, metadata={"labels": {"job": "x"}})
-    await yard.until("waits", lambda status: status.get("podIP"))
-    runs, waits = await address_of(yard, "runs"), (await yard.api.get(POD, "default", "waits"))["status"]["podIP"]
-    done = await execute(yard, "runs", "python", "-c", RESOLVE, "ready")
+async def test_a_headless_service_without_ports_is_its_ready_pods_or_all(cluster: NodeCluster) -> None:
+    await cluster.service("ready", clusterIP="None", selector={"job": "x"})
+    await cluster.service("all", clusterIP="None", selector={"job": "x"}, publishNotReadyAddresses=True)
+    await cluster.pod("runs", "import time; time.sleep(600)", metadata={"labels": {"job": "x"}})
+    await cluster.pod("waits", container={"image": "missing"}, metadata={"labels": {"job": "x"}})
+    await cluster.until("waits", lambda status: status.get("podIP"))
+    runs, waits = await address_of(cluster, "runs"), (await cluster.api.get(POD, "default", "waits"))["status"]["podIP"]
+    done = await execute(cluster, "runs", "python", "-c", RESOLVE, "ready")
     assert done.out.decode().split() == [runs]
-    done = await execute(yard, "runs", "python", "-c", RESOLVE, "all.default.svc.cluster.local")
+    done = await execute(cluster, "runs", "python", "-c", RESOLVE, "all.default.svc.cluster.local")
     assert done.out.decode().split() == sorted([runs, waits])
 
 
 @only_namespace
-async def test_a_program_that_knows_no_exceptions_reaches_services_through_the_proxy(yard: Yard) -> None:
-    await etcd(yard, "elastic-job", 2379)
+async def test_a_program_that_knows_no_exceptions_reaches_services_through_the_proxy(cluster: NodeCluster) -> None:
+    await etcd(cluster, "elastic-job", 2379)
     script = """
 import http.client, os, time
 host, port = os.environ['http_proxy'].removeprefix('http://').rsplit(':', 1)
@@ -164,22 +164,22 @@ for attempt in range(100):
         pass
     time.sleep(0.05)
 """
-    await yard.pod("asks", script)
-    assert await yard.result("asks") == "etcd in elastic-job\n"
+    await cluster.pod("asks", script)
+    assert await cluster.result("asks") == "etcd in elastic-job\n"
 
 
-async def test_a_service_follows_the_labels_of_a_pod_and_leaves_it_when_it_is_stopped(yard: Yard) -> None:
-    service = await yard.service("web", selector={"app": "web"}, ports=[{"port": 80}])
+async def test_a_service_follows_the_labels_of_a_pod_and_leaves_it_when_it_is_stopped(cluster: NodeCluster) -> None:
+    service = await cluster.service("web", selector={"app": "web"}, ports=[{"port": 80}])
 
     def behind() -> list[str]:
-        return [peer.name for peer in yard.node._directory.endpoints_pods(service)]
+        return [peer.name for peer in cluster.node._directory.endpoints_pods(service)]
 
-    await yard.pod("one", STUBBORN)
-    await yard.phase("one", "Running")
-    await printed(yard, "one")
+    await cluster.pod("one", STUBBORN)
+    await cluster.phase("one", "Running")
+    await printed(cluster, "one")
     assert behind() == []
-    await yard.api.patch(POD, "default", "one", {"metadata": {"labels": {"app": "web"}}})
+    await cluster.api.patch(POD, "default", "one", {"metadata": {"labels": {"app": "web"}}})
     assert await soon(lambda: behind() == ["one"])
-    await yard.api.delete(POD, "default", "one", grace_period_seconds=60)
+    await cluster.api.delete(POD, "default", "one", grace_period_seconds=60)
     assert await soon(lambda: behind() == [])
-    assert (await yard.api.get(POD, "default", "one"))["status"]["phase"] == "Running"
+    assert (await cluster.api.get(POD, "default", "one"))["status"]["phase"] == "Running"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.node_cluster import Yard, waiting
+from tests.node.node_cluster import NodeCluster, waiting
 from trainyard.node.kubelet.pod_spec import EnvContext, Missing, TokenRequest
 from trainyard.node.kubelet.volumes import FatalStartError, VolumeContext, build
 from trainyard.objects import Json
@@ -205,27 +205,29 @@ def owner(path: Path) -> int:
     return path.stat().st_uid
 
 
-async def test_a_pod_waits_for_a_directory_of_this_machine_until_it_is_there(yard: Yard, tmp_path: Path) -> None:
+async def test_a_pod_waits_for_a_directory_of_this_machine_until_it_is_there(
+    cluster: NodeCluster, tmp_path: Path
+) -> None:
     folder = tmp_path / "later"
     volumes = [{"name": "v", "hostPath": {"path": str(folder), "type": "Directory"}}]
     mounts = {"volumeMounts": [{"name": "v", "mountPath": "/v"}], "command": ["cat", "/v/file"]}
-    await yard.pod("waits", container=mounts, volumes=volumes)
-    await yard.until("waits", lambda status: "is not a directory" in waiting(status).get("message", ""))
+    await cluster.pod("waits", container=mounts, volumes=volumes)
+    await cluster.until("waits", lambda status: "is not a directory" in waiting(status).get("message", ""))
     folder.mkdir()
     (folder / "file").write_text("it is there")
-    assert await yard.result("waits") == "it is there"
+    assert await cluster.result("waits") == "it is there"
 
 
-async def test_a_host_path_that_is_missing_is_an_empty_folder_and_an_event_names_it(yard: Yard) -> None:
+async def test_a_host_path_that_is_missing_is_an_empty_folder_and_an_event_names_it(cluster: NodeCluster) -> None:
     volumes = [{"name": "v", "hostPath": {"path": "/no/such/driver"}}]
     mounts = {"volumeMounts": [{"name": "v", "mountPath": "/v"}], "command": ["ls", "/v"]}
-    await yard.pod("driver", container=mounts, volumes=volumes)
-    assert await yard.result("driver") == ""
-    (event,) = [one for one in await yard.events("driver") if one["reason"] == "HostPathMissing"]
+    await cluster.pod("driver", container=mounts, volumes=volumes)
+    assert await cluster.result("driver") == ""
+    (event,) = [one for one in await cluster.events("driver") if one["reason"] == "HostPathMissing"]
     assert event["type"] == "Warning" and "there is no /no/such/driver on this machine" in event["message"]
 
 
-async def test_containers_share_a_volume_and_a_claim_outlives_the_pod(yard: Yard) -> None:
+async def test_containers_share_a_volume_and_a_claim_outlives_the_pod(cluster: NodeCluster) -> None:
     mounts = [{"name": "both", "mountPath": "/both/of/us"}, {"name": "kept", "mountPath": "/kept"}]
     volumes = [{"name": "both", "emptyDir": {}}, {"name": "kept", "persistentVolumeClaim": {"claimName": "c"}}]
     write = {"command": ["sh", "-c", "echo shared > /both/of/us/x; echo kept > /kept/y"], "volumeMounts": mounts}
@@ -235,18 +237,20 @@ async def test_containers_share_a_volume_and_a_claim_outlives_the_pod(yard: Yard
         "command": ["sh", "-c", "cat /both/of/us/x /kept/y"],
         "volumeMounts": mounts,
     }
-    await yard.pod("one", initContainers=[{"name": "w", "image": "any", **write}], containers=[read], volumes=volumes)
-    assert await yard.result("one") == "shared\nkept\n"
+    await cluster.pod(
+        "one", initContainers=[{"name": "w", "image": "any", **write}], containers=[read], volumes=volumes
+    )
+    assert await cluster.result("one") == "shared\nkept\n"
     again = {**read, "command": ["sh", "-c", "cat /kept/y; ls /both/of/us"]}
-    await yard.pod("two", containers=[again], volumes=volumes)
-    assert await yard.result("two") == "kept\n"
+    await cluster.pod("two", containers=[again], volumes=volumes)
+    assert await cluster.result("two") == "kept\n"
 
 
-only_namespace = pytest.mark.parametrize("yard", ["namespace"], indirect=True)
+only_namespace = pytest.mark.parametrize("cluster", ["namespace"], indirect=True)
 
 
 @only_namespace
-async def test_a_pod_has_folders_of_its_own_and_nothing_is_made_on_the_machine(yard: Yard) -> None:
+async def test_a_pod_has_folders_of_its_own_and_nothing_is_made_on_the_machine(cluster: NodeCluster) -> None:
     script = """
 import os
 open(os.environ['TMPDIR'] + '/of-the-pod', 'w').close()
@@ -267,51 +271,53 @@ except OSError as error:
     ]
     facts = {"items": [{"path": "a", "fieldRef": {"fieldPath": "metadata.name"}}]}
     volumes = [{"name": name, "emptyDir": {}} for name in ("empty", "made")] + [{"name": "read", "downwardAPI": facts}]
-    await yard.pod("own", script, container={"volumeMounts": mounts}, volumes=volumes)
-    assert await yard.result("own") == "True True True\n['a'] True\nRead-only file system\n"
+    await cluster.pod("own", script, container={"volumeMounts": mounts}, volumes=volumes)
+    assert await cluster.result("own") == "True True True\n['a'] True\nRead-only file system\n"
     assert (
         there("/tmp/of-the-pod", "/of-the-pod", "/dev/shm/of-the-pod", "/opt-of-the-pod", "/usr/lib/of-the-pod") == []
     )
 
 
-async def test_folders_of_this_machine_are_at_their_paths_and_are_the_real_ones(yard: Yard, tmp_path: Path) -> None:
+async def test_folders_of_this_machine_are_at_their_paths_and_are_the_real_ones(
+    cluster: NodeCluster, tmp_path: Path
+) -> None:
     (tmp_path / "data").write_text("of this machine")
     assert tmp_path.is_relative_to(tempfile.gettempdir()), "the folder of temporary files is one of them"
     script = f"print(open('{tmp_path}/data').read()); open('{tmp_path}/made', 'w').write('kept')"
-    await yard.pod("sees", script)
-    assert await yard.result("sees") == "of this machine\n"
+    await cluster.pod("sees", script)
+    assert await cluster.result("sees") == "of this machine\n"
     assert (tmp_path / "made").read_text() == "kept"
 
 
 @only_namespace
-async def test_a_volume_wins_over_the_folder_of_this_machine_at_its_path(yard: Yard, tmp_path: Path) -> None:
+async def test_a_volume_wins_over_the_folder_of_this_machine_at_its_path(cluster: NodeCluster, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("of this machine")
     mounts = {"volumeMounts": [{"name": "empty", "mountPath": str(tmp_path)}]}
     script = f"import os; print(os.listdir('{tmp_path}')); open('{tmp_path}/made', 'w').write('in the volume')"
-    await yard.pod("hides", script, container=mounts, volumes=[{"name": "empty", "emptyDir": {}}])
-    assert await yard.result("hides") == "[]\n"
+    await cluster.pod("hides", script, container=mounts, volumes=[{"name": "empty", "emptyDir": {}}])
+    assert await cluster.result("hides") == "[]\n"
     assert os.listdir(tmp_path) == ["data"]
 
 
 @only_namespace
-async def test_the_root_of_a_pod_does_not_hold_itself(yard: Yard, state: Path) -> None:
+async def test_the_root_of_a_pod_does_not_hold_itself(cluster: NodeCluster, state: Path) -> None:
     """The folder in which it is made is one of this machine's, so it is seen in the pod, too: as an empty one."""
-    await yard.pod("itself", f"print([line for line in open('/proc/mounts') if '{state}' in line.split()[1]])")
-    printed = await yard.result("itself")
+    await cluster.pod("itself", f"print([line for line in open('/proc/mounts') if '{state}' in line.split()[1]])")
+    printed = await cluster.result("itself")
     assert "/root" not in printed and "/shm" in printed
 
 
 @only_namespace
-async def test_a_pod_sees_only_its_own_processes(yard: Yard) -> None:
+async def test_a_pod_sees_only_its_own_processes(cluster: NodeCluster) -> None:
     script = "import os; print(sorted(int(name) for name in os.listdir('/proc') if name.isdigit()) == [1, os.getpid()])"
-    await yard.pod("alone", script)
-    assert await yard.result("alone") == "True\n"
+    await cluster.pod("alone", script)
+    assert await cluster.result("alone") == "True\n"
 
 
 @only_namespace
-async def test_files_of_a_pod_belong_to_the_person_who_started_it(yard: Yard, state: Path) -> None:
+async def test_files_of_a_pod_belong_to_the_person_who_started_it(cluster: NodeCluster, state: Path) -> None:
     mounts = {"volumeMounts": [{"name": "kept", "mountPath": "/kept"}]}
     volumes = [{"name": "kept", "persistentVolumeClaim": {"claimName": "c"}}]
-    await yard.pod("makes", "open('/kept/made', 'w').close()", container=mounts, volumes=volumes)
-    await yard.phase("makes", "Succeeded")
+    await cluster.pod("makes", "open('/kept/made', 'w').close()", container=mounts, volumes=volumes)
+    await cluster.phase("makes", "Succeeded")
     assert owner(state / "claims/default/c/made") == owner(state)

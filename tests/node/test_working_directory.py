@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.node_cluster import Yard
+from tests.node.node_cluster import NodeCluster
 from tests.node.test_exec import soon
 from trainyard.node.images import PreparedImage
 from trainyard.node.kubelet.container_runtime import _visible_image_files
@@ -27,65 +27,67 @@ def in_folder(folder: Path | str) -> Json:
     return {"annotations": {WORKING_DIRECTORY: str(folder)}}
 
 
-async def test_an_unknown_image_runs_in_the_folder_that_the_pod_names(yard: Yard, tmp_path: Path) -> None:
-    await yard.pod("mine", WHERE, container=UNKNOWN, metadata=in_folder(tmp_path))
-    assert await yard.result("mine") == f"{tmp_path}\n"
+async def test_an_unknown_image_runs_in_the_folder_that_the_pod_names(cluster: NodeCluster, tmp_path: Path) -> None:
+    await cluster.pod("mine", WHERE, container=UNKNOWN, metadata=in_folder(tmp_path))
+    assert await cluster.result("mine") == f"{tmp_path}\n"
     assert (tmp_path / "made").read_text() == "kept"
 
 
-async def test_the_containers_own_folder_wins(yard: Yard, tmp_path: Path) -> None:
+async def test_the_containers_own_folder_wins(cluster: NodeCluster, tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     container = {**UNKNOWN, "workingDir": str(tmp_path / "own")}
-    await yard.pod("mine", WHERE, container=container, metadata=in_folder(tmp_path))
-    assert await yard.result("mine") == f"{tmp_path}/own\n"
+    await cluster.pod("mine", WHERE, container=container, metadata=in_folder(tmp_path))
+    assert await cluster.result("mine") == f"{tmp_path}/own\n"
 
 
-async def test_a_folder_that_is_not_on_this_machine_is_said_and_the_root_is_used(yard: Yard, tmp_path: Path) -> None:
+async def test_a_folder_that_is_not_on_this_machine_is_said_and_the_root_is_used(
+    cluster: NodeCluster, tmp_path: Path
+) -> None:
     for name in ("one", "two"):
-        await yard.pod(
+        await cluster.pod(
             name, "import os; print(os.getcwd())", container=UNKNOWN, metadata=in_folder(tmp_path / "not-here")
         )
-        assert await yard.result(name) == "/\n"
-    (line,) = [line for line in yard.lines if "not-here" in line]
+        assert await cluster.result(name) == "/\n"
+    (line,) = [line for line in cluster.lines if "not-here" in line]
     assert line.startswith(f"node: there is no folder {tmp_path}/not-here on this machine") and "start in /" in line
 
 
-async def test_a_volume_on_the_folder_is_where_the_program_starts(yard: Yard, tmp_path: Path) -> None:
+async def test_a_volume_on_the_folder_is_where_the_program_starts(cluster: NodeCluster, tmp_path: Path) -> None:
     container = {**UNKNOWN, "volumeMounts": [{"name": "work", "mountPath": str(tmp_path)}]}
     volumes = [{"name": "work", "emptyDir": {}}]
-    await yard.pod("mine", WHERE, container=container, volumes=volumes, metadata=in_folder(tmp_path))
-    await yard.phase("mine", "Succeeded")
+    await cluster.pod("mine", WHERE, container=container, volumes=volumes, metadata=in_folder(tmp_path))
+    await cluster.phase("mine", "Succeeded")
     assert os.listdir(tmp_path) == []
 
 
-only_namespace = pytest.mark.parametrize("yard", ["namespace"], indirect=True)
+only_namespace = pytest.mark.parametrize("cluster", ["namespace"], indirect=True)
 
 
-async def events_of(yard: Yard, pod: str) -> list[Json]:
-    listed = await yard.api.list(EVENT, "default")
+async def events_of(cluster: NodeCluster, pod: str) -> list[Json]:
+    listed = await cluster.api.list(EVENT, "default")
     return [one for one in listed["items"] if one["involvedObject"]["name"] == pod]
 
 
-async def said(yard: Yard, name: str) -> str:
+async def said(cluster: NodeCluster, name: str) -> str:
     """The line about a pod, once the node has forgotten it."""
-    await yard.api.delete(POD, "default", name)
-    assert await soon(lambda: not yard.node._pods.workers)
-    return "\n".join(line for line in yard.lines if line.startswith(f"{name}: "))
+    await cluster.api.delete(POD, "default", name)
+    assert await soon(lambda: not cluster.node._pods.workers)
+    return "\n".join(line for line in cluster.lines if line.startswith(f"{name}: "))
 
 
 @only_namespace
-async def test_a_program_that_is_killed_has_its_files_named_and_an_event_says_it(yard: Yard) -> None:
+async def test_a_program_that_is_killed_has_its_files_named_and_an_event_says_it(cluster: NodeCluster) -> None:
     script = "import os; open('/lost.pt', 'w').write('x' * 1500); os.kill(os.getpid(), 9)"
-    await yard.pod("killed", script)
-    await yard.phase("killed", "Failed")
+    await cluster.pod("killed", script)
+    await cluster.phase("killed", "Failed")
     message = "1 file, 1.5 kB, is gone with the pod: /lost.pt; mount a volume"
-    assert (await said(yard, "killed")).startswith(f"killed: {message}")
-    (event,) = [event for event in await events_of(yard, "killed") if event["reason"] == "FilesLost"]
+    assert (await said(cluster, "killed")).startswith(f"killed: {message}")
+    (event,) = [event for event in await events_of(cluster, "killed") if event["reason"] == "FilesLost"]
     assert (event["type"], event["reason"]) == ("Normal", "FilesLost") and event["message"].startswith(message)
 
 
 @only_namespace
-async def test_a_pod_that_is_stopped_by_force_has_its_files_named(yard: Yard) -> None:
+async def test_a_pod_that_is_stopped_by_force_has_its_files_named(cluster: NodeCluster) -> None:
     script = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -93,53 +95,55 @@ open('/lost.pt', 'w').write('x' * 1500)
 print('up', flush=True)
 time.sleep(60)
 """
-    await yard.pod("stopped", script)
-    await yard.phase("stopped", "Running")
-    assert await anext(yard.api.logs("default", "stopped", "main", follow=True)) == b"up\n"
-    await yard.api.delete(POD, "default", "stopped", grace_period_seconds=1)
-    assert await soon(lambda: not yard.node._pods.workers)
-    assert any(line.startswith("stopped: 1 file, 1.5 kB, is gone with the pod: /lost.pt") for line in yard.lines)
+    await cluster.pod("stopped", script)
+    await cluster.phase("stopped", "Running")
+    assert await anext(cluster.api.logs("default", "stopped", "main", follow=True)) == b"up\n"
+    await cluster.api.delete(POD, "default", "stopped", grace_period_seconds=1)
+    assert await soon(lambda: not cluster.node._pods.workers)
+    assert any(line.startswith("stopped: 1 file, 1.5 kB, is gone with the pod: /lost.pt") for line in cluster.lines)
 
 
 @only_namespace
-async def test_what_a_further_program_wrote_counts_and_what_the_image_and_the_node_brought_does_not(yard: Yard) -> None:
+async def test_what_a_further_program_wrote_counts_and_what_the_image_and_the_node_brought_does_not(
+    cluster: NodeCluster,
+) -> None:
     script = "import subprocess; subprocess.run(['sh', '-c', 'echo hello > /by-a-child'])"
     facts = {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}
     mounts = [{"name": "facts", "mountPath": "/facts/deep"}, {"name": "memory", "mountPath": "/memory"}]
     volumes = [{"name": "facts", "downwardAPI": facts}, {"name": "memory", "emptyDir": {"medium": "Memory"}}]
-    await yard.pod("child", script, container={"volumeMounts": mounts}, volumes=volumes)
-    await yard.phase("child", "Succeeded")
-    assert "1 file, 6 bytes, is gone with the pod: /by-a-child;" in await said(yard, "child")
+    await cluster.pod("child", script, container={"volumeMounts": mounts}, volumes=volumes)
+    await cluster.phase("child", "Succeeded")
+    assert "1 file, 6 bytes, is gone with the pod: /by-a-child;" in await said(cluster, "child")
 
 
-async def test_what_an_init_container_prepared_is_not_named_unless_it_was_changed(yard: Yard) -> None:
+async def test_what_an_init_container_prepared_is_not_named_unless_it_was_changed(cluster: NodeCluster) -> None:
     mounts = {"image": "any", "volumeMounts": [{"name": "work", "mountPath": "/work"}]}
     init = {"name": "init", "command": ["sh", "-c", "echo a > /work/input; echo b > /work/changed"], **mounts}
     main = {"name": "main", "command": ["sh", "-c", "echo c >> /work/changed; echo d > /work/made"], **mounts}
-    await yard.pod("work", initContainers=[init], containers=[main], volumes=[{"name": "work", "emptyDir": {}}])
-    await yard.phase("work", "Succeeded")
-    assert "2 files, 6 bytes, are gone with the pod: /work/changed, /work/made;" in await said(yard, "work")
+    await cluster.pod("work", initContainers=[init], containers=[main], volumes=[{"name": "work", "emptyDir": {}}])
+    await cluster.phase("work", "Succeeded")
+    assert "2 files, 6 bytes, are gone with the pod: /work/changed, /work/made;" in await said(cluster, "work")
 
 
 @only_namespace
 async def test_a_folder_in_which_a_mount_point_is_missing_does_not_lose_files_in_silence(
-    yard: Yard, tmp_path: Path
+    cluster: NodeCluster, tmp_path: Path
 ) -> None:
     """Nothing is created in a folder of the machine: new names beside the mount point are in memory."""
     container = {**UNKNOWN, "volumeMounts": [{"name": "data", "mountPath": f"{tmp_path}/data"}]}
     volumes = [{"name": "data", "emptyDir": {}}]
-    await yard.pod("beside", WHERE, container=container, volumes=volumes, metadata=in_folder(tmp_path))
-    await yard.phase("beside", "Succeeded")
-    assert f"is gone with the pod: {tmp_path}/made;" in await said(yard, "beside")
+    await cluster.pod("beside", WHERE, container=container, volumes=volumes, metadata=in_folder(tmp_path))
+    await cluster.phase("beside", "Succeeded")
+    assert f"is gone with the pod: {tmp_path}/made;" in await said(cluster, "beside")
     assert os.listdir(tmp_path) == []
 
 
-async def test_a_pod_that_leaves_nothing_is_not_spoken_of(yard: Yard, tmp_path: Path) -> None:
+async def test_a_pod_that_leaves_nothing_is_not_spoken_of(cluster: NodeCluster, tmp_path: Path) -> None:
     script = "import tempfile; open(tempfile.mktemp(), 'w').write('temporary')"
-    await yard.pod("tidy", script, metadata=in_folder(tmp_path))
-    await yard.phase("tidy", "Succeeded")
-    reasons = [event["reason"] for event in await events_of(yard, "tidy")]
-    assert await said(yard, "tidy") == "" and "FilesLost" not in reasons
+    await cluster.pod("tidy", script, metadata=in_folder(tmp_path))
+    await cluster.phase("tidy", "Succeeded")
+    reasons = [event["reason"] for event in await events_of(cluster, "tidy")]
+    assert await said(cluster, "tidy") == "" and "FilesLost" not in reasons
 
 
 # The parts.

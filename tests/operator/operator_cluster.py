@@ -1,7 +1,7 @@
 """A control plane for tests: the embedded API server, the real batch Job controller, and a node that follows a script.
 
-`Yard` is the cluster; operators are started and stopped in it, each with its own Api, which may inject faults
-(`Troubled`).
+`OperatorCluster` is the cluster; operators are started and stopped in it, each with its own Api, which may inject
+faults (`Troubled`).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class ScriptedNode:
         await self._api.patch(POD, *key, {"status": status}, "status")
 
 
-class Yard:
+class OperatorCluster:
     def __init__(self, server: Server, api: ApiClient, node: ScriptedNode, clock: Callable[[], float]) -> None:
         self.server = server
         self.api = api
@@ -154,7 +154,7 @@ class Yard:
 
 
 @asynccontextmanager
-async def running_yard(clock: Callable[[], float], install: bool = True) -> AsyncIterator[Yard]:
+async def running_yard(clock: Callable[[], float], install: bool = True) -> AsyncIterator[OperatorCluster]:
     server = Server(now=clock)
     await server.start()
     async with ApiClient(server.url) as api, ApiClient(server.url) as node_api, ApiClient(server.url) as workloads_api:
@@ -168,7 +168,7 @@ async def running_yard(clock: Callable[[], float], install: bool = True) -> Asyn
         await workloads.start()
         await node.controller.start()
         try:
-            yield Yard(server, api, node, clock)
+            yield OperatorCluster(server, api, node, clock)
         finally:
             await node.controller.stop()
             await workloads.stop()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.operator_cluster import TFJOB, Troubled, Yard, replica, running_yard, tf_job
+from tests.operator.operator_cluster import TFJOB, OperatorCluster, Troubled, replica, running_yard, tf_job
 from trainyard import kinds
 from trainyard.client import ApiClient, ApiRequest, Unavailable
 from trainyard.core import Config
@@ -36,29 +36,29 @@ class Clock:
 class OperatorSeries:
     """Operators one after the other: when `killed` is set, the first is stopped and the next started."""
 
-    def __init__(self, yard: Yard, api: Troubled) -> None:
-        self.yard = yard
+    def __init__(self, cluster: OperatorCluster, api: Troubled) -> None:
+        self.cluster = cluster
         self.api: ApiClient = api
         self.killed = asyncio.Event()
         self.operator = self._new()
         self._watching: asyncio.Task[None] | None = None
 
     def _new(self) -> Operator:
-        return Operator(self.api, (kinds.TFJOB,), Config(), now=self.yard.clock)
+        return Operator(self.api, (kinds.TFJOB,), Config(), now=self.cluster.clock)
 
     async def run(self) -> None:
         await self.operator.start()
         await self.killed.wait()
         await self.operator.stop()
         await self.api.close()
-        self.api = ApiClient(self.yard.server.url)
+        self.api = ApiClient(self.cluster.server.url)
         self.operator = self._new()
         await self.operator.start()
 
 
 @asynccontextmanager
-async def operator_series(yard: Yard, api: Troubled) -> AsyncIterator[OperatorSeries]:
-    series = OperatorSeries(yard, api)
+async def operator_series(cluster: OperatorCluster, api: Troubled) -> AsyncIterator[OperatorSeries]:
+    series = OperatorSeries(cluster, api)
     running = asyncio.create_task(series.run())
     try:
         yield series
@@ -69,34 +69,34 @@ async def operator_series(yard: Yard, api: Troubled) -> AsyncIterator[OperatorSe
         await series.api.close()
 
 
-async def run_job(yard: Yard, clock: Clock, series: OperatorSeries) -> Json:
+async def run_job(cluster: OperatorCluster, clock: Clock, series: OperatorSeries) -> Json:
     """Run the job until its TTL deletes it. Returns its state before that (see `remains`)."""
 
     async def later(seconds: float, predicate: Callable[[Json], bool]) -> None:
         """Set the clock forward and wait until `predicate(job)` is true; meanwhile enqueue the job again and again."""
         clock.shift += seconds
-        waiting = asyncio.create_task(yard.until(predicate))
+        waiting = asyncio.create_task(cluster.until(predicate))
         while not waiting.done():
             series.operator.resync()
             await asyncio.wait((waiting,), timeout=0.1)
         await waiting
 
     roles = [replica("MASTER"), replica("WORKER", 2), {"replicas": 1, "tfReplicaType": "PS"}]
-    await yard.submit(tf_job(cleanPodPolicy="All", ttlSecondsAfterFinished=1000, replicaSpecs=roles, RuntimeId=None))
-    await yard.condition("Running")
-    yard.end("MASTER", 137)
+    await cluster.submit(tf_job(cleanPodPolicy="All", ttlSecondsAfterFinished=1000, replicaSpecs=roles, RuntimeId=None))
+    await cluster.condition("Running")
+    cluster.end("MASTER", 137)
     await later(5, lambda job: job["status"]["roles"]["MASTER"]["failures"] == 1)
-    yard.node.ends.clear()
+    cluster.node.ends.clear()
     await later(60, lambda job: job["status"]["roles"]["MASTER"]["attempt"] == 1)
     await later(1, lambda job: is_condition_true(job["status"]["conditions"], "Running"))
-    yard.end("MASTER", 0)
+    cluster.end("MASTER", 0)
     await later(5, lambda job: is_condition_true(job["status"]["conditions"], "Succeeded"))
     for gvk in kinds.TFJOB.roles.child_resources:
-        for obj in (await yard.api.list(gvk, "default", OWNER))["items"]:
-            await yard.gone(gvk, name_of(obj))
-    left = await remains(yard)
+        for obj in (await cluster.api.list(gvk, "default", OWNER))["items"]:
+            await cluster.gone(gvk, name_of(obj))
+    left = await remains(cluster)
     clock.shift += 2000
-    gone = asyncio.create_task(yard.gone(TFJOB, "mnist"))
+    gone = asyncio.create_task(cluster.gone(TFJOB, "mnist"))
     while not gone.done():
         series.operator.resync()
         await asyncio.wait((gone,), timeout=0.1)
@@ -104,13 +104,13 @@ async def run_job(yard: Yard, clock: Clock, series: OperatorSeries) -> Json:
     return left
 
 
-async def remains(yard: Yard) -> Json:
+async def remains(cluster: OperatorCluster) -> Json:
     """The number of children of each kind, and the job's status without the fields that differ between runs."""
     result: Json = {}
     for gvk in kinds.TFJOB.roles.child_resources:
-        listed = await yard.api.list(gvk, "default", OWNER)
+        listed = await cluster.api.list(gvk, "default", OWNER)
         result[gvk.kind] = len(listed["items"])
-    result["status"] = timeless((await yard.job())["status"])
+    result["status"] = timeless((await cluster.job())["status"])
     return result
 
 
@@ -126,11 +126,11 @@ async def run_with_faults(prepare: Callable[[Troubled, asyncio.Event], None]) ->
     """Run the job with the faults that `prepare` sets up. Returns the result of `run_job` and the number of requests of
     the first operator."""
     clock = Clock()
-    async with running_yard(clock) as yard:
-        api = Troubled(yard.server.url)
-        async with operator_series(yard, api) as series:
+    async with running_yard(clock) as cluster:
+        api = Troubled(cluster.server.url)
+        async with operator_series(cluster, api) as series:
             prepare(api, series.killed)
-            left = await asyncio.wait_for(run_job(yard, clock, series), 60)
+            left = await asyncio.wait_for(run_job(cluster, clock, series), 60)
             return left, len(api.sent)
 
 

@@ -20,12 +20,12 @@ async def test_a_job_whose_spec_may_not_be_patched_runs_all_the_same() -> None:
 
     job = tf_job()
     del job["spec"]["RuntimeId"]
-    async with running_yard(time.time) as yard:
-        api = Troubled(yard.server.url)
+    async with running_yard(time.time) as cluster:
+        api = Troubled(cluster.server.url)
         api.before = refuse
-        async with yard.operator(api):
-            await yard.submit(job)
-            running = await yard.condition("Running")
+        async with cluster.operator(api):
+            await cluster.submit(job)
+            running = await cluster.condition("Running")
             assert "RuntimeId" not in running["spec"] and len(runtime_id_of(running)) == 4
 
 
@@ -44,21 +44,21 @@ async def test_a_server_that_fails_at_one_child_again_and_again_is_heard_of() ->
             raise Unavailable(500, "InternalError", error)
 
     job = tf_job()
-    async with running_yard(time.time) as yard:
-        api = Troubled(yard.server.url)
+    async with running_yard(time.time) as cluster:
+        api = Troubled(cluster.server.url)
         api.before = fail
-        async with yard.operator(api):
-            await yard.submit(job)
-            job = await yard.condition("Blocked")
+        async with cluster.operator(api):
+            await cluster.submit(job)
+            job = await cluster.condition("Blocked")
             (blocked,) = [condition for condition in job["status"]["conditions"] if condition["type"] == "Blocked"]
             assert error in blocked["message"] and blocked["reason"] == "InternalError"
             down = False
             edit = {"spec": {"backoffLimit": 7}}  # after an edit a refused write is retried at once
-            await yard.api.patch(TFJOB, "default", "mnist", edit)
-            await yard.until(
+            await cluster.api.patch(TFJOB, "default", "mnist", edit)
+            await cluster.until(
                 lambda now: (
                     now["status"]["state"] == "Running"
                     and not is_condition_true(now["status"]["conditions"], "Blocked")
                 )
             )
-            assert (await yard.api.get(JOB, "default", "worker-mnis-0"))["status"]["active"] == 1
+            assert (await cluster.api.get(JOB, "default", "worker-mnis-0"))["status"]["active"] == 1

@@ -14,12 +14,12 @@ from trainyard.operator.plan_executor import JobState
 async def test_a_namesake_that_is_being_deleted_is_waited_for_and_nobody_is_told_to_delete_it() -> None:
     meta = {"name": "tfjob-mnis", "finalizers": ["somebody.example/waits"]}
     body: Json = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"port": 1}]}}
-    async with running_yard(time.time) as yard:
-        await yard.api.create(SERVICE, "default", body)
-        await yard.api.delete(SERVICE, "default", "tfjob-mnis")
-        async with yard.operator():
-            await yard.submit(tf_job())
-            job = await yard.condition("NameConflict")
+    async with running_yard(time.time) as cluster:
+        await cluster.api.create(SERVICE, "default", body)
+        await cluster.api.delete(SERVICE, "default", "tfjob-mnis")
+        async with cluster.operator():
+            await cluster.submit(tf_job())
+            job = await cluster.condition("NameConflict")
             message = (find_condition(job["status"]["conditions"], "NameConflict") or {})["message"]
             assert "it is being deleted: it is waited for" in message
             assert "delete or rename" not in message
@@ -27,21 +27,21 @@ async def test_a_namesake_that_is_being_deleted_is_waited_for_and_nobody_is_told
 
 async def test_what_bears_the_jobs_uid_in_another_namespace_is_nothing_of_the_jobs() -> None:
     """Another tenant knows the uid, from an event or a log, and creates a pod with the status of a failed MASTER."""
-    async with running_yard(time.time) as yard, yard.operator() as operator:
-        await yard.submit(tf_job())
-        job = await yard.condition("Running")
-        await yard.api.create(NAMESPACE, "", {"metadata": {"name": "evil"}})
-        batch = (await yard.api.get(JOB, "default", "master-mnis-0"))["metadata"]
+    async with running_yard(time.time) as cluster, cluster.operator() as operator:
+        await cluster.submit(tf_job())
+        job = await cluster.condition("Running")
+        await cluster.api.create(NAMESPACE, "", {"metadata": {"name": "evil"}})
+        batch = (await cluster.api.get(JOB, "default", "master-mnis-0"))["metadata"]
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": batch["name"], "uid": batch["uid"]}
         labels = {**batch["labels"], "tensorflow.org": ""}
         spec = {"containers": [{"name": "tensorflow", "image": "i"}], "schedulerName": "nobody"}
         # Its owner does not exist in this namespace: without a finalizer the garbage collector would delete the pod.
         finalizers = {"finalizers": ["evil.example/stays"]}
         meta = {"name": "forged", "labels": labels, "ownerReferences": [{**owner, "controller": True}], **finalizers}
-        await yard.api.create(POD, "evil", {"metadata": meta, "spec": spec})
+        await cluster.api.create(POD, "evil", {"metadata": meta, "spec": spec})
         state = {"name": "tensorflow", "state": {"terminated": {"exitCode": 1}}}
         status = {"phase": "Failed", "containerStatuses": [state]}
-        await yard.api.patch(POD, "evil", "forged", {"status": status}, "status")
+        await cluster.api.patch(POD, "evil", "forged", {"status": status}, "status")
         store = operator._children[POD]
         async with asyncio.timeout(20):
             while (forged := store.get(NamespacedName("evil", "forged"))) is None or forged.phase != "Failed":  # noqa: ASYNC110

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.operator.operator_cluster import TFJOB, Troubled, Yard, running_yard, tf_job
+from tests.operator.operator_cluster import TFJOB, OperatorCluster, Troubled, running_yard, tf_job
 from trainyard import kinds
 from trainyard.client import ApiClient, ApiRequest, NotFound, Unavailable
 from trainyard.core import Config
@@ -38,9 +38,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def yard(clock: Clock) -> AsyncIterator[Yard]:
-    async with running_yard(clock) as yard:
-        yield yard
+async def cluster(clock: Clock) -> AsyncIterator[OperatorCluster]:
+    async with running_yard(clock) as cluster:
+        yield cluster
 
 
 async def settle(api: Troubled, quiet: float = 0.4) -> None:
@@ -52,19 +52,19 @@ async def settle(api: Troubled, quiet: float = 0.4) -> None:
             await asyncio.sleep(quiet)
 
 
-async def names(yard: Yard, gvk: object) -> list[str]:
-    listed = await yard.api.list(gvk, "default", OWNER)  # type: ignore[arg-type]  # a GVK
+async def names(cluster: OperatorCluster, gvk: object) -> list[str]:
+    listed = await cluster.api.list(gvk, "default", OWNER)  # type: ignore[arg-type]  # a GVK
     return sorted(name_of(obj) for obj in listed["items"])
 
 
-async def test_a_life_without_failures_costs_its_objects_and_five(yard: Yard) -> None:
-    api = Troubled(yard.server.url)
-    async with yard.operator(api) as operator:
+async def test_a_life_without_failures_costs_its_objects_and_five(cluster: OperatorCluster) -> None:
+    api = Troubled(cluster.server.url)
+    async with cluster.operator(api) as operator:
         await operator.synced
-        await yard.submit(tf_job(workers=3, cleanPodPolicy="None"))
-        await yard.condition("Running")
-        yard.end("MASTER")
-        await yard.condition("Succeeded")
+        await cluster.submit(tf_job(workers=3, cleanPodPolicy="None"))
+        await cluster.condition("Running")
+        cluster.end("MASTER")
+        await cluster.condition("Succeeded")
         await settle(api)
         creates = [request for request in api.writes if request.method == "POST"]
         assert len(creates) == 6  # five replicas and a service
@@ -74,24 +74,24 @@ async def test_a_life_without_failures_costs_its_objects_and_five(yard: Yard) ->
         assert not [r for r in api.sent if r.method == "GET" and not r.path.endswith("s")]  # lists only
 
 
-async def test_a_finished_job_costs_nothing_not_even_a_new_operator(yard: Yard) -> None:
-    async with yard.operator():
-        await yard.submit(tf_job())
-        await yard.condition("Running")
-        yard.end("MASTER")
-        done = await yard.condition("Succeeded")
-    api = Troubled(yard.server.url)
-    async with yard.operator(api) as operator:
+async def test_a_finished_job_costs_nothing_not_even_a_new_operator(cluster: OperatorCluster) -> None:
+    async with cluster.operator():
+        await cluster.submit(tf_job())
+        await cluster.condition("Running")
+        cluster.end("MASTER")
+        done = await cluster.condition("Succeeded")
+    api = Troubled(cluster.server.url)
+    async with cluster.operator(api) as operator:
         await operator.synced
         await settle(api)
         assert not [request for request in api.sent if request.method != "GET"]
-        assert (await yard.job())["status"]["conditions"] == done["status"]["conditions"]
+        assert (await cluster.job())["status"]["conditions"] == done["status"]["conditions"]
 
 
-async def test_counts_are_written_at_most_once_a_second_and_never_lost(yard: Yard) -> None:
-    api = Troubled(yard.server.url)
-    async with yard.operator(api):
-        await yard.submit(tf_job(workers=12))
+async def test_counts_are_written_at_most_once_a_second_and_never_lost(cluster: OperatorCluster) -> None:
+    api = Troubled(cluster.server.url)
+    async with cluster.operator(api):
+        await cluster.submit(tf_job(workers=12))
         states = {"MASTER": 1, "WORKER": 12, "PS": 1}
 
         def all_run(job: Json) -> bool:
@@ -100,7 +100,7 @@ async def test_counts_are_written_at_most_once_a_second_and_never_lost(yard: Yar
             return running == states
 
         started = time.monotonic()
-        await yard.until(all_run)
+        await cluster.until(all_run)
         seconds = time.monotonic() - started
         counts = [r for r in api.writes if r.path.endswith("/status") and b'"conditions"' not in (r.body or b"")]
         assert len(counts) <= seconds + 1
@@ -120,13 +120,13 @@ class ConcurrentWriter(Troubled):
         return await super().send(request)
 
 
-async def test_a_changed_job_ends_the_pass_before_anything_else_is_written(yard: Yard) -> None:
+async def test_a_changed_job_ends_the_pass_before_anything_else_is_written(cluster: OperatorCluster) -> None:
     """The fence: another client writes to the job between the plan and the status patch."""
     label = {"metadata": {"labels": {"by": "somebody"}}}
-    api = ConcurrentWriter(yard.server.url, lambda: yard.api.patch(TFJOB, "default", "mnist", label))
-    async with yard.operator(api) as operator:
-        await yard.submit(tf_job())
-        await yard.condition("Running")
+    api = ConcurrentWriter(cluster.server.url, lambda: cluster.api.patch(TFJOB, "default", "mnist", label))
+    async with cluster.operator(api) as operator:
+        await cluster.submit(tf_job())
+        await cluster.condition("Running")
         writes = [request.method for request in api.writes]
         refused = operator.counts["conflicts"]  # more than one if the next reconcile precedes the watch event
         assert refused
@@ -134,7 +134,7 @@ async def test_a_changed_job_ends_the_pass_before_anything_else_is_written(yard:
         assert writes[: refused + 2] == [*["PATCH"] * refused, "PATCH", "POST"]
 
 
-async def test_a_spec_patch_that_changes_nothing_does_not_hold_the_job_up(yard: Yard) -> None:
+async def test_a_spec_patch_that_changes_nothing_does_not_hold_the_job_up(cluster: OperatorCluster) -> None:
     """A server with an older CRD prunes the stored defaults: the object does not change, so there is no watch event."""
 
     class Pruning(Troubled):
@@ -145,83 +145,89 @@ async def test_a_spec_patch_that_changes_nothing_does_not_hold_the_job_up(yard: 
 
     job = tf_job()
     del job["spec"]["RuntimeId"]
-    async with yard.operator(Pruning(yard.server.url)):
-        await yard.submit(job)
-        running = await yard.condition("Running")
+    async with cluster.operator(Pruning(cluster.server.url)):
+        await cluster.submit(job)
+        running = await cluster.condition("Running")
         assert "RuntimeId" not in running["spec"]
 
 
-async def test_a_job_that_goes_between_decision_and_write_gets_no_children(yard: Yard) -> None:
-    api = ConcurrentWriter(yard.server.url, lambda: yard.api.delete(TFJOB, "default", "mnist"))
-    async with yard.operator(api) as operator:
-        await yard.submit(tf_job())
-        await yard.gone(TFJOB, "mnist")
+async def test_a_job_that_goes_between_decision_and_write_gets_no_children(cluster: OperatorCluster) -> None:
+    api = ConcurrentWriter(cluster.server.url, lambda: cluster.api.delete(TFJOB, "default", "mnist"))
+    async with cluster.operator(api) as operator:
+        await cluster.submit(tf_job())
+        await cluster.gone(TFJOB, "mnist")
         await settle(api)
         assert [request.method for request in api.writes] == ["PATCH"]
         assert not {"faults", "refused", "unavailable"} & operator.counts.keys()
 
 
-async def test_a_foreign_object_with_a_childs_name_is_left_alone_and_said(yard: Yard, clock: Clock) -> None:
+async def test_a_foreign_object_with_a_childs_name_is_left_alone_and_said(
+    cluster: OperatorCluster, clock: Clock
+) -> None:
     service = {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": "tfjob-mnis"},
         "spec": {"ports": [{"port": 1}]},
     }
-    foreign = await yard.api.create(SERVICE, "default", service)
-    api = Troubled(yard.server.url)
-    async with yard.operator(api) as operator:
-        await yard.submit(tf_job())
-        job = await yard.condition("NameConflict")
+    foreign = await cluster.api.create(SERVICE, "default", service)
+    api = Troubled(cluster.server.url)
+    async with cluster.operator(api) as operator:
+        await cluster.submit(tf_job())
+        job = await cluster.condition("NameConflict")
         name_conflict = find_condition(job["status"]["conditions"], "NameConflict")
         assert name_conflict is not None and "tfjob-mnis" in name_conflict["message"]
-        await yard.condition("Running")  # the other children are created
+        await cluster.condition("Running")  # the other children are created
         await settle(api, 1.5)
         tries = len([r for r in api.writes if r.method == "POST" and r.path.endswith("/services")])
         assert tries <= 3
-        service = await yard.api.get(SERVICE, "default", "tfjob-mnis")
+        service = await cluster.api.get(SERVICE, "default", "tfjob-mnis")
         assert uid_of(service) == uid_of(foreign) and service["metadata"] == foreign["metadata"]
-        await yard.api.delete(SERVICE, "default", "tfjob-mnis")
+        await cluster.api.delete(SERVICE, "default", "tfjob-mnis")
         clock.shift += 3600
         operator.resync()
-        await yard.until(lambda job: not is_condition_true(job["status"]["conditions"], "NameConflict"))
-        assert await names(yard, SERVICE) == ["tfjob-mnis"]
+        await cluster.until(lambda job: not is_condition_true(job["status"]["conditions"], "NameConflict"))
+        assert await names(cluster, SERVICE) == ["tfjob-mnis"]
 
 
-async def test_a_foreign_object_that_bears_our_label_is_foreign_all_the_same(yard: Yard) -> None:
-    job = await yard.submit(tf_job())
+async def test_a_foreign_object_that_bears_our_label_is_foreign_all_the_same(cluster: OperatorCluster) -> None:
+    job = await cluster.submit(tf_job())
     meta: Json = {"name": "tfjob-mnis", "labels": {OWNER: uid_of(job)}}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"port": 1}]}}
-    await yard.api.create(SERVICE, "default", service)
-    api = Troubled(yard.server.url)
-    async with yard.operator(api):
-        await yard.condition("NameConflict")
-        await yard.condition("Running")
+    await cluster.api.create(SERVICE, "default", service)
+    api = Troubled(cluster.server.url)
+    async with cluster.operator(api):
+        await cluster.condition("NameConflict")
+        await cluster.condition("Running")
         await settle(api, 1.5)
         assert len([r for r in api.writes if r.method == "POST" and r.path.endswith("/services")]) <= 3
 
 
-async def test_a_child_that_has_lost_our_label_is_said_and_not_waited_for(yard: Yard, clock: Clock) -> None:
+async def test_a_child_that_has_lost_our_label_is_said_and_not_waited_for(
+    cluster: OperatorCluster, clock: Clock
+) -> None:
     """The watches select by the label, so they never show the object. An older operator created it, or a user has
     removed the label."""
-    job = await yard.submit(tf_job())
+    job = await cluster.submit(tf_job())
     owner = controller_reference("tensorflow.org/v1alpha1", "TfJob", "mnist", uid_of(job))
     meta: Json = {"name": "tfjob-mnis", "ownerReferences": [owner]}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"port": 1}]}}
-    await yard.api.create(SERVICE, "default", service)
-    async with yard.operator() as operator:
-        name_conflict = find_condition((await yard.condition("NameConflict"))["status"]["conditions"], "NameConflict")
+    await cluster.api.create(SERVICE, "default", service)
+    async with cluster.operator() as operator:
+        name_conflict = find_condition(
+            (await cluster.condition("NameConflict"))["status"]["conditions"], "NameConflict"
+        )
         assert name_conflict is not None and "has no label trainyard.dev/owner" in name_conflict["message"]
-        await yard.condition("Running")
-        await yard.api.delete(SERVICE, "default", "tfjob-mnis")
+        await cluster.condition("Running")
+        await cluster.api.delete(SERVICE, "default", "tfjob-mnis")
         clock.shift += 3600
         operator.resync()
-        await yard.until(lambda job: not is_condition_true(job["status"]["conditions"], "NameConflict"))
+        await cluster.until(lambda job: not is_condition_true(job["status"]["conditions"], "NameConflict"))
 
 
-async def test_our_own_child_from_an_earlier_life_is_taken_as_made(yard: Yard) -> None:
+async def test_our_own_child_from_an_earlier_life_is_taken_as_made(cluster: OperatorCluster) -> None:
     """The answer to the first create of each resource is lost: the object exists, but the operator has no answer."""
-    api = Troubled(yard.server.url)
+    api = Troubled(cluster.server.url)
     lost: set[str] = set()  # request paths
 
     def lose(request: ApiRequest) -> None:
@@ -230,45 +236,45 @@ async def test_our_own_child_from_an_earlier_life_is_taken_as_made(yard: Yard) -
             raise Unavailable(0, "Timeout", "the answer was lost")
 
     api.after = lose
-    async with yard.operator(api) as operator:
-        await yard.submit(tf_job())
-        job = await yard.condition("Running")
+    async with cluster.operator(api) as operator:
+        await cluster.submit(tf_job())
+        job = await cluster.condition("Running")
         assert not is_condition_true(job["status"]["conditions"], "NameConflict")
         assert operator.counts["unavailable"] >= 1
         await settle(api)
-        assert await names(yard, JOB) == ["master-mnis-0", "ps-mnis-0", "worker-mnis-0"]
+        assert await names(cluster, JOB) == ["master-mnis-0", "ps-mnis-0", "worker-mnis-0"]
 
 
 async def test_a_missing_kind_is_parked_and_served_as_soon_as_it_is_there(clock: Clock) -> None:
-    async with running_yard(clock, install=False) as yard, yard.operator() as operator:
+    async with running_yard(clock, install=False) as cluster, cluster.operator() as operator:
         await asyncio.wait_for(operator.synced, 10)
-        await yard.api.create(CRD, "", kinds.crd(kinds.TFJOB))
-        await yard.submit(tf_job())
-        await yard.condition("Running")
+        await cluster.api.create(CRD, "", kinds.crd(kinds.TFJOB))
+        await cluster.submit(tf_job())
+        await cluster.condition("Running")
 
 
-async def test_a_poisoned_job_hurts_nobody_else(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_poisoned_job_hurts_nobody_else(cluster: OperatorCluster, caplog: pytest.LogCaptureFixture) -> None:
     def read(spec: Json, name: str) -> object:
         if name == "poison":
             raise RuntimeError("a bug of ours")
         return kinds.TFJOB.api.read(spec, name)
 
     poisoned = replace(kinds.TFJOB, api=replace(kinds.TFJOB.api, read=read))
-    async with ApiClient(yard.server.url) as api:
-        operator = Operator(api, [poisoned], Config(), now=yard.clock)
+    async with ApiClient(cluster.server.url) as api:
+        operator = Operator(api, [poisoned], Config(), now=cluster.clock)
         caplog.set_level(logging.ERROR)
         await operator.start()
-        await yard.submit(tf_job("poison"))
-        await yard.submit(tf_job("good"))
-        await yard.condition("Running", "good")
+        await cluster.submit(tf_job("poison"))
+        await cluster.submit(tf_job("good"))
+        await cluster.condition("Running", "good")
         await operator.stop()
         assert operator.counts["faults"] >= 1
     assert "tfjobs/default/poison" in caplog.text and "a bug of ours" in caplog.text
-    assert "status" not in await yard.job("poison")
+    assert "status" not in await cluster.job("poison")
 
 
-async def test_too_many_requests_is_waited_out_as_long_as_the_server_asks(yard: Yard) -> None:
-    api = Troubled(yard.server.url)
+async def test_too_many_requests_is_waited_out_as_long_as_the_server_asks(cluster: OperatorCluster) -> None:
+    api = Troubled(cluster.server.url)
     refused: list[float] = []
 
     def refuse(request: ApiRequest) -> None:
@@ -277,59 +283,59 @@ async def test_too_many_requests_is_waited_out_as_long_as_the_server_asks(yard: 
             raise Unavailable(429, "TooManyRequests", "not now", retry_after=1.5)
 
     api.before = refuse
-    async with yard.operator(api):
-        await yard.submit(tf_job())
-        await yard.condition("Created")
+    async with cluster.operator(api):
+        await cluster.submit(tf_job())
+        await cluster.condition("Created")
         assert time.monotonic() - refused[0] >= 1.45
 
 
-async def test_a_deleted_job_is_let_go_and_nothing_is_made_for_it(yard: Yard) -> None:
-    api = Troubled(yard.server.url)
-    async with yard.operator(api):
-        await yard.submit(tf_job())
-        await yard.condition("Running")
+async def test_a_deleted_job_is_let_go_and_nothing_is_made_for_it(cluster: OperatorCluster) -> None:
+    api = Troubled(cluster.server.url)
+    async with cluster.operator(api):
+        await cluster.submit(tf_job())
+        await cluster.condition("Running")
         before = len(api.writes)
-        await yard.api.delete(TFJOB, "default", "mnist")
+        await cluster.api.delete(TFJOB, "default", "mnist")
         for name in ("master-mnis-0", "worker-mnis-0", "ps-mnis-0"):
-            await yard.gone(JOB, name)
+            await cluster.gone(JOB, name)
         await settle(api)
         assert not [request for request in api.writes[before:] if request.method == "POST"]
-        assert await names(yard, POD) == []
+        assert await names(cluster, POD) == []
 
 
-async def test_a_job_made_anew_under_the_same_name_gets_children_of_its_own(yard: Yard) -> None:
-    async with yard.operator():
-        first = await yard.submit(tf_job())
-        await yard.condition("Running")
-        await yard.api.delete(TFJOB, "default", "mnist")
-        await yard.gone(TFJOB, "mnist")
-        second = await yard.submit(tf_job())
-        await yard.condition("Running")
-        await yard.until(lambda job: not is_condition_true(job["status"]["conditions"], "NameConflict"))
-        listed = await yard.api.list(JOB, "default", OWNER)
+async def test_a_job_made_anew_under_the_same_name_gets_children_of_its_own(cluster: OperatorCluster) -> None:
+    async with cluster.operator():
+        first = await cluster.submit(tf_job())
+        await cluster.condition("Running")
+        await cluster.api.delete(TFJOB, "default", "mnist")
+        await cluster.gone(TFJOB, "mnist")
+        second = await cluster.submit(tf_job())
+        await cluster.condition("Running")
+        await cluster.until(lambda job: not is_condition_true(job["status"]["conditions"], "NameConflict"))
+        listed = await cluster.api.list(JOB, "default", OWNER)
         owners = {obj["metadata"]["labels"][OWNER] for obj in listed["items"]}
         assert uid_of(first) != uid_of(second) and owners <= {uid_of(first), uid_of(second)}
 
 
-async def test_watches_that_break_all_the_time_lose_nothing_and_list_nothing_again(yard: Yard) -> None:
+async def test_watches_that_break_all_the_time_lose_nothing_and_list_nothing_again(cluster: OperatorCluster) -> None:
     class Broken(Troubled):
         async def stream(self, *arguments: Any) -> AsyncGenerator[bytes, None]:
             async for chunk in super().stream(*arguments):
                 yield chunk
                 raise Unavailable(0, "ConnectionLost", "cut after every chunk")
 
-    api = Broken(yard.server.url)
-    async with yard.operator(api) as operator:
+    api = Broken(cluster.server.url)
+    async with cluster.operator(api) as operator:
         await operator.synced
         lists = len([request for request in api.sent if request.method == "GET"])
-        await yard.submit(tf_job())
-        await yard.condition("Running")
-        yard.end("MASTER")
-        await yard.condition("Succeeded")
+        await cluster.submit(tf_job())
+        await cluster.condition("Running")
+        cluster.end("MASTER")
+        await cluster.condition("Succeeded")
         assert len([request for request in api.sent if request.method == "GET"]) == lists
 
 
-async def test_a_child_watch_that_hangs_never_makes_a_second_child_and_heals(yard: Yard) -> None:
+async def test_a_child_watch_that_hangs_never_makes_a_second_child_and_heals(cluster: OperatorCluster) -> None:
     """The watch of batch Jobs hangs, so the store does not show the creates: the job is not reconciled until the
     timeout, when the resource is listed again."""
     hung = asyncio.Event()
@@ -342,54 +348,56 @@ async def test_a_child_watch_that_hangs_never_makes_a_second_child_and_heals(yar
             async for chunk in super().stream(request, *more):
                 yield chunk
 
-    api = Hanging(yard.server.url)
-    async with yard.operator(api) as operator:
+    api = Hanging(cluster.server.url)
+    async with cluster.operator(api) as operator:
         operator.writes.timeout = 0.3
         await operator.synced
         await asyncio.wait_for(hung.wait(), 10)
-        await yard.submit(tf_job())
-        await yard.until(lambda job: job.get("status", {}).get("state") == "Running")
+        await cluster.submit(tf_job())
+        await cluster.until(lambda job: job.get("status", {}).get("state") == "Running")
         posts = [request.path for request in api.writes if request.method == "POST" and "jobs" in request.path]
         assert len(posts) == 3
 
 
-async def test_jobs_of_many_namespaces_run_side_by_side(yard: Yard) -> None:
+async def test_jobs_of_many_namespaces_run_side_by_side(cluster: OperatorCluster) -> None:
     namespaces = [f"team-{index}" for index in range(3)]
     for namespace in namespaces:
-        await yard.api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    async with yard.operator():
+        await cluster.api.create(
+            NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        )
+    async with cluster.operator():
         for namespace in namespaces:
             for at in range(3):
-                await yard.submit(tf_job(f"j{at}{namespace[-1]}x", namespace))
+                await cluster.submit(tf_job(f"j{at}{namespace[-1]}x", namespace))
         for namespace in namespaces:
             for at in range(3):
-                await yard.condition("Running", f"j{at}{namespace[-1]}x", namespace)
+                await cluster.condition("Running", f"j{at}{namespace[-1]}x", namespace)
 
 
-async def test_events_that_are_refused_fail_nothing(yard: Yard) -> None:
-    api = Troubled(yard.server.url)
+async def test_events_that_are_refused_fail_nothing(cluster: OperatorCluster) -> None:
+    api = Troubled(cluster.server.url)
 
     def refuse(request: ApiRequest) -> None:
         if request.path.endswith("/events"):
             raise NotFound(404, "NotFound", "no events here")
 
     api.before = refuse
-    async with yard.operator(api) as operator:
-        await yard.submit(tf_job())
-        await yard.condition("Running")
+    async with cluster.operator(api) as operator:
+        await cluster.submit(tf_job())
+        await cluster.condition("Running")
         assert operator.counts.get("faults", 0) == 0
-    assert (await yard.api.list(EVENT, "default"))["items"] == []
+    assert (await cluster.api.list(EVENT, "default"))["items"] == []
 
 
-async def test_the_same_words_are_said_once(yard: Yard) -> None:
-    async with yard.operator():
-        await yard.submit(tf_job())
-        await yard.condition("Running")
-        yard.end("MASTER")
-        await yard.condition("Succeeded")
+async def test_the_same_words_are_said_once(cluster: OperatorCluster) -> None:
+    async with cluster.operator():
+        await cluster.submit(tf_job())
+        await cluster.condition("Running")
+        cluster.end("MASTER")
+        await cluster.condition("Succeeded")
 
         reasons: list[str] = []
-        async with asyncio.timeout(10), aclosing(yard.api.watch(EVENT, "default", "1")) as lines:
+        async with asyncio.timeout(10), aclosing(cluster.api.watch(EVENT, "default", "1")) as lines:
             async for line in lines:
                 event = decode(line)["object"]
                 if event["involvedObject"]["kind"] == "TfJob":

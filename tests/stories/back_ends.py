@@ -25,7 +25,7 @@ OWN = ("test_real_clock.py", "test_training_on_a_real_cluster.py")  # what is to
 
 
 class Cluster(Protocol):
-    """What a stage asks of its back end."""
+    """What a harness asks of its back end."""
 
     secure: ssl.SSLContext | None
     in_process: Callable[[], Transport] | None

@@ -1,6 +1,6 @@
-"""A stage for each story, on each back end. Its folder has a short path: a socket takes no long one.
+"""A harness for each story, on each back end. Its folder has a short path: a socket takes no long one.
 
-A test that asks for a stage is made twice: `embedded`, and `real` with the marker `cluster`, unless the table in
+A test that asks for a harness is made twice: `embedded`, and `real` with the marker `cluster`, unless the table in
 embedded_only.py has it.
 """
 
@@ -17,9 +17,9 @@ import pytest
 
 from tests.stories import embedded_only
 from tests.stories.back_ends import BOTH, Cluster, Embedded
-from tests.stories.harness import Clock, Stage
+from tests.stories.harness import Clock, Harness
 from tests.stories.real_cluster import Nodes, RealCluster
-from tests.stories.users import RealYard, Yard
+from tests.stories.users import RealUserCluster, UserCluster
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import control_plane, installed
 from trainyard.app.local import LocalClusterOptions
@@ -51,7 +51,7 @@ def _back_end(item: pytest.Item) -> str:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="stage-"))
+    folder = Path(tempfile.mkdtemp(prefix="harness-"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -116,13 +116,13 @@ async def real(options: LocalClusterOptions, nodes: Nodes) -> Told:
 
 
 @pytest.fixture
-async def stage(
+async def harness(
     place: Path, options: LocalClusterOptions, checks: dict[tuple[str, str], object] | None, joined: Nodes | None
-) -> AsyncIterator[Stage]:
-    made: Stage | None = None
+) -> AsyncIterator[Harness]:
+    made: Harness | None = None
     try:
         async with real(options, joined) if joined else embedded(options, checks) as (cluster, clock):
-            made = Stage(cluster, clock, place)
+            made = Harness(cluster, clock, place)
             await made.open()
             yield made
     finally:
@@ -131,10 +131,10 @@ async def stage(
 
 
 @pytest.fixture
-def yard(back_end: str, request: pytest.FixtureRequest) -> Iterator[Yard]:
+def user_cluster(back_end: str, request: pytest.FixtureRequest) -> Iterator[UserCluster]:
     """A cluster that a person works with."""
-    home = Path(tempfile.mkdtemp(prefix="yard-"))
-    made = RealYard(home, request.getfixturevalue("installed")) if back_end == "real" else Yard(home)
+    home = Path(tempfile.mkdtemp(prefix="user_cluster-"))
+    made = RealUserCluster(home, request.getfixturevalue("installed")) if back_end == "real" else UserCluster(home)
     try:
         yield made
     finally:

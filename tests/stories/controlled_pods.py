@@ -1,7 +1,7 @@
-"""What runs in the containers of a story: an actor connects to the stage and evaluates what it is told.
+"""What runs in the containers of a story: a controlled pod connects to the harness and evaluates what it is told.
 
-An actor knows its place from the labels of its pod: the role and index that the operator has given it, or, in a set,
-the ordinal.
+It knows its place from the labels of its pod: the role and index that the operator has given it, or, in a set, the
+ordinal.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ while True:
 _PLACE = {"ROLE": ROLE, "INDEX": INDEX, "ORDINAL": "apps.kubernetes.io/pod-index"}
 
 
-def actor(**more: Any) -> Json:
+def controlled_container(**more: Any) -> Json:
     """The container of a replica, of a TfJob's unless a name is given."""
-    mounts = [{"name": "stage", "mountPath": "/stage"}]
-    env: list[Json] = [{"name": "STAGE", "value": "/stage/door"}]
+    mounts = [{"name": "harness", "mountPath": "/harness"}]
+    env: list[Json] = [{"name": "STAGE", "value": "/harness/door"}]
     for name, label in _PLACE.items():
         env.append({"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}})
     command = [sys.executable, "-I", "-S", "-c", ACTOR]
@@ -73,7 +73,7 @@ def actor(**more: Any) -> Json:
     } | more  # fmt: skip
 
 
-class Actor:
+class ControlledPod:
     """A process in a pod, from its entrance to its end."""
 
     patience = PATIENCE

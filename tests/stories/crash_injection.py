@@ -6,14 +6,14 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 
-from tests.stories.harness import Noted, Stage, looked
+from tests.stories.harness import Harness, Noted, looked
 from trainyard.client import ApiRequest
 from trainyard.objects import decode, encode
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
-class Fate:
+class CrashPoint:
     """Of one operator: it dies at its first write that is news, before the API server has it or before the answer."""
 
     def __init__(self, seen: set[str], applied: bool) -> None:
@@ -43,17 +43,17 @@ def _news(request: ApiRequest) -> str:
     return f"{request.method} {request.path} {meta.get('name') or TIME.sub('', encode(body).decode())}"
 
 
-async def survives(stage: Stage, fate: Fate, done: Callable[[], Awaitable[object]]) -> bool:
-    """True when an operator with this fate has brought the job so far and has nothing more to say about it."""
-    operator, _ = await stage.operator(fate.take)
+async def survives(harness: Harness, crash_point: CrashPoint, done: Callable[[], Awaitable[object]]) -> bool:
+    """True when an operator with this crash_point has brought the job so far and has nothing more to say about it."""
+    operator, _ = await harness.operator(crash_point.take)
 
     async def settled() -> None:
         await done()
         await looked(operator)
 
-    lived, died = asyncio.create_task(settled()), asyncio.create_task(fate.died.wait())
+    lived, died = asyncio.create_task(settled()), asyncio.create_task(crash_point.died.wait())
     await asyncio.wait((lived, died), return_when=asyncio.FIRST_COMPLETED)
-    survived = lived.done() and not fate.died.is_set()
+    survived = lived.done() and not crash_point.died.is_set()
     for task in (lived, died):
         task.cancel()
     ends = await asyncio.gather(lived, died, return_exceptions=True)
@@ -62,10 +62,10 @@ async def survives(stage: Stage, fate: Fate, done: Callable[[], Awaitable[object
     return survived
 
 
-async def deaths(stage: Stage, applied: bool, done: Callable[[], Awaitable[object]]) -> int:
+async def deaths(harness: Harness, applied: bool, done: Callable[[], Awaitable[object]]) -> int:
     """How many operators die, each at its first write that no other has died at, until the job has come so far."""
     seen: set[str] = set()
     count = 0
-    while not await survives(stage, Fate(seen, applied), done):
+    while not await survives(harness, CrashPoint(seen, applied), done):
         count += 1
     return count

@@ -1,9 +1,9 @@
-"""A whole local cluster, and actors in its pods.
+"""A whole local cluster whose pods are controlled by the test.
 
-Every container runs the same few lines: it connects to the stage and evaluates what it is told, one expression a line.
-So a story moves when it wants to, never after a while, and the stage knows every process: a connection is one that
-lives, and the kernel says which (SO_PEERCRED), so that a story can kill it as an out-of-memory killer would.
-A stage plays jobs of any kind; what it is asked about is a job of the kind that was submitted last.
+Every container runs the same few lines: it connects to the harness and evaluates what it is told, one expression a
+line. So a story moves when it wants to, never after a while, and the harness knows every process: a connection is one
+that lives, and the kernel says which (SO_PEERCRED), so that a story can kill it as an out-of-memory killer would. A
+harness plays jobs of any kind; what it is asked about is a job of the kind that was submitted last.
 
 The clock of the cluster is the real one plus a shift. `later(seconds)` moves it and lets all controllers look.
 """
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.stories.back_ends import Cluster
-from tests.stories.controlled_pods import Actor, actor
+from tests.stories.controlled_pods import ControlledPod, controlled_container
 from trainyard import kinds
 from trainyard.client import ApiClient, ApiError, ApiRequest
 from trainyard.objects import GVK, Json, find_condition, is_condition_true, labels_of, name_of, parse_time, uid_of
@@ -72,13 +72,13 @@ class Noted(ApiClient):
         return [one for one in self.sent if one.method != "GET" and not one.path.endswith("/events")]
 
 
-class Stage:
+class Harness:
     def __init__(self, cluster: Cluster, clock: Clock, folder: Path) -> None:
         self.cluster, self.clock, self.folder = cluster, clock, folder
         self.namespace = cluster.home
         self.patience = cluster.patience
         self.kind = kinds.TFJOB
-        self.entered: list[Actor] = []
+        self.entered: list[ControlledPod] = []
         self._news = asyncio.Event()
         self._door: asyncio.Server | None = None
         self._listening: set[asyncio.Task[None]] = set()
@@ -102,14 +102,14 @@ class Stage:
             task.cancel()
         await asyncio.gather(*self._listening, return_exceptions=True)
 
-    # --- the actors
+    # --- the controlled pods
 
     async def _entrance(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         sock: socket.socket = writer.get_extra_info("socket")
         pid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         if not (line := await reader.readline()):
             return
-        one = Actor(json.loads(line), pid, reader, writer)
+        one = ControlledPod(json.loads(line), pid, reader, writer)
         one.patience = self.patience
         self.entered.append(one)
         self._news.set()
@@ -120,7 +120,7 @@ class Stage:
         self._listening.discard(task)
         self._news.set()
 
-    def entrances(self, role: str, index: int = 0) -> list[Actor]:
+    def entrances(self, role: str, index: int = 0) -> list[ControlledPod]:
         """Every process that ever ran in this slot."""
         return [one for one in self.entered if (one.role, one.index) == (role, index)]
 
@@ -128,7 +128,7 @@ class Stage:
         """Living processes of jobs, by role."""
         return Counter(one.role for one in self.entered if one.role != "visitor" and not one.gone.is_set())
 
-    async def actor(self, role: str, index: int = 0) -> Actor:
+    async def controlled_pod(self, role: str, index: int = 0) -> ControlledPod:
         """The process of this slot, as soon as one is there."""
         await self.happens(lambda: any(not one.gone.is_set() for one in self.entrances(role, index)))
         return next(one for one in self.entrances(role, index) if not one.gone.is_set())
@@ -142,7 +142,7 @@ class Stage:
         return await self.until(lambda job: "status" in job and tally(job) == ALL_RUN)
 
     async def happens(self, true: Callable[[], object]) -> None:
-        """Wait until that holds of the actors."""
+        """Wait until that holds of the controlled pods."""
         try:
             async with asyncio.timeout(self.patience):
                 while not true():
@@ -154,7 +154,7 @@ class Stage:
     # --- the objects
 
     async def submit(self, job: Json) -> Json:
-        """Make the job, with the way to the stage in each of its pods."""
+        """Make the job, with the way to the harness in each of its pods."""
         kind = kinds.kind_of(job)
         assert kind is not None
         self.kind = kind
@@ -168,16 +168,16 @@ class Stage:
         return await self.api.patch(self.kind.gvk, self.namespace, name, {"spec": spec})
 
     def way(self) -> Json:
-        """The volume that leads to the stage."""
-        return {"name": "stage", "hostPath": {"path": str(self.folder)}}
+        """The volume that leads to the harness."""
+        return {"name": "harness", "hostPath": {"path": str(self.folder)}}
 
-    async def visitor(self, namespace: str = "", labels: Json | None = None, **container: Any) -> Actor:
+    async def visitor(self, namespace: str = "", labels: Json | None = None, **container: Any) -> ControlledPod:
         """A pod of its own, that belongs to no job."""
-        spec = {"containers": [actor(**container)], "volumes": [self.way()], "restartPolicy": "Never"}
+        spec = {"containers": [controlled_container(**container)], "volumes": [self.way()], "restartPolicy": "Never"}
         meta = {"name": "visitor", "labels": {ROLE: "visitor", **(labels or {})}}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
         await self.api.create(POD, namespace or self.namespace, pod)
-        return await self.actor("visitor")
+        return await self.controlled_pod("visitor")
 
     async def another(self, namespace: str) -> str:
         """Another namespace, of that name where nobody else has it."""
@@ -302,8 +302,8 @@ async def looked(operator: Operator, jobs: int = 1) -> None:
 
 
 def replicas(role: str, count: int = 1, container: Json | None = None, **pod: Any) -> Json:
-    """One set of actors."""
-    spec = {"restartPolicy": "OnFailure", "containers": [container or actor()], **pod}
+    """One set of controlled pods."""
+    spec = {"restartPolicy": "OnFailure", "containers": [container or controlled_container()], **pod}
     return {"replicas": count, "tfReplicaType": role, "template": {"spec": spec}}
 
 
@@ -366,7 +366,26 @@ def attempt_of(obj: Json) -> str:
 
 
 __all__ = [
-    "CONFIG_MAP", "CRD", "DEPLOYMENT", "JOB", "POD", "SERVICE", "STATEFUL_SET", "TFJOB", "Actor", "Clock", "Cluster",
-    "Noted", "Stage", "actor", "attempt_of", "failures", "looked", "place_of", "replicas", "restarts", "tally",
+    "CONFIG_MAP",
+    "CRD",
+    "DEPLOYMENT",
+    "JOB",
+    "POD",
+    "SERVICE",
+    "STATEFUL_SET",
+    "TFJOB",
+    "Clock",
+    "Cluster",
+    "ControlledPod",
+    "Harness",
+    "Noted",
+    "attempt_of",
+    "controlled_container",
+    "failures",
+    "looked",
+    "place_of",
+    "replicas",
+    "restarts",
+    "tally",
     "tf_job",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The usual job of each kind, played by actors, and what its stories expect of it."""
+"""The usual job of each kind, played by controlled pods, and what its stories expect of it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.stories.controlled_pods import actor
-from tests.stories.harness import ALL_RUN, Stage, tally, tf_job
+from tests.stories.controlled_pods import controlled_container
+from tests.stories.harness import ALL_RUN, Harness, tally, tf_job
 from trainyard import kinds
 from trainyard.core import Kind
 from trainyard.objects import Json, is_condition_true
 
 
 def template(container: str, *others: Json, **pod: Any) -> Json:
-    """A pod template with one actor, and whoever else is named."""
-    return {"spec": {"containers": [actor(name=container), *others], **pod}}
+    """A pod template with one controlled pod, and whoever else is named."""
+    return {"spec": {"containers": [controlled_container(name=container), *others], **pod}}
 
 
 def job_of(kind: Kind, spec: Json, name: str) -> Json:
@@ -68,7 +68,7 @@ def elastic_job(count: int = 2, name: str = "story", policy: str | None = "ExitC
 
 
 @dataclass(frozen=True)
-class Play:
+class JobFixture:
     """A usual job. `last`: those whose success is the job's; `told`: its status says that everybody runs."""
 
     make: Callable[..., Json]
@@ -81,19 +81,19 @@ class Play:
     def slots(self) -> list[tuple[str, int]]:
         return [(role, index) for role, count in self.cast.items() for index in range(count)]
 
-    async def begin(self, stage: Stage, **spec: Any) -> Json:
+    async def begin(self, harness: Harness, **spec: Any) -> Json:
         """Submit it, and wait until everybody runs and the status says so."""
-        await stage.submit(self.make(**spec))
-        return await self.runs(stage)
+        await harness.submit(self.make(**spec))
+        return await self.runs(harness)
 
-    async def runs(self, stage: Stage) -> Json:
-        await stage.everybody(**self.cast)
-        return await stage.until(lambda job: "status" in job and self.told(job))
+    async def runs(self, harness: Harness) -> Json:
+        await harness.everybody(**self.cast)
+        return await harness.until(lambda job: "status" in job and self.told(job))
 
-    async def succeed(self, stage: Stage) -> None:
+    async def succeed(self, harness: Harness) -> None:
         for role, index in self.last:
-            await (await stage.actor(role, index)).exit(0)
-        await stage.condition("Succeeded")
+            await (await harness.controlled_pod(role, index)).exit(0)
+        await harness.condition("Succeeded")
 
 
 def _runs(job: Json) -> bool:
@@ -124,30 +124,32 @@ def argument(name: str) -> str:
 
 _GANG = {"SCHEDULER": {"Running": 1}, "SERVER": {"Running": 1}, "WORKER": {"Running": 2}}
 PLAYS = {
-    "TfJob": Play(tf_job, {"master": 1, "worker": 2, "ps": 1}, (("master", 0),), lambda job: tally(job) == ALL_RUN, 5),
-    "MxJob": Play(
+    "TfJob": JobFixture(
+        tf_job, {"master": 1, "worker": 2, "ps": 1}, (("master", 0),), lambda job: tally(job) == ALL_RUN, 5
+    ),
+    "MxJob": JobFixture(
         mx_job,
         {"scheduler": 1, "server": 1, "worker": 2},
         (("scheduler", 0),),
         lambda job: mx_tally(job) == _GANG,
         5,
     ),
-    "MxJob-local": Play(
+    "MxJob-local": JobFixture(
         mx_local, {"worker": 1}, (("worker", 0),), lambda job: mx_tally(job) == {"WORKER": {"Running": 1}}, 1
     ),
-    "ChainerJob": Play(
+    "ChainerJob": JobFixture(
         chainer_job,
         {"master": 1, "ws": 2},
         (("master", 0),),
         lambda job: _runs(job) and all_ready(job),
         6,
     ),
-    "ChainerJob-alone": Play(
+    "ChainerJob-alone": JobFixture(
         chainer_alone, {"master": 1}, (("master", 0),), lambda job: job["status"].get("active") == 1 and _runs(job), 4
     ),
-    "ElasticJob": Play(
+    "ElasticJob": JobFixture(
         elastic_job, {"worker": 2}, (("worker", 0), ("worker", 1)), lambda job: workers(job) == {"active": 2}, 4
     ),
 }
-NEW = {name: play for name, play in PLAYS.items() if name != "TfJob"}
+NEW = {name: job_fixture for name, job_fixture in PLAYS.items() if name != "TfJob"}
 """Of TfJob each story is told in a file of its own."""

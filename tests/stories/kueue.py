@@ -14,7 +14,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tests.stories.harness import POD, Stage
+from tests.stories.harness import POD, Harness
 from trainyard.client import Conflict
 from trainyard.objects import Json, name_of, uid_of
 from trainyard.objects.labels import OWNER, ROLE
@@ -68,10 +68,10 @@ def pod_sets(spec: Json) -> dict[str, Json]:
 
 
 class Kueue:
-    """It manages the job of a stage."""
+    """It manages the job of a harness."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
         self.original: Json = {}  # the pod sets as the Workload remembers them
 
     async def admit(self, flavor: Flavor) -> None:
@@ -99,21 +99,21 @@ class Kueue:
     async def _update(self, change: Callable[[Json], None]) -> None:
         """One PUT of the whole job, again when it was changed meanwhile."""
         while True:
-            job = await self.stage.job()
+            job = await self.harness.job()
             change(job["spec"])
             try:
-                await self.stage.api.replace(self.stage.kind.gvk, self.stage.namespace, name_of(job), job)
+                await self.harness.api.replace(self.harness.kind.gvk, self.harness.namespace, name_of(job), job)
             except Conflict:
                 continue
             return
 
     async def pods(self) -> list[Json]:
         """Pods of the job that run or will."""
-        label = f"{OWNER}={uid_of(await self.stage.job())}"
-        listed = (await self.stage.api.list(POD, self.stage.namespace, f"{label},{ROLE}"))["items"]
+        label = f"{OWNER}={uid_of(await self.harness.job())}"
+        listed = (await self.harness.api.list(POD, self.harness.namespace, f"{label},{ROLE}"))["items"]
         return [one for one in listed if one["status"].get("phase") not in OVER]
 
     async def ungate(self) -> None:
         """Topology was found: the pods may be scheduled."""
         for pod in await self.pods():
-            await self.stage.api.patch(POD, self.stage.namespace, name_of(pod), {"spec": {"schedulingGates": None}})
+            await self.harness.api.patch(POD, self.harness.namespace, name_of(pod), {"spec": {"schedulingGates": None}})

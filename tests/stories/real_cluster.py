@@ -130,7 +130,7 @@ class RealCluster:
         self._operator: Operator | None = None
         self._namespaces: list[str] = []
         self._mark = 0
-        self.home = f"stage-{next(_numbers)}"
+        self.home = f"harness-{next(_numbers)}"
         self.url, self.token = self._plane.url, self._plane.token()
         self.secure, self.in_process = self._plane.identities.secure(ADMIN), None
         self.api = ApiClient(self.url, self.token, self.secure, user_agent="story")

@@ -18,7 +18,7 @@ EXAMPLES = REPOSITORY / "examples"
 LONGEST = 240.0  # seconds of one run; one that builds its environment first gets them twice
 
 
-class Said:
+class CommandOutput:
     """What the replicas of a job have printed, as our commands show it."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Said:
         return [text for name, bar, text in split if bar and name.strip() == replica]
 
 
-class Run(Said):
+class Run(CommandOutput):
     """`trainyard run`, as a person types it: results on stdout, everything else on stderr."""
 
     def __init__(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.stories import embedded_only
 from tests.stories.back_ends import OWN
-from tests.stories.harness import Stage
+from tests.stories.harness import Harness
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_every_other_story_is_told_on_both(collected: list[str]) -> None:
     assert told["embedded"] - alone == told["real"] - own
 
 
-async def test_a_stage_says_where_it_is(stage: Stage, back_end: str) -> None:
+async def test_a_stage_says_where_it_is(harness: Harness, back_end: str) -> None:
     """That a story of the real back end is told there."""
-    version = await stage.api.request("GET", "/version")
+    version = await harness.api.request("GET", "/version")
     assert (b"trainyard" in version) == (back_end == "embedded"), version

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.stories.runs import EXAMPLES, Run, Said, process_of, ran
+from tests.stories.runs import EXAMPLES, CommandOutput, Run, process_of, ran
 from trainyard.objects import Json
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
@@ -31,7 +31,7 @@ def test_the_readmes_job_trains_over_master_and_two_workers() -> None:
     complete(job)
 
 
-def trained_by_three(run: Said) -> None:
+def trained_by_three(run: CommandOutput) -> None:
     said = run.of("master-0")
     assert said.count(NAIVE) == 3, run.text
     assert "Num process (COMM_WORLD): 3" in said and "Using hierarchical communicator" in said, run.text

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.stories.crash_injection import deaths
-from tests.stories.harness import CONFIG_MAP, JOB, POD, STATEFUL_SET, Stage, looked, place_of, restarts
+from tests.stories.harness import CONFIG_MAP, JOB, POD, STATEFUL_SET, Harness, looked, place_of, restarts
 from tests.stories.job_fixtures import PLAYS, all_ready, chainer_alone, chainer_job, template, worker_set
 from trainyard.client import Invalid
 from trainyard.objects import GVK, Json, is_condition_true, name_of, uid_of
@@ -18,47 +18,47 @@ from trainyard.objects.resources import ROLE, SERVICE_ACCOUNT
 CHAINER = PLAYS["ChainerJob"]
 
 
-def lives(stage: Stage) -> Counter[str]:
-    return Counter(one.place for one in stage.entered)
+def lives(harness: Harness) -> Counter[str]:
+    return Counter(one.place for one in harness.entered)
 
 
-async def test_a_killed_worker_is_started_again_by_its_node_and_counted(stage: Stage) -> None:
-    await CHAINER.begin(stage)
-    pod = await stage.pod("ws", 1)
-    await (await stage.actor("ws", 1)).kill()
-    await stage.happens(lambda: lives(stage) == {"master-0": 1, "ws-0": 1, "ws-1": 2})
-    job = await stage.until(lambda job: restarts(job) == 1)
-    assert uid_of(await stage.pod("ws", 1)) == uid_of(pod) and not is_condition_true(
+async def test_a_killed_worker_is_started_again_by_its_node_and_counted(harness: Harness) -> None:
+    await CHAINER.begin(harness)
+    pod = await harness.pod("ws", 1)
+    await (await harness.controlled_pod("ws", 1)).kill()
+    await harness.happens(lambda: lives(harness) == {"master-0": 1, "ws-0": 1, "ws-1": 2})
+    job = await harness.until(lambda job: restarts(job) == 1)
+    assert uid_of(await harness.pod("ws", 1)) == uid_of(pod) and not is_condition_true(
         job["status"]["conditions"], "Failed"
     )
-    await CHAINER.succeed(stage)
+    await CHAINER.succeed(harness)
 
 
-async def test_a_killed_master_is_tried_again_by_its_job_and_the_workers_stay(stage: Stage) -> None:
-    await CHAINER.begin(stage)
-    job = (await stage.children(JOB))["story-master"]
-    await (await stage.actor("master")).kill()
-    status = (await stage.until(lambda job: restarts(job) == 1))["status"]
+async def test_a_killed_master_is_tried_again_by_its_job_and_the_workers_stay(harness: Harness) -> None:
+    await CHAINER.begin(harness)
+    job = (await harness.children(JOB))["story-master"]
+    await (await harness.controlled_pod("master")).kill()
+    status = (await harness.until(lambda job: restarts(job) == 1))["status"]
     assert status["failed"] == 1 and not is_condition_true(status["conditions"], "Failed")
-    stage.later(10)
-    await stage.happens(lambda: lives(stage) == {"master-0": 2, "ws-0": 1, "ws-1": 1})
-    assert uid_of((await stage.children(JOB))["story-master"]) == uid_of(job)
-    await CHAINER.runs(stage)
-    await CHAINER.succeed(stage)
-    status = (await stage.job())["status"]
+    harness.later(10)
+    await harness.happens(lambda: lives(harness) == {"master-0": 2, "ws-0": 1, "ws-1": 1})
+    assert uid_of((await harness.children(JOB))["story-master"]) == uid_of(job)
+    await CHAINER.runs(harness)
+    await CHAINER.succeed(harness)
+    status = (await harness.job())["status"]
     assert (status["restarts"], status["succeeded"], status["failed"]) == (1, 1, 1) and "active" not in status
 
 
 @pytest.mark.slow
-async def test_under_on_failure_the_node_starts_the_master_again(stage: Stage) -> None:
+async def test_under_on_failure_the_node_starts_the_master_again(harness: Harness) -> None:
     master = {"template": template("chainer", restartPolicy="OnFailure")}
-    await stage.submit(chainer_alone(master=master))
-    await (await stage.actor("master")).exit(1)
-    await stage.happens(lambda: lives(stage) == {"master-0": 2})
-    await stage.until(lambda job: restarts(job) == 1)
-    await (await stage.actor("master")).exit(0)
-    await stage.condition("Succeeded")
-    assert is_condition_true((await stage.job())["status"]["conditions"], "Complete")  # as the documents call it
+    await harness.submit(chainer_alone(master=master))
+    await (await harness.controlled_pod("master")).exit(1)
+    await harness.happens(lambda: lives(harness) == {"master-0": 2})
+    await harness.until(lambda job: restarts(job) == 1)
+    await (await harness.controlled_pod("master")).exit(0)
+    await harness.condition("Succeeded")
+    assert is_condition_true((await harness.job())["status"]["conditions"], "Complete")  # as the documents call it
 
 
 @pytest.mark.slow
@@ -67,52 +67,52 @@ async def test_under_on_failure_the_node_starts_the_master_again(stage: Stage) -
     [{"backoffLimit": 0}, {"backoffLimit": 9, "master": {"template": template("chainer"), "backoffLimit": 0}}],
     ids=["of the job", "of the master"],
 )
-async def test_at_its_limit_the_master_has_failed_and_the_workers_go(stage: Stage, limits: Json) -> None:
-    await CHAINER.begin(stage, **limits)
-    master = await stage.actor("master")
+async def test_at_its_limit_the_master_has_failed_and_the_workers_go(harness: Harness, limits: Json) -> None:
+    await CHAINER.begin(harness, **limits)
+    master = await harness.controlled_pod("master")
     await master.ask("print('ValueError: shapes differ', flush=True)")
     await master.exit(1)
-    failed = await stage.condition("Failed")
+    failed = await harness.condition("Failed")
     assert failed["reason"] == "BackoffLimitExceeded"
     assert "master 0: container chainer exited with code 1" in failed["message"]
     assert "ValueError: shapes differ" in failed["message"]
-    await stage.happens(lambda: not stage.running())
-    assert (await stage.children(STATEFUL_SET))["story-workerset-ws"]["spec"]["replicas"] == 0
-    job = await stage.job()
+    await harness.happens(lambda: not harness.running())
+    assert (await harness.children(STATEFUL_SET))["story-workerset-ws"]["spec"]["replicas"] == 0
+    job = await harness.job()
     assert (job["status"]["state"], job["status"]["failed"]) == ("Failed", 1)
-    operator, api = await stage.operator()
-    stage.later(3600)
+    operator, api = await harness.operator()
+    harness.later(3600)
     await looked(operator)
     assert api.writes == []
 
 
 @pytest.mark.slow
-async def test_the_masters_own_deadline_wins(stage: Stage) -> None:
+async def test_the_masters_own_deadline_wins(harness: Harness) -> None:
     master = {"template": template("chainer"), "activeDeadlineSeconds": 100}
-    await CHAINER.begin(stage, master=master, activeDeadlineSeconds=10)
-    operator, _ = await stage.operator()
-    stage.later(50)
+    await CHAINER.begin(harness, master=master, activeDeadlineSeconds=10)
+    operator, _ = await harness.operator()
+    harness.later(50)
     await looked(operator)
-    assert stage.running() == CHAINER.cast
-    stage.later(60)
-    assert (await stage.condition("Failed"))["reason"] == "DeadlineExceeded"
-    await stage.happens(lambda: not stage.running())
+    assert harness.running() == CHAINER.cast
+    harness.later(60)
+    assert (await harness.condition("Failed"))["reason"] == "DeadlineExceeded"
+    await harness.happens(lambda: not harness.running())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("whose", ["master-0", "ws-0"])
-async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(stage: Stage, whose: str) -> None:
-    await CHAINER.begin(stage)
+async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(harness: Harness, whose: str) -> None:
+    await CHAINER.begin(harness)
     role, _, index = whose.partition("-")
-    pod = await stage.pod(role, int(index))
-    await stage.api.delete(POD, stage.namespace, name_of(pod))
-    await stage.gone(POD, name_of(pod), uid_of(pod))
-    stage.later(10)
-    await stage.happens(lambda: lives(stage) == Counter({"master-0": 1, "ws-0": 1, "ws-1": 1}) + Counter([whose]))
-    job = await CHAINER.runs(stage)
+    pod = await harness.pod(role, int(index))
+    await harness.api.delete(POD, harness.namespace, name_of(pod))
+    await harness.gone(POD, name_of(pod), uid_of(pod))
+    harness.later(10)
+    await harness.happens(lambda: lives(harness) == Counter({"master-0": 1, "ws-0": 1, "ws-1": 1}) + Counter([whose]))
+    job = await CHAINER.runs(harness)
     assert restarts(job) == 0
-    await CHAINER.succeed(stage)
-    assert restarts(await stage.job()) == 0
+    await CHAINER.succeed(harness)
+    assert restarts(await harness.job()) == 0
 
 
 @pytest.mark.slow
@@ -120,34 +120,34 @@ async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(stage: St
     ("policy", "runs", "size"), [(None, {}, 0), ("None", {"ws": 2}, 2), ("Running", {}, 0), ("All", {}, None)]
 )
 async def test_clean_pod_policy_says_what_stays_after_the_end(
-    stage: Stage, policy: str | None, runs: dict[str, int], size: int | None
+    harness: Harness, policy: str | None, runs: dict[str, int], size: int | None
 ) -> None:
-    await CHAINER.begin(stage, **({"cleanPodPolicy": policy} if policy else {}))
-    master = await stage.pod("master")
-    await (await stage.actor("master")).ask("print('trained', flush=True)")
-    await CHAINER.succeed(stage)
-    operator, _ = await stage.operator()
+    await CHAINER.begin(harness, **({"cleanPodPolicy": policy} if policy else {}))
+    master = await harness.pod("master")
+    await (await harness.controlled_pod("master")).ask("print('trained', flush=True)")
+    await CHAINER.succeed(harness)
+    operator, _ = await harness.operator()
     await looked(operator)
-    await stage.happens(lambda: stage.running() == runs)
+    await harness.happens(lambda: harness.running() == runs)
     if policy == "All":
-        await stage.nothing_left()
+        await harness.nothing_left()
     else:
-        assert await stage.logs(name_of(master)) == "trained\n"
-    sizes = [one["spec"]["replicas"] for one in (await stage.children(STATEFUL_SET)).values()]
+        assert await harness.logs(name_of(master)) == "trained\n"
+    sizes = [one["spec"]["replicas"] for one in (await harness.children(STATEFUL_SET)).values()]
     assert sizes == ([] if size is None else [size])
 
 
 @pytest.mark.slow
-async def test_a_finished_jobs_master_that_disappears_is_not_run_again(stage: Stage) -> None:
-    await CHAINER.begin(stage)
-    await CHAINER.succeed(stage)
-    await stage.api.delete(JOB, stage.namespace, "story-master")
-    await stage.gone(JOB, "story-master")
-    operator, api = await stage.operator()
-    stage.later(3600)
+async def test_a_finished_jobs_master_that_disappears_is_not_run_again(harness: Harness) -> None:
+    await CHAINER.begin(harness)
+    await CHAINER.succeed(harness)
+    await harness.api.delete(JOB, harness.namespace, "story-master")
+    await harness.gone(JOB, "story-master")
+    operator, api = await harness.operator()
+    harness.later(3600)
     await looked(operator)
-    assert api.writes == [] and await stage.children(JOB) == {}
-    assert (await stage.job())["status"]["state"] == "Succeeded"
+    assert api.writes == [] and await harness.children(JOB) == {}
+    assert (await harness.job())["status"]["state"] == "Succeeded"
 
 
 # --- edits
@@ -157,108 +157,108 @@ def sets(**changes: Any) -> Json:
     return {"workerSets": changes}
 
 
-async def files(stage: Stage) -> str:
-    return str((await stage.children(CONFIG_MAP))["story-assets"]["data"]["statefulsets_and_slots"])
+async def files(harness: Harness) -> str:
+    return str((await harness.children(CONFIG_MAP))["story-assets"]["data"]["statefulsets_and_slots"])
 
 
-async def pods_of_the_role(stage: Stage) -> set[str]:
-    rules = (await stage.children(ROLE))["story-launcher-role"]["rules"]
+async def pods_of_the_role(harness: Harness) -> set[str]:
+    rules = (await harness.children(ROLE))["story-launcher-role"]["rules"]
     return {name for rule in rules for name in rule["resourceNames"]}
 
 
 @pytest.mark.slow
-async def test_a_set_grows_and_shrinks_with_its_rights_and_files_and_nobody_is_disturbed(stage: Stage) -> None:
-    await CHAINER.begin(stage)
-    await stage.edit(sets(ws={"replicas": 3}))
-    await stage.everybody(master=1, ws=3)
-    assert await files(stage) == "story-workerset-ws slots=1 replicas=3\n"
-    assert await pods_of_the_role(stage) == {f"story-workerset-ws-{index}" for index in range(3)}
-    await stage.edit(sets(ws={"replicas": 1}))
-    await stage.everybody(master=1, ws=1)
-    await stage.gone(POD, "story-workerset-ws-1")
-    assert await files(stage) == "story-workerset-ws slots=1 replicas=1\n"
-    assert await pods_of_the_role(stage) == {"story-workerset-ws-0"}
-    assert lives(stage) == {"master-0": 1, "ws-0": 1, "ws-1": 1, "ws-2": 1}
-    await CHAINER.succeed(stage)
+async def test_a_set_grows_and_shrinks_with_its_rights_and_files_and_nobody_is_disturbed(harness: Harness) -> None:
+    await CHAINER.begin(harness)
+    await harness.edit(sets(ws={"replicas": 3}))
+    await harness.everybody(master=1, ws=3)
+    assert await files(harness) == "story-workerset-ws slots=1 replicas=3\n"
+    assert await pods_of_the_role(harness) == {f"story-workerset-ws-{index}" for index in range(3)}
+    await harness.edit(sets(ws={"replicas": 1}))
+    await harness.everybody(master=1, ws=1)
+    await harness.gone(POD, "story-workerset-ws-1")
+    assert await files(harness) == "story-workerset-ws slots=1 replicas=1\n"
+    assert await pods_of_the_role(harness) == {"story-workerset-ws-0"}
+    assert lives(harness) == {"master-0": 1, "ws-0": 1, "ws-1": 1, "ws-2": 1}
+    await CHAINER.succeed(harness)
 
 
 @pytest.mark.slow
-async def test_a_set_whose_template_is_edited_is_made_again_and_no_other(stage: Stage) -> None:
-    await stage.submit(chainer_job(sets={"ws": worker_set(1), "more": worker_set(1)}))
-    await stage.everybody(master=1, ws=1, more=1)
-    edited = (await stage.job())["spec"]["workerSets"]["ws"]["template"]
+async def test_a_set_whose_template_is_edited_is_made_again_and_no_other(harness: Harness) -> None:
+    await harness.submit(chainer_job(sets={"ws": worker_set(1), "more": worker_set(1)}))
+    await harness.everybody(master=1, ws=1, more=1)
+    edited = (await harness.job())["spec"]["workerSets"]["ws"]["template"]
     edited["spec"]["containers"][0]["env"].append({"name": "RATE", "value": "0.5"})
-    await stage.edit(sets(ws={"template": edited}))
-    await stage.happens(lambda: lives(stage) == {"master-0": 1, "ws-0": 2, "more-0": 1})
-    assert await (await stage.actor("ws")).ask("os.environ['RATE']") == "0.5"
-    await (await stage.actor("master")).exit(0)
-    await stage.condition("Succeeded")
+    await harness.edit(sets(ws={"template": edited}))
+    await harness.happens(lambda: lives(harness) == {"master-0": 1, "ws-0": 2, "more-0": 1})
+    assert await (await harness.controlled_pod("ws")).ask("os.environ['RATE']") == "0.5"
+    await (await harness.controlled_pod("master")).exit(0)
+    await harness.condition("Succeeded")
 
 
 @pytest.mark.slow
-async def test_an_edit_that_no_set_can_be_made_from_is_said_and_the_master_runs_on(stage: Stage) -> None:
-    await CHAINER.begin(stage)
-    good = (await stage.job())["spec"]["workerSets"]["ws"]["template"]
+async def test_an_edit_that_no_set_can_be_made_from_is_said_and_the_master_runs_on(harness: Harness) -> None:
+    await CHAINER.begin(harness)
+    good = (await harness.job())["spec"]["workerSets"]["ws"]["template"]
     mount = {"name": "not-there", "mountPath": "/data"}
     bad = {"spec": {**good["spec"], "containers": [{**good["spec"]["containers"][0], "volumeMounts": [mount]}]}}
-    await stage.edit(sets(ws={"template": bad}))
-    said = await stage.condition("Blocked")
+    await harness.edit(sets(ws={"template": bad}))
+    said = await harness.condition("Blocked")
     assert "StatefulSet story-workerset-ws" in said["message"] and "not-there" in said["message"]
-    await stage.everybody(master=1)
-    await stage.edit(sets(ws={"template": good}))
-    stage.later(3600)
-    await stage.everybody(master=1, ws=2)
-    await stage.until(lambda job: not is_condition_true(job["status"]["conditions"], "Blocked"))
-    assert lives(stage) == {"master-0": 1, "ws-0": 2, "ws-1": 2}
-    await CHAINER.succeed(stage)
+    await harness.everybody(master=1)
+    await harness.edit(sets(ws={"template": good}))
+    harness.later(3600)
+    await harness.everybody(master=1, ws=2)
+    await harness.until(lambda job: not is_condition_true(job["status"]["conditions"], "Blocked"))
+    assert lives(harness) == {"master-0": 1, "ws-0": 2, "ws-1": 2}
+    await CHAINER.succeed(harness)
 
 
-async def test_sets_come_and_go_with_the_spec(stage: Stage) -> None:
-    await CHAINER.begin(stage)
-    more = (await stage.job())["spec"]["workerSets"]["ws"] | {"replicas": 1, "mpiConfig": {"slots": 4}}
-    await stage.edit(sets(more=more))
-    await stage.everybody(master=1, ws=2, more=1)
-    assert "story-workerset-more slots=4 replicas=1\n" in await files(stage)
-    assert "story-workerset-more-0" in await pods_of_the_role(stage)
-    await stage.edit(sets(ws=None))
-    await stage.everybody(master=1, more=1)
-    await stage.gone(STATEFUL_SET, "story-workerset-ws")
-    assert await files(stage) == "story-workerset-more slots=4 replicas=1\n"
-    await stage.edit(sets(ws=more | {"mpiConfig": None}))
-    await stage.everybody(master=1, ws=1, more=1)
-    assert lives(stage)["master-0"] == lives(stage)["more-0"] == 1
+async def test_sets_come_and_go_with_the_spec(harness: Harness) -> None:
+    await CHAINER.begin(harness)
+    more = (await harness.job())["spec"]["workerSets"]["ws"] | {"replicas": 1, "mpiConfig": {"slots": 4}}
+    await harness.edit(sets(more=more))
+    await harness.everybody(master=1, ws=2, more=1)
+    assert "story-workerset-more slots=4 replicas=1\n" in await files(harness)
+    assert "story-workerset-more-0" in await pods_of_the_role(harness)
+    await harness.edit(sets(ws=None))
+    await harness.everybody(master=1, more=1)
+    await harness.gone(STATEFUL_SET, "story-workerset-ws")
+    assert await files(harness) == "story-workerset-more slots=4 replicas=1\n"
+    await harness.edit(sets(ws=more | {"mpiConfig": None}))
+    await harness.everybody(master=1, ws=1, more=1)
+    assert lives(harness)["master-0"] == lives(harness)["more-0"] == 1
 
 
 @pytest.mark.slow
-async def test_the_master_stays_as_it_was_started(stage: Stage) -> None:
-    await CHAINER.begin(stage)
-    master = (await stage.job())["spec"]["master"]
+async def test_the_master_stays_as_it_was_started(harness: Harness) -> None:
+    await CHAINER.begin(harness)
+    master = (await harness.job())["spec"]["master"]
     master["template"]["spec"]["containers"][0]["image"] = "other"
     with pytest.raises(Invalid) as refused:
-        await stage.edit({"master": master})
+        await harness.edit({"master": master})
     assert "spec.master" in refused.value.message and "suspend it" in refused.value.message
-    await stage.edit({"suspend": True})
-    await stage.condition("Suspended")
-    await stage.happens(lambda: not stage.running())
-    await stage.edit({"master": master, "suspend": False})
-    await CHAINER.runs(stage)
-    job = (await stage.children(JOB))["story-master"]
+    await harness.edit({"suspend": True})
+    await harness.condition("Suspended")
+    await harness.happens(lambda: not harness.running())
+    await harness.edit({"master": master, "suspend": False})
+    await CHAINER.runs(harness)
+    job = (await harness.children(JOB))["story-master"]
     assert job["spec"]["template"]["spec"]["containers"][0]["image"] == "other"
 
 
-async def _grown(stage: Stage) -> None:
-    await stage.everybody(master=1, ws=3)
-    await stage.until(lambda one: len(one["rules"][0]["resourceNames"]) == 3, ROLE, "story-launcher-role")
+async def _grown(harness: Harness) -> None:
+    await harness.everybody(master=1, ws=3)
+    await harness.until(lambda one: len(one["rules"][0]["resourceNames"]) == 3, ROLE, "story-launcher-role")
 
 
-async def _moved(stage: Stage) -> None:
-    await stage.gone(STATEFUL_SET, "story-workerset-ws")
-    await stage.everybody(master=1, more=1)
+async def _moved(harness: Harness) -> None:
+    await harness.gone(STATEFUL_SET, "story-workerset-ws")
+    await harness.everybody(master=1, more=1)
 
 
-async def _renewed(stage: Stage) -> None:
-    await stage.happens(lambda: lives(stage)["ws-0"] == lives(stage)["ws-1"] == 2)
-    await CHAINER.runs(stage)
+async def _renewed(harness: Harness) -> None:
+    await harness.happens(lambda: lives(harness)["ws-0"] == lives(harness)["ws-1"] == 2)
+    await CHAINER.runs(harness)
 
 
 def _renew(spec: Json) -> Json:
@@ -279,17 +279,17 @@ def _renew(spec: Json) -> Json:
     ids=["2 to 3", "another set", "another template"],
 )
 async def test_operators_that_die_at_every_write_follow_an_edit_once(
-    stage: Stage, applied: bool, edit: Callable[[Json], Json], done: Any
+    harness: Harness, applied: bool, edit: Callable[[Json], Json], done: Any
 ) -> None:
-    before = await CHAINER.begin(stage)
-    await stage.cluster.stop_operator()
-    await stage.edit(edit(before["spec"]))
-    assert await deaths(stage, applied, lambda: done(stage)) >= 2
-    operator, api = await stage.operator()
+    before = await CHAINER.begin(harness)
+    await harness.cluster.stop_operator()
+    await harness.edit(edit(before["spec"]))
+    assert await deaths(harness, applied, lambda: done(harness)) >= 2
+    operator, api = await harness.operator()
     await looked(operator)
     assert {one.body for one in api.writes if b'"conditions"' in (one.body or b"") or one.method != "PATCH"} == set()
-    await stage.until(all_ready)
-    assert lives(stage)["master-0"] == 1 and max(lives(stage).values()) == (2 if done is _renewed else 1)
+    await harness.until(all_ready)
+    assert lives(harness)["master-0"] == 1 and max(lives(harness).values()) == (2 if done is _renewed else 1)
 
 
 # --- names of others
@@ -307,26 +307,26 @@ async def test_operators_that_die_at_every_write_follow_an_edit_once(
     ids=["Job", "StatefulSet", "ServiceAccount", "ConfigMap"],
 )
 async def test_a_foreign_object_with_our_name_is_said_and_left_alone(
-    stage: Stage, gvk: GVK, name: str, runs: dict[str, int] | None
+    harness: Harness, gvk: GVK, name: str, runs: dict[str, int] | None
 ) -> None:
-    other = await stage.api.create(gvk, stage.namespace, _foreign(gvk, name))
-    operator, _ = await stage.operator()
-    await stage.submit(chainer_job())
-    said = await stage.condition("NameConflict")
+    other = await harness.api.create(gvk, harness.namespace, _foreign(gvk, name))
+    operator, _ = await harness.operator()
+    await harness.submit(chainer_job())
+    said = await harness.condition("NameConflict")
     assert said["message"].startswith(f'Resource "{name}" already exists and is not managed by ChainerJob')
     assert f'{gvk.kind} "{name}" exists already and belongs to nobody' in said["message"]
     if runs:
-        await stage.everybody(**runs)
+        await harness.everybody(**runs)
     await looked(operator)
     if gvk == SERVICE_ACCOUNT:
-        assert not await stage.children(JOB) and not await stage.children(STATEFUL_SET)
-    assert untouched(await stage.api.get(gvk, stage.namespace, name)) == untouched(other)
-    await stage.api.delete(gvk, stage.namespace, name)
-    await stage.gone(gvk, name)
-    stage.later(3600)
-    await CHAINER.runs(stage)
-    await stage.until(lambda job: not is_condition_true(job["status"]["conditions"], "NameConflict"))
-    await CHAINER.succeed(stage)
+        assert not await harness.children(JOB) and not await harness.children(STATEFUL_SET)
+    assert untouched(await harness.api.get(gvk, harness.namespace, name)) == untouched(other)
+    await harness.api.delete(gvk, harness.namespace, name)
+    await harness.gone(gvk, name)
+    harness.later(3600)
+    await CHAINER.runs(harness)
+    await harness.until(lambda job: not is_condition_true(job["status"]["conditions"], "NameConflict"))
+    await CHAINER.succeed(harness)
 
 
 def untouched(obj: Json) -> Json:
@@ -349,12 +349,12 @@ def _foreign(gvk: GVK, name: str) -> Json:
 
 
 @pytest.mark.slow
-async def test_a_job_alone_has_no_files_and_no_rights(stage: Stage) -> None:
-    await stage.submit(chainer_alone())
-    await stage.actor("master")
-    assert (await stage.children(ROLE))["story-launcher-role"]["rules"] in ([], None)
-    assert await stage.children(CONFIG_MAP) == await stage.children(STATEFUL_SET) == {}
-    assert await (await stage.actor("master")).ask("'OMPI_MCA_plm_rsh_agent' in os.environ") is False
+async def test_a_job_alone_has_no_files_and_no_rights(harness: Harness) -> None:
+    await harness.submit(chainer_alone())
+    await harness.controlled_pod("master")
+    assert (await harness.children(ROLE))["story-launcher-role"]["rules"] in ([], None)
+    assert await harness.children(CONFIG_MAP) == await harness.children(STATEFUL_SET) == {}
+    assert await (await harness.controlled_pod("master")).ask("'OMPI_MCA_plm_rsh_agent' in os.environ") is False
 
 
 @pytest.mark.slow
@@ -371,7 +371,7 @@ async def test_a_job_alone_has_no_files_and_no_rights(stage: Stage) -> None:
     ],
     ids=["no workers", "too many", "slots are no number", "no slots", "unknown backend", "no master", "no container"],
 )
-async def test_a_wrong_job_is_refused_with_its_path(stage: Stage, change: Json, path: str) -> None:
+async def test_a_wrong_job_is_refused_with_its_path(harness: Harness, change: Json, path: str) -> None:
     with pytest.raises(Invalid) as refused:
-        await stage.submit(chainer_job(name="story") | {"spec": {**chainer_job()["spec"], **change}})
+        await harness.submit(chainer_job(name="story") | {"spec": {**chainer_job()["spec"], **change}})
     assert path in place_of(refused.value)

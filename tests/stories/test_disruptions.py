@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.stories.harness import POD, Stage, attempt_of, restarts
+from tests.stories.harness import POD, Harness, attempt_of, restarts
 from tests.stories.job_fixtures import elastic_job, mx_job, mx_local, mx_set, template
 from trainyard.objects import Json, is_condition_true, name_of, uid_of
 
@@ -35,46 +35,46 @@ REASONS: dict[str, Json] = {
 }
 
 
-async def says(stage: Stage, pod: Json, phase: str, state: Json, **more: Any) -> None:
-    containers = [{"name": stage.kind.roles.container, "restartCount": 0, "state": state}]
+async def says(harness: Harness, pod: Json, phase: str, state: Json, **more: Any) -> None:
+    containers = [{"name": harness.kind.roles.container, "restartCount": 0, "state": state}]
     status = {"phase": phase, "containerStatuses": containers, **more}
-    await stage.api.patch(POD, stage.namespace, name_of(pod), {"status": status}, "status")
+    await harness.api.patch(POD, harness.namespace, name_of(pod), {"status": status}, "status")
 
 
-async def begun(stage: Stage, name: str) -> Json:
+async def begun(harness: Harness, name: str) -> Json:
     """The pod that the story plays, running."""
-    await stage.submit(JOBS[name]())
-    pod = await stage.pod(ROLES[name])
-    await says(stage, pod, "Running", {"running": {}})
-    await stage.condition("Running")
+    await harness.submit(JOBS[name]())
+    pod = await harness.pod(ROLES[name])
+    await says(harness, pod, "Running", {"running": {}})
+    await harness.condition("Running")
     return pod
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("why", REASONS)
 @pytest.mark.parametrize("name", JOBS)
-async def test_a_disrupted_pod_is_replaced_and_not_counted(stage: Stage, name: str, why: str) -> None:
-    first = await begun(stage, name)
-    await says(stage, first, "Failed", {"terminated": {"exitCode": 1, "reason": "Error"}}, **REASONS[why])
-    stage.later(10)
-    await stage.gone(POD, name_of(first)) if name != "ElasticJob" else await _other(stage, first)
-    second = await stage.pod(ROLES[name])
+async def test_a_disrupted_pod_is_replaced_and_not_counted(harness: Harness, name: str, why: str) -> None:
+    first = await begun(harness, name)
+    await says(harness, first, "Failed", {"terminated": {"exitCode": 1, "reason": "Error"}}, **REASONS[why])
+    harness.later(10)
+    await harness.gone(POD, name_of(first)) if name != "ElasticJob" else await _other(harness, first)
+    second = await harness.pod(ROLES[name])
     assert uid_of(second) != uid_of(first)
     assert attempt_of(second) == ("0" if name == "ElasticJob" else "1")
-    job = await stage.job()
+    job = await harness.job()
     assert restarts(job) == 0 and not is_condition_true(job["status"]["conditions"], "Failed")
 
 
-async def _other(stage: Stage, pod: Json) -> None:
+async def _other(harness: Harness, pod: Json) -> None:
     """Until another pod has that name."""
-    await stage.until(lambda one: uid_of(one) != uid_of(pod), POD, name_of(pod))
+    await harness.until(lambda one: uid_of(one) != uid_of(pod), POD, name_of(pod))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
-async def test_out_of_memory_is_permanent_where_not_the_code_alone_decides(stage: Stage, name: str) -> None:
-    await says(stage, await begun(stage, name), "Failed", {"terminated": {"exitCode": 137, "reason": "OOMKilled"}})
-    failed = await stage.condition("Failed")
+async def test_out_of_memory_is_permanent_where_not_the_code_alone_decides(harness: Harness, name: str) -> None:
+    await says(harness, await begun(harness, name), "Failed", {"terminated": {"exitCode": 137, "reason": "OOMKilled"}})
+    failed = await harness.condition("Failed")
     assert "137 (OOMKilled)" in failed["message"]
     if name == "ElasticJob":  # its codes alone decide (docs/rules.md S23), and this one counts
         assert "reached the specified backoff limit" in failed["message"]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.stories.runs import EXAMPLES, REPOSITORY, processes_of
-from tests.stories.users import Yard
+from tests.stories.users import UserCluster
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
@@ -30,24 +30,26 @@ def manifest(folder: Path, *arguments: str) -> str:
     return str(path)
 
 
-def test_two_members_become_three_and_two_again_one_is_killed_and_no_step_is_lost(yard: Yard, tmp_path: Path) -> None:
-    yard.up("namespace")
+def test_two_members_become_three_and_two_again_one_is_killed_and_no_step_is_lost(
+    user_cluster: UserCluster, tmp_path: Path
+) -> None:
+    user_cluster.up("namespace")
     program = ["/workspace/examples/imagenet/main.py", "--epochs=12", "--batch-size=32", "--delay=0.15"]
-    watched = yard.submit(manifest(tmp_path, *program))
+    watched = user_cluster.submit(manifest(tmp_path, *program))
     watched.until(r"rank 0 of 2: going on from the beginning")
     watched.until(r"step 20 ")
-    yard("scale", "elastic-train", "3")
+    user_cluster("scale", "elastic-train", "3")
     watched.until(r"worker-2 .*of 3: going on from rank \d's checkpoint, epoch \d+ step [1-9]")
     watched.until(r"world 3 rank")
     (agent, *_) = processes_of("elastic-train-worker-1", "torchelastic")
     os.kill(agent, signal.SIGKILL)
     watched.until(r"worker-1 .*of 3: going on from rank \d's checkpoint")  # the one that took its place
     watched.until(r"world 3 rank")
-    yard("scale", "elastic-train", "2")
+    user_cluster("scale", "elastic-train", "2")
     watched.until(r"of 2: going on from rank \d's checkpoint")
     assert watched.end() == 0, "\n".join(watched.lines)
 
-    job = yard.job("elasticjob", "elastic-train")
+    job = user_cluster.job("elasticjob", "elastic-train")
     assert job["status"]["replicaStatuses"] == {"Worker": {"succeeded": 2}}
     assert job["status"]["restarts"] == 1  # the one that was killed; neither who came nor who left
     for worker in ("worker-0", "worker-1"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.stories.harness import POD, TFJOB, Stage
+from tests.stories.harness import POD, TFJOB, Harness
 from tools.generate_manifests import ROOT
 from trainyard.app.local import LocalClusterOptions
 from trainyard.objects import GVK, Json
@@ -31,17 +31,17 @@ def options(place: Path, network: str) -> LocalClusterOptions:
     return LocalClusterOptions(network=network, say=list[str]().append, parent=place)
 
 
-async def account(stage: Stage) -> None:
+async def account(harness: Harness) -> None:
     """The ServiceAccount of the test, with the rights in the chart."""
     reference = {"apiGroup": RBAC, "kind": "Role", "name": "tester"}
-    subject = {"kind": "ServiceAccount", "name": "tester", "namespace": stage.namespace}
+    subject = {"kind": "ServiceAccount", "name": "tester", "namespace": harness.namespace}
     for gvk, rest in (
         (GVK("", "v1", "ServiceAccount", "serviceaccounts"), {}),
         (GVK(RBAC, "v1", "Role", "roles"), {"rules": [RULES]}),
         (GVK(RBAC, "v1", "RoleBinding", "rolebindings"), {"roleRef": reference, "subjects": [subject]}),
     ):
         obj = {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": {"name": "tester"}, **rest}
-        await stage.api.create(gvk, stage.namespace, obj)
+        await harness.api.create(gvk, harness.namespace, obj)
 
 
 def pod(namespace: str) -> Json:
@@ -69,12 +69,12 @@ def test_the_chart_gives_it_these_rights() -> None:
     assert yaml.safe_load(rules) == [RULES]
 
 
-async def test_it_trains_a_small_job_and_takes_it_away(stage: Stage) -> None:
-    stage.patience = 120
-    await account(stage)
-    await stage.api.create(POD, stage.namespace, pod(stage.namespace))
-    ended = await stage.until(lambda one: one["status"].get("phase") in ("Succeeded", "Failed"), POD, "tester")
-    said = b"".join([chunk async for chunk in stage.api.logs(stage.namespace, "tester", "test")]).decode()
+async def test_it_trains_a_small_job_and_takes_it_away(harness: Harness) -> None:
+    harness.patience = 120
+    await account(harness)
+    await harness.api.create(POD, harness.namespace, pod(harness.namespace))
+    ended = await harness.until(lambda one: one["status"].get("phase") in ("Succeeded", "Failed"), POD, "tester")
+    said = b"".join([chunk async for chunk in harness.api.logs(harness.namespace, "tester", "test")]).decode()
     assert ended["status"]["phase"] == "Succeeded", said
     assert said == "ok: TfJob tf-job-tfjob-test Succeeded\n"
-    assert (await stage.api.list(TFJOB, stage.namespace))["items"] == []
+    assert (await harness.api.list(TFJOB, harness.namespace))["items"] == []

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.stories.runs import EXAMPLES, Run, Said, process_of, ran
+from tests.stories.runs import EXAMPLES, CommandOutput, Run, process_of, ran
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
@@ -35,7 +35,7 @@ def test_a_distributed_training_succeeds_and_all_workers_have_learnt_the_same() 
     assert any("serving until training is over" in line for line in run.of("server-1")), run.text
 
 
-def all_have_learnt_the_same(run: Said) -> None:
+def all_have_learnt_the_same(run: CommandOutput) -> None:
     for worker in WORKERS:
         found = losses(run.of(worker))
         assert len(found) == 10 and found[-1] < 0.5 < 1.5 < found[0], (worker, found)

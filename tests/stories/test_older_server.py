@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.stories.harness import JOB, POD, STATEFUL_SET, Stage, looked
+from tests.stories.harness import JOB, POD, STATEFUL_SET, Harness, looked
 from tests.stories.job_fixtures import NEW, chainer_job, elastic_job, mx_job, mx_set, template, worker_set
 from trainyard import kinds
 from trainyard.objects import Json, is_condition_true, name_of
@@ -22,14 +22,14 @@ def checks() -> Json:
 
 
 @pytest.fixture(autouse=True)
-async def loose(stage: Stage) -> None:
+async def loose(harness: Harness) -> None:
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     for kind in kinds.ALL:
-        definition = await stage.api.get(CRD, "", name_of(kinds.crd(kind)))
+        definition = await harness.api.get(CRD, "", name_of(kinds.crd(kind)))
         for version in definition["spec"]["versions"]:
             version["schema"]["openAPIV3Schema"] = anything
             version["subresources"].pop("scale", None)  # it has a rule of its own: a whole number at its place
-        await stage.api.replace(CRD, "", name_of(definition), definition)
+        await harness.api.replace(CRD, "", name_of(definition), definition)
 
 
 WRONG = {
@@ -56,10 +56,12 @@ WRONG = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("job", "text"), WRONG.values(), ids=WRONG)
-async def test_an_invalid_job_fails_with_its_text_and_nothing_of_it_is_made(stage: Stage, job: Json, text: str) -> None:
-    operator, api = await stage.operator()
-    await stage.submit(job)
-    failed = await stage.condition("Failed")
+async def test_an_invalid_job_fails_with_its_text_and_nothing_of_it_is_made(
+    harness: Harness, job: Json, text: str
+) -> None:
+    operator, api = await harness.operator()
+    await harness.submit(job)
+    failed = await harness.condition("Failed")
     assert failed["reason"] == "InvalidSpec" and text in failed["message"]
     await looked(operator)
     assert [one.method for one in api.writes] == ["PATCH"]
@@ -80,20 +82,22 @@ EDITS: dict[str, tuple[str, Callable[[Json], Json]]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "edit"), EDITS.values(), ids=EDITS)
 async def test_a_forbidden_edit_of_a_running_job_changes_nothing_and_is_said(
-    stage: Stage, name: str, edit: Callable[[Json], Json]
+    harness: Harness, name: str, edit: Callable[[Json], Json]
 ) -> None:
-    play = NEW[name]
-    before = await play.begin(stage)
-    children = {gvk: await stage.children(gvk) for gvk in (JOB, POD, STATEFUL_SET, ROLE)}
-    await stage.edit(edit(before["spec"]))
-    said = await stage.condition("SpecChangeIgnored")
+    job_fixture = NEW[name]
+    before = await job_fixture.begin(harness)
+    children = {gvk: await harness.children(gvk) for gvk in (JOB, POD, STATEFUL_SET, ROLE)}
+    await harness.edit(edit(before["spec"]))
+    said = await harness.condition("SpecChangeIgnored")
     assert said["message"]
-    operator, api = await stage.operator()
+    operator, api = await harness.operator()
     await looked(operator)
-    assert api.writes == [] and stage.running() == play.cast
-    assert {gvk: await stage.children(gvk) for gvk in children} == children
-    await stage.api.replace(stage.kind.gvk, stage.namespace, "story", (await stage.job()) | {"spec": before["spec"]})
-    await stage.until(lambda job: not is_condition_true(job["status"]["conditions"], "SpecChangeIgnored"))
-    await play.succeed(stage)
-    assert {one.place for one in stage.entered} == {f"{role}-{index}" for role, index in play.slots}
-    assert len(stage.entered) == len(play.slots)
+    assert api.writes == [] and harness.running() == job_fixture.cast
+    assert {gvk: await harness.children(gvk) for gvk in children} == children
+    await harness.api.replace(
+        harness.kind.gvk, harness.namespace, "story", (await harness.job()) | {"spec": before["spec"]}
+    )
+    await harness.until(lambda job: not is_condition_true(job["status"]["conditions"], "SpecChangeIgnored"))
+    await job_fixture.succeed(harness)
+    assert {one.place for one in harness.entered} == {f"{role}-{index}" for role, index in job_fixture.slots}
+    assert len(harness.entered) == len(job_fixture.slots)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.stories.back_ends import REAL
-from tests.stories.harness import JOB, Stage
+from tests.stories.harness import JOB, Harness
 from tests.stories.job_fixtures import PLAYS, template
 from trainyard.objects import parse_time
 
@@ -15,12 +15,12 @@ CHAINER = PLAYS["ChainerJob"]
 SECONDS = 20  # all replicas run by then
 
 
-async def test_the_masters_own_deadline_wins_and_its_batch_job_keeps_it(stage: Stage) -> None:
+async def test_the_masters_own_deadline_wins_and_its_batch_job_keeps_it(harness: Harness) -> None:
     master = {"template": template("chainer"), "activeDeadlineSeconds": SECONDS}
-    await CHAINER.begin(stage, master=master, activeDeadlineSeconds=1, cleanPodPolicy="None")
-    began = (await stage.children(JOB))["story-master"]["status"]["startTime"]
-    failed = await stage.condition("Failed")
+    await CHAINER.begin(harness, master=master, activeDeadlineSeconds=1, cleanPodPolicy="None")
+    began = (await harness.children(JOB))["story-master"]["status"]["startTime"]
+    failed = await harness.condition("Failed")
     assert failed["reason"] == "DeadlineExceeded"
     ended, started = parse_time(failed["lastTransitionTime"]), parse_time(began)
     assert ended is not None and started is not None and ended - started >= SECONDS - 1  # they say whole seconds
-    await stage.happens(lambda: not stage.running())
+    await harness.happens(lambda: not harness.running())

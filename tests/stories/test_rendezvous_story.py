@@ -8,7 +8,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from tests.stories.harness import POD, SERVICE, Stage
+from tests.stories.harness import POD, SERVICE, Harness
 from tests.stories.job_fixtures import PLAYS, elastic_job
 from trainyard.cli import main
 from trainyard.objects import Json, name_of
@@ -28,8 +28,8 @@ LAST_WORDS = {
 }
 
 
-async def why(stage: Stage, *words: str) -> str:
-    where = ["--kubeconfig", str(stage.cluster.write_kubeconfig()), "--namespace", stage.namespace]
+async def why(harness: Harness, *words: str) -> str:
+    where = ["--kubeconfig", str(harness.cluster.write_kubeconfig()), "--namespace", harness.namespace]
     line = ["why", "story", *where, *words]
     result = await asyncio.to_thread(CliRunner().invoke, main, line, prog_name="trainyard")
     assert result.exit_code == 0, result.output
@@ -38,41 +38,43 @@ async def why(stage: Stage, *words: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", LAST_WORDS)
-async def test_workers_that_give_up_say_what_they_could_not_reach(stage: Stage, words: str) -> None:
-    await ELASTIC.begin(stage)
-    await (await stage.actor("worker")).ask(f"print('Traceback (most recent call last):\\n{words}', flush=True)")
-    await (await stage.actor("worker")).exit(1)
-    failed = await stage.condition("Failed")
+async def test_workers_that_give_up_say_what_they_could_not_reach(harness: Harness, words: str) -> None:
+    await ELASTIC.begin(harness)
+    await (await harness.controlled_pod("worker")).ask(
+        f"print('Traceback (most recent call last):\\n{words}', flush=True)"
+    )
+    await (await harness.controlled_pod("worker")).exit(1)
+    failed = await harness.condition("Failed")
     assert words in failed["message"] and failed["message"].endswith(LAST_WORDS[words])
-    page = await why(stage)
+    page = await why(harness)
     assert any(text in page for text in SAID_BY_WHY[LAST_WORDS[words]]) and "exit code 1" in page
 
 
-async def test_nobody_at_the_address_is_said_while_the_workers_still_try(stage: Stage) -> None:
-    await ELASTIC.begin(stage)
-    page = await why(stage)
-    assert f"there is no Service etcd in namespace {stage.namespace}: its replicas cannot meet" in page
+async def test_nobody_at_the_address_is_said_while_the_workers_still_try(harness: Harness) -> None:
+    await ELASTIC.begin(harness)
+    page = await why(harness)
+    assert f"there is no Service etcd in namespace {harness.namespace}: its replicas cannot meet" in page
     assert "spec.rdzvEndpoint: etcd:2379" in page
     ports = {"ports": [{"port": 2379}], "selector": {"app": "etcd"}}
-    await stage.api.create(
-        SERVICE, stage.namespace, {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "etcd"}, "spec": ports}
+    await harness.api.create(
+        SERVICE, harness.namespace, {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "etcd"}, "spec": ports}
     )
-    assert "no pod behind Service etcd is ready" in await why(stage)
-    await stage.visitor(labels={"app": "etcd"})
-    await stage.until(_is_ready, POD, "visitor")
-    assert "it runs fine" in await why(stage)
+    assert "no pod behind Service etcd is ready" in await why(harness)
+    await harness.visitor(labels={"app": "etcd"})
+    await harness.until(_is_ready, POD, "visitor")
+    assert "it runs fine" in await why(harness)
 
 
 @pytest.mark.slow
-async def test_too_few_that_run_are_said_with_what_holds_up_the_others(stage: Stage) -> None:
+async def test_too_few_that_run_are_said_with_what_holds_up_the_others(harness: Harness) -> None:
     """One of two runs; somebody else has the name of the other."""
     job = elastic_job(rdzvEndpoint="10.0.0.1:2379", minReplicas=2)
-    await stage.api.create(POD, stage.namespace, _taken("story-worker-1"))
-    await stage.submit(job)
-    await stage.everybody(worker=1)
-    await stage.condition("NameConflict")
-    await stage.condition("Running")
-    findings = json.loads(await why(stage, "-o", "json"))["findings"]
+    await harness.api.create(POD, harness.namespace, _taken("story-worker-1"))
+    await harness.submit(job)
+    await harness.everybody(worker=1)
+    await harness.condition("NameConflict")
+    await harness.condition("Running")
+    findings = json.loads(await why(harness, "-o", "json"))["findings"]
     told = {one["where"]: one["what"] for one in findings}
     assert told["spec.minReplicas"] == "1 of at least 2 replicas run: its rendezvous waits for the others"
     assert any("NameConflict" in where for where in told)

@@ -6,7 +6,7 @@ makes Jobs, Services and ConfigMaps here; that nothing else of it is missed is s
 
 from __future__ import annotations
 
-from tests.stories.harness import CONFIG_MAP, JOB, SERVICE, Stage, looked, replicas, tf_job
+from tests.stories.harness import CONFIG_MAP, JOB, SERVICE, Harness, looked, replicas, tf_job
 
 OPERATORS = (
     ("patch", "tfjobs"),
@@ -19,19 +19,19 @@ OPERATORS = (
 )
 
 
-async def test_a_life_without_failures_costs_its_objects_and_five(stage: Stage) -> None:
+async def test_a_life_without_failures_costs_its_objects_and_five(harness: Harness) -> None:
     """The README's job: a master, a worker and two default parameter servers."""
-    operator, api = await stage.operator()
-    before, sent = stage.cluster.asked(), len(api.sent)
-    await stage.submit(tf_job(replicas("MASTER"), replicas("WORKER"), {"replicas": 2, "tfReplicaType": "PS"}))
-    await stage.happens(lambda: stage.running() == {"master": 1, "worker": 1})
-    made = {gvk.kind: len(await stage.children(gvk)) for gvk in (JOB, SERVICE, CONFIG_MAP)}
+    operator, api = await harness.operator()
+    before, sent = harness.cluster.asked(), len(api.sent)
+    await harness.submit(tf_job(replicas("MASTER"), replicas("WORKER"), {"replicas": 2, "tfReplicaType": "PS"}))
+    await harness.happens(lambda: harness.running() == {"master": 1, "worker": 1})
+    made = {gvk.kind: len(await harness.children(gvk)) for gvk in (JOB, SERVICE, CONFIG_MAP)}
     assert made == {"Job": 4, "Service": 1, "ConfigMap": 1}
-    await (await stage.actor("master")).exit(0)
-    await stage.condition("Succeeded")
+    await (await harness.controlled_pod("master")).exit(0)
+    await harness.condition("Succeeded")
     await looked(operator)
 
-    after = stage.cluster.asked()
+    after = harness.cluster.asked()
     cost = {verb: after[verb] - before[verb] for verb in OPERATORS}
     assert sum(cost.values()) == len(api.writes)
     assert {one.method for one in api.sent[sent:] if one.method != "GET"} == {"POST", "PATCH"}
@@ -41,10 +41,10 @@ async def test_a_life_without_failures_costs_its_objects_and_five(stage: Stage) 
     assert cost["patch", "tfjobs"] == 1
 
 
-async def test_a_hundred_looks_at_a_running_job_cost_nothing(stage: Stage) -> None:
-    operator, api = await stage.operator()
-    await stage.submit(tf_job())
-    await stage.everybody_is_said()
+async def test_a_hundred_looks_at_a_running_job_cost_nothing(harness: Harness) -> None:
+    operator, api = await harness.operator()
+    await harness.submit(tf_job())
+    await harness.everybody_is_said()
     await looked(operator)
     sent = len(api.sent)
     for _ in range(100):

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.stories.harness import Cluster, Noted, Stage, looked, replicas, tf_job
+from tests.stories.harness import Cluster, Harness, Noted, looked, replicas, tf_job
 from tests.stories.job_fixtures import PLAYS, chainer_job, elastic_job, mx_job, worker_set
 from tests.stories.test_tensorboard import board
 from trainyard import kinds
@@ -62,26 +62,26 @@ class Judged(Noted):
             raise
 
 
-async def install(stage: Stage, install: Install) -> str:
+async def install(harness: Harness, install: Install) -> str:
     """Make the account and its rights; a token for it."""
-    await stage.cluster.namespace(install.namespace)
+    await harness.cluster.namespace(install.namespace)
     for obj in installation.access(install):
-        await stage.api.create(PLACES[obj["kind"]], obj["metadata"].get("namespace", ""), obj)
+        await harness.api.create(PLACES[obj["kind"]], obj["metadata"].get("namespace", ""), obj)
     account = f"/api/v1/namespaces/{install.namespace}/serviceaccounts/{install.names.operator}/token"
-    answer = await stage.api.request("POST", account, body=b'{"spec":{}}', content_type="application/json")
+    answer = await harness.api.request("POST", account, body=b'{"spec":{}}', content_type="application/json")
     return str(decode(answer)["status"]["token"])
 
 
 @asynccontextmanager
-async def operator(stage: Stage, one: Install) -> AsyncIterator[tuple[Operator, Judged]]:
+async def operator(harness: Harness, one: Install) -> AsyncIterator[tuple[Operator, Judged]]:
     """An operator for these kinds, with these rights, instead of the one with all of them."""
-    await stage.cluster.stop_operator()
-    api = Judged(stage.cluster, await install(stage, one))
+    await harness.cluster.stop_operator()
+    api = Judged(harness.cluster, await install(harness, one))
     place = one.namespace if one.namespaced else ""
-    made = Operator(api, kinds.per_api_group(one.kinds), Config(program_files=shipped_files()), place, stage.clock)
+    made = Operator(api, kinds.per_api_group(one.kinds), Config(program_files=shipped_files()), place, harness.clock)
     try:
         await made.start()
-        async with asyncio.timeout(stage.patience):
+        async with asyncio.timeout(harness.patience):
             await made.synced
         yield made, api
     finally:
@@ -89,56 +89,56 @@ async def operator(stage: Stage, one: Install) -> AsyncIterator[tuple[Operator, 
         await api.close()
 
 
-async def ends(stage: Stage, made: Operator, name: str) -> None:
+async def ends(harness: Harness, made: Operator, name: str) -> None:
     """The job succeeds, its children go, and so does the job."""
-    await PLAYS[name].succeed(stage)
-    await stage.nothing_left()
-    stage.later(120)  # less than the life of a token
+    await PLAYS[name].succeed(harness)
+    await harness.nothing_left()
+    harness.later(120)  # less than the life of a token
     made.resync()
-    await stage.gone(stage.kind.gvk, "story")
+    await harness.gone(harness.kind.gvk, "story")
 
 
 WHOLE: Json = {"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 60}
 
 
-async def life_of_tf_job(stage: Stage, made: Operator) -> None:
+async def life_of_tf_job(harness: Harness, made: Operator) -> None:
     """Every extra it can have: a default parameter server's file, and TensorBoard."""
     default_ps = {"replicas": 1, "tfReplicaType": "PS"}
-    await stage.submit(tf_job(replicas("MASTER"), default_ps, tensorboard=board(stage.folder), **WHOLE))
-    await stage.condition("Running")
-    await ends(stage, made, "TfJob")
+    await harness.submit(tf_job(replicas("MASTER"), default_ps, tensorboard=board(harness.folder), **WHOLE))
+    await harness.condition("Running")
+    await ends(harness, made, "TfJob")
 
 
-async def life_of_mx_job(stage: Stage, made: Operator) -> None:
+async def life_of_mx_job(harness: Harness, made: Operator) -> None:
     """In both groups. Edited while it is suspended: the Service follows."""
     for group in (kinds.MXJOB.gvk.group, *kinds.MXJOB.api.groups):
         job = mx_job(**WHOLE)
-        await stage.submit({**job, "apiVersion": f"{group}/{kinds.MXJOB.gvk.version}"})
-        await PLAYS["MxJob"].runs(stage)
-        await stage.edit({"suspend": True})
-        await stage.condition("Suspended")
-        await stage.happens(lambda: not stage.running())
-        await stage.edit({"suspend": False})
-        await PLAYS["MxJob"].runs(stage)
-        await ends(stage, made, "MxJob")
+        await harness.submit({**job, "apiVersion": f"{group}/{kinds.MXJOB.gvk.version}"})
+        await PLAYS["MxJob"].runs(harness)
+        await harness.edit({"suspend": True})
+        await harness.condition("Suspended")
+        await harness.happens(lambda: not harness.running())
+        await harness.edit({"suspend": False})
+        await PLAYS["MxJob"].runs(harness)
+        await ends(harness, made, "MxJob")
 
 
-async def life_of_chainer_job(stage: Stage, made: Operator) -> None:
+async def life_of_chainer_job(harness: Harness, made: Operator) -> None:
     """Its worker set grows: the set, its rights and its files follow."""
-    await stage.submit(chainer_job(sets={"ws": worker_set(1)}, **WHOLE))
-    await stage.everybody(master=1, ws=1)
-    await stage.edit({"workerSets": {"ws": {"replicas": 2}}})
-    await stage.everybody(master=1, ws=2)
-    await ends(stage, made, "ChainerJob")
+    await harness.submit(chainer_job(sets={"ws": worker_set(1)}, **WHOLE))
+    await harness.everybody(master=1, ws=1)
+    await harness.edit({"workerSets": {"ws": {"replicas": 2}}})
+    await harness.everybody(master=1, ws=2)
+    await ends(harness, made, "ChainerJob")
 
 
-async def life_of_elastic_job(stage: Stage, made: Operator) -> None:
-    await stage.submit(elastic_job(**WHOLE))
-    await PLAYS["ElasticJob"].runs(stage)
-    await ends(stage, made, "ElasticJob")
+async def life_of_elastic_job(harness: Harness, made: Operator) -> None:
+    await harness.submit(elastic_job(**WHOLE))
+    await PLAYS["ElasticJob"].runs(harness)
+    await ends(harness, made, "ElasticJob")
 
 
-LIVES: dict[str, Callable[[Stage, Operator], Awaitable[None]]] = {
+LIVES: dict[str, Callable[[Harness, Operator], Awaitable[None]]] = {
     "TfJob": life_of_tf_job,
     "MxJob": life_of_mx_job,
     "ChainerJob": life_of_chainer_job,
@@ -154,23 +154,23 @@ def never_sent(kind: Kind) -> set[Right]:
 
 @pytest.mark.parametrize("namespaced", [False, True], ids=["cluster", "namespaced"])
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
-async def test_a_life_uses_every_right_of_its_kind_and_no_other(stage: Stage, kind: Kind, namespaced: bool) -> None:
-    place = stage.namespace if namespaced else "trainyard"
-    async with operator(stage, Install(namespace=place, kinds=(kind,), namespaced=namespaced)) as (made, api):
-        await LIVES[kind.gvk.kind](stage, made)
+async def test_a_life_uses_every_right_of_its_kind_and_no_other(harness: Harness, kind: Kind, namespaced: bool) -> None:
+    place = harness.namespace if namespaced else "trainyard"
+    async with operator(harness, Install(namespace=place, kinds=(kind,), namespaced=namespaced)) as (made, api):
+        await LIVES[kind.gvk.kind](harness, made)
         await looked(made, jobs=0)
         assert api.denied == []
         used = {right_of(request) for request in api.sent}
         assert used == rights.rights(kind) - never_sent(kind)
 
 
-async def test_what_is_taken_away_is_missed(stage: Stage) -> None:
+async def test_what_is_taken_away_is_missed(harness: Harness) -> None:
     """That the server judges at all: without one of its rights the operator is refused."""
-    async with operator(stage, Install(kinds=(kinds.ELASTICJOB,))) as (_, api):
+    async with operator(harness, Install(kinds=(kinds.ELASTICJOB,))) as (_, api):
         role = PLACES["ClusterRole"]
         rules = rights.rules(rights.rights(kinds.ELASTICJOB) - {Right("", "services", "create")})
-        await stage.api.patch(role, "", "trainyard-operator", {"rules": rules})
-        await stage.submit(elastic_job())
-        said = await stage.condition("Blocked")
+        await harness.api.patch(role, "", "trainyard-operator", {"rules": rules})
+        await harness.submit(elastic_job())
+        said = await harness.condition("Blocked")
         assert "services" in said["message"]
         assert any('cannot create resource "services"' in one for one in api.denied)

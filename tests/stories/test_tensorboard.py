@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stories.harness import DEPLOYMENT, SERVICE, TFJOB, Stage, looked, replicas, tf_job
+from tests.stories.harness import DEPLOYMENT, SERVICE, TFJOB, Harness, looked, replicas, tf_job
 from trainyard.objects import Json, is_condition_true
 
 
@@ -21,8 +21,8 @@ def board(folder: Path) -> Json:
     }
 
 
-async def available(stage: Stage, name: str) -> Json:
-    return await stage.until(
+async def available(harness: Harness, name: str) -> Json:
+    return await harness.until(
         lambda one: is_condition_true(one.get("status", {}).get("conditions"), "Available"), DEPLOYMENT, name
     )
 
@@ -32,47 +32,49 @@ class TestInItsNetwork:
     def network(self) -> str:
         return "namespace"
 
-    async def test_it_answers_behind_its_service_also_after_the_end(self, stage: Stage) -> None:
-        await stage.submit(tf_job(tensorboard=board(stage.folder), cleanPodPolicy="None"))
-        await stage.everybody()
-        name = f"tensorboard-{(await stage.job())['spec']['RuntimeId']}"
-        await available(stage, name)
-        service = await stage.api.get(SERVICE, stage.namespace, name)
+    async def test_it_answers_behind_its_service_also_after_the_end(self, harness: Harness) -> None:
+        await harness.submit(tf_job(tensorboard=board(harness.folder), cleanPodPolicy="None"))
+        await harness.everybody()
+        name = f"tensorboard-{(await harness.job())['spec']['RuntimeId']}"
+        await available(harness, name)
+        service = await harness.api.get(SERVICE, harness.namespace, name)
         assert service["spec"]["ports"][0]["port"] == 80 and service["spec"]["type"] == "ClusterIP"
-        worker = await stage.actor("worker")
-        for host in (service["spec"]["clusterIP"], name, f"{name}.{stage.namespace}.svc.cluster.local"):
+        worker = await harness.controlled_pod("worker")
+        for host in (service["spec"]["clusterIP"], name, f"{name}.{harness.namespace}.svc.cluster.local"):
             assert "events.out.tfevents.1" in await worker.ask(f"fetch('http://{host}/')")
-        await (await stage.actor("master")).exit(0)
-        await stage.condition("Succeeded")
+        await (await harness.controlled_pod("master")).exit(0)
+        await harness.condition("Succeeded")
         assert "events.out.tfevents.1" in await worker.ask(f"fetch('http://{name}/')")
 
 
-async def test_it_goes_while_the_job_is_suspended_and_comes_back(stage: Stage) -> None:
-    await stage.submit(tf_job(replicas("MASTER"), tensorboard=board(stage.folder)))
-    await stage.actor("master")
-    name = f"tensorboard-{(await stage.job())['spec']['RuntimeId']}"
-    await available(stage, name)
-    await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"suspend": True}})
-    await stage.gone(DEPLOYMENT, name)
-    assert name in await stage.children(SERVICE)
-    await stage.happens(lambda: not stage.running())
-    await stage.api.patch(TFJOB, stage.namespace, "story", {"spec": {"suspend": False}})
-    await available(stage, name)
+async def test_it_goes_while_the_job_is_suspended_and_comes_back(harness: Harness) -> None:
+    await harness.submit(tf_job(replicas("MASTER"), tensorboard=board(harness.folder)))
+    await harness.controlled_pod("master")
+    name = f"tensorboard-{(await harness.job())['spec']['RuntimeId']}"
+    await available(harness, name)
+    await harness.api.patch(TFJOB, harness.namespace, "story", {"spec": {"suspend": True}})
+    await harness.gone(DEPLOYMENT, name)
+    assert name in await harness.children(SERVICE)
+    await harness.happens(lambda: not harness.running())
+    await harness.api.patch(TFJOB, harness.namespace, "story", {"spec": {"suspend": False}})
+    await available(harness, name)
 
 
 @pytest.mark.parametrize(("policy", "stays"), [("Running", True), ("All", False)])
-async def test_it_lives_until_the_job_is_deleted_unless_all_is_cleaned(stage: Stage, policy: str, stays: bool) -> None:
-    await stage.submit(tf_job(replicas("MASTER"), tensorboard=board(stage.folder), cleanPodPolicy=policy))
-    await stage.actor("master")
-    name = f"tensorboard-{(await stage.job())['spec']['RuntimeId']}"
-    await available(stage, name)
-    await (await stage.actor("master")).exit(0)
-    await stage.condition("Succeeded")
-    operator, _ = await stage.operator()
+async def test_it_lives_until_the_job_is_deleted_unless_all_is_cleaned(
+    harness: Harness, policy: str, stays: bool
+) -> None:
+    await harness.submit(tf_job(replicas("MASTER"), tensorboard=board(harness.folder), cleanPodPolicy=policy))
+    await harness.controlled_pod("master")
+    name = f"tensorboard-{(await harness.job())['spec']['RuntimeId']}"
+    await available(harness, name)
+    await (await harness.controlled_pod("master")).exit(0)
+    await harness.condition("Succeeded")
+    operator, _ = await harness.operator()
     await looked(operator)
     if not stays:
-        await stage.gone(DEPLOYMENT, name)
-    assert (name in await stage.children(DEPLOYMENT)) == stays
-    await stage.api.delete(TFJOB, stage.namespace, "story")
-    await stage.gone(DEPLOYMENT, name)
-    await stage.nothing_left()
+        await harness.gone(DEPLOYMENT, name)
+    assert (name in await harness.children(DEPLOYMENT)) == stays
+    await harness.api.delete(TFJOB, harness.namespace, "story")
+    await harness.gone(DEPLOYMENT, name)
+    await harness.nothing_left()

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.stories.harness import DEPLOYMENT, POD, SERVICE, Stage
-from tests.stories.runs import EXAMPLES, LONGEST, Run, Said, process_of, ran, succeeded
+from tests.stories.harness import DEPLOYMENT, POD, SERVICE, Harness
+from tests.stories.runs import EXAMPLES, LONGEST, CommandOutput, Run, process_of, ran, succeeded
 from trainyard.app.local import LocalClusterOptions
 from trainyard.objects import Json, is_condition_true, labels_of, name_of, uid_of
 
@@ -57,7 +57,7 @@ def test_a_distributed_training_succeeds_and_has_learnt() -> None:
     assert not job["status"]["restarts"]
 
 
-def all_have_learnt(run: Said) -> None:
+def all_have_learnt(run: CommandOutput) -> None:
     assert accuracy(run.of("master-0")) >= 0.9
     losses = {}
     for replica in ("master-0", "worker-0", "worker-1"):
@@ -99,25 +99,25 @@ class TestInOneProcess:
         return LocalClusterOptions(network="namespace", say=print, parent=place)
 
     async def test_training_does_not_notice_that_operators_come_and_go_and_tensorboard_shows_it(
-        self, stage: Stage
+        self, harness: Harness
     ) -> None:
-        stage.patience = LONGEST
-        await stage.submit(with_tensorboard(stage.folder))
-        visitor = await stage.visitor()
+        harness.patience = LONGEST
+        await harness.submit(with_tensorboard(harness.folder))
+        visitor = await harness.visitor()
         before = {}
         for _ in range(3):
-            await stage.until(lambda job: job.get("status", {}).get("state") == "Running")
-            await says(stage, "master", "own step")
-            await stage.cluster.stop_operator()
-            await says(stage, "worker", "own step")
-            await stage.operator()
-            now = {name_of(pod): uid_of(pod) for pod in (await stage.children(POD)).values()}
+            await harness.until(lambda job: job.get("status", {}).get("state") == "Running")
+            await says(harness, "master", "own step")
+            await harness.cluster.stop_operator()
+            await says(harness, "worker", "own step")
+            await harness.operator()
+            now = {name_of(pod): uid_of(pod) for pod in (await harness.children(POD)).values()}
             assert before.items() <= now.items()
             before = now
 
-        board = f"tensorboard-{(await stage.job())['spec']['RuntimeId']}"
-        service = await stage.until(lambda one: True, SERVICE, board)
-        await stage.until(
+        board = f"tensorboard-{(await harness.job())['spec']['RuntimeId']}"
+        service = await harness.until(lambda one: True, SERVICE, board)
+        await harness.until(
             lambda one: is_condition_true(one.get("status", {}).get("conditions"), "Available"), DEPLOYMENT, board
         )
         address = f"http://{service['spec']['clusterIP']}"
@@ -125,16 +125,16 @@ class TestInOneProcess:
         assert json.loads(runs) == ["."]
         tags = await visitor.ask(f"fetch('{address}/data/plugin/scalars/tags', 'accuracy', 100)", 120)
         assert set(json.loads(tags)["."]) >= {"loss", "accuracy"}
-        assert list((stage.folder / "logs").glob("events.out.tfevents.*"))
+        assert list((harness.folder / "logs").glob("events.out.tfevents.*"))
 
-        await stage.condition("Succeeded")
-        job = await stage.job()
+        await harness.condition("Succeeded")
+        job = await harness.job()
         assert not job["status"]["restarts"]
-        pods = [pod for pod in (await stage.children(POD)).values() if "trainyard.dev/role" in labels_of(pod)]
+        pods = [pod for pod in (await harness.children(POD)).values() if "trainyard.dev/role" in labels_of(pod)]
         assert {name_of(pod): uid_of(pod) for pod in pods}.items() <= before.items()
         assert {status["restartCount"] for pod in pods for status in pod["status"]["containerStatuses"]} == {0}
         (master,) = [pod for pod in pods if name_of(pod).startswith("master-")]
-        assert accuracy((await stage.logs(name_of(master))).splitlines()) >= 0.9
+        assert accuracy((await harness.logs(name_of(master))).splitlines()) >= 0.9
 
 
 def with_tensorboard(folder: Path) -> Json:
@@ -154,12 +154,12 @@ def with_tensorboard(folder: Path) -> Json:
     return found
 
 
-async def says(stage: Stage, role: str, words: str) -> None:
+async def says(harness: Harness, role: str, words: str) -> None:
     """Until a replica prints that, from now on."""
-    pod = name_of(await stage.pod(role))
-    await stage.until(lambda pod: pod["status"].get("phase") == "Running", POD, pod)
-    async with asyncio.timeout(stage.patience):
-        async for chunk in stage.api.logs(stage.namespace, pod, "tensorflow", follow=True, tail_lines=0):
+    pod = name_of(await harness.pod(role))
+    await harness.until(lambda pod: pod["status"].get("phase") == "Running", POD, pod)
+    async with asyncio.timeout(harness.patience):
+        async for chunk in harness.api.logs(harness.namespace, pod, "tensorflow", follow=True, tail_lines=0):
             if words.encode() in chunk:
                 return
-    raise AssertionError(f"{pod} has ended and did not say {words!r}: {await stage.logs(pod)}")
+    raise AssertionError(f"{pod} has ended and did not say {words!r}: {await harness.logs(pod)}")

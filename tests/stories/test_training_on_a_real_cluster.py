@@ -12,15 +12,15 @@ from tests.stories.runs import EXAMPLES
 from tests.stories.test_chainer_training import complete, trained_by_three
 from tests.stories.test_mxnet_training import all_have_learnt_the_same
 from tests.stories.test_training import all_have_learnt
-from tests.stories.users import Watched, Yard
+from tests.stories.users import UserCluster, Watched
 from trainyard.objects import Json
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.parametrize("back_end", [REAL])]
 
 
-def submitted(yard: Yard, example: str) -> Watched:
-    yard.up("namespace")
-    watched = yard.submit(str(EXAMPLES / example))
+def submitted(user_cluster: UserCluster, example: str) -> Watched:
+    user_cluster.up("namespace")
+    watched = user_cluster.submit(str(EXAMPLES / example))
     assert watched.end() == 0, watched.text
     return watched
 
@@ -30,17 +30,17 @@ def succeeded(job: Json) -> None:
     assert not job["status"]["restarts"]
 
 
-def test_tensorflow(yard: Yard) -> None:
-    all_have_learnt(submitted(yard, "tf_job_dist_train.yaml"))
-    succeeded(yard.job("tfjob", "dist-train"))
+def test_tensorflow(user_cluster: UserCluster) -> None:
+    all_have_learnt(submitted(user_cluster, "tf_job_dist_train.yaml"))
+    succeeded(user_cluster.job("tfjob", "dist-train"))
 
 
-def test_mxnet(yard: Yard) -> None:
-    all_have_learnt_the_same(submitted(yard, "mx_job_dist.yaml"))
-    succeeded(yard.job("mxjob", "example-dist-job"))
+def test_mxnet(user_cluster: UserCluster) -> None:
+    all_have_learnt_the_same(submitted(user_cluster, "mx_job_dist.yaml"))
+    succeeded(user_cluster.job("mxjob", "example-dist-job"))
 
 
-def test_chainermn(yard: Yard) -> None:
+def test_chainermn(user_cluster: UserCluster) -> None:
     """mpiexec reaches its workers through the real API server's exec."""
-    trained_by_three(submitted(yard, "chainerjob-mn.yaml"))
-    complete(yard.job("chainerjob", "example-job-mn"))
+    trained_by_three(submitted(user_cluster, "chainerjob-mn.yaml"))
+    complete(user_cluster.job("chainerjob", "example-job-mn"))

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.stories.runs import LONGEST, Said
+from tests.stories.runs import LONGEST, CommandOutput
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import create_namespace
 from tests.support.control_plane_process import LAUNCH
@@ -27,7 +27,7 @@ GPUS = "alpha.kubernetes.io/nvidia-gpu=3"  # what the README's MxJob asks a sche
 _numbers = itertools.count(1)
 
 
-class Yard:
+class UserCluster:
     """A cluster of `trainyard up`, and the words a person says to it."""
 
     def __init__(self, home: Path) -> None:
@@ -61,7 +61,7 @@ class Yard:
         return job
 
 
-class RealYard(Yard):
+class RealUserCluster(UserCluster):
     """A namespace of a real control plane, an operator and a node."""
 
     def __init__(self, home: Path, plane: ControlPlane) -> None:
@@ -69,7 +69,7 @@ class RealYard(Yard):
         self._plane, self._home = plane, home
         self._programs: list[subprocess.Popen[bytes]] = []
         number = next(_numbers)
-        self.namespace, self._node = f"yard-{number}", f"yard-{number}"
+        self.namespace, self._node = f"user_cluster-{number}", f"user_cluster-{number}"
 
     def up(self, network: str) -> None:
         create_namespace(self._plane, self.namespace)
@@ -103,7 +103,7 @@ class RealYard(Yard):
         return "\n".join(path.read_text() for path in sorted(self._home.glob("*.log")))
 
 
-class Watched(Said):
+class Watched(CommandOutput):
     """The merged logs of submitted jobs, read as they come."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:

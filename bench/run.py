@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = "import time; print('first line', flush=True)"
@@ -41,7 +42,8 @@ spec:
 
 def timed(command: list[str], marks: dict[str, str], environment: dict[str, str] | None = None) -> dict[str, float]:
     """Seconds from the start to the first line that holds each mark, and to the end."""
-    start, found = time.perf_counter(), {}
+    found: dict[str, Any] = {}
+    start = time.perf_counter()
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     ) as ran:

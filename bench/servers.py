@@ -227,7 +227,8 @@ async def watches(subject: Subject, clients: int, changes: int) -> dict[str, Cos
     request = asked(subject, "GET", f"{MAPS}?watch=1&resourceVersion={newest['metadata']['resourceVersion']}")
     ears = [Ear(request, changes) for _ in range(clients)]
     for ear in ears:
-        make, there = (lambda ear=ear: ear), {"ssl": subject.secure, "server_hostname": "localhost"}
+        make = lambda ear=ear: ear  # noqa: E731
+        there: dict[str, Any] = {"ssl": subject.secure, "server_hostname": "localhost"}
         await asyncio.get_running_loop().create_connection(make, "127.0.0.1", subject.port, **there)
         await ear.opened.wait()
     cpu, began = subject.cpu(), time.perf_counter()

@@ -76,9 +76,10 @@ def installed(name: str) -> Distribution | None:
 def license_of(package: Distribution | None) -> dict[str, Any] | None:
     if package is None:
         return None
-    if expression := package.metadata.get("License-Expression"):
-        return {"expression": expression}
-    text = package.metadata.get("License") or ""
+    metadata = package.metadata
+    if "License-Expression" in metadata:
+        return {"expression": metadata["License-Expression"]}
+    text = metadata["License"] if "License" in metadata else ""  # noqa: SIM401 - it has no `get`
     classifiers = [line for line in package.metadata.get_all("Classifier", []) if line.startswith("License ::")]
     name = text if text and "\n" not in text else "".join(line.rpartition(" :: ")[2] for line in classifiers[:1])
     return {"license": {"name": name}} if name else None

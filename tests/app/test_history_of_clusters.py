@@ -90,8 +90,8 @@ def test_the_record_of_a_job_goes_on_when_its_cluster_does(tmp_path: Path, how: 
         assert home.say("suspend", "long")[0] == 0
         home.until("Suspended", "get", "long")
         home.until('"deleted": true', "history", "long", "-o", "json")  # its pod is gone
-        code, out, err = home.say("logs", "long")
-        assert code == 0 and out.startswith("master-0 | run") and "tfjob/long is suspended" in err
+        status, out, err = home.say("logs", "long")
+        assert status == 0 and out.startswith("master-0 | run") and "tfjob/long is suspended" in err
         assert home.say("delete", "long")[0] == 0
         home.until('"result": "Deleted"', "history", "long", "-o", "json")
         files = record(home, "long")["logs"]

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def recorder(root: Path, logs: Path | None = None) -> HistoryRecorder:
     return HistoryRecorder(HistoryOptions(root, "run", logs), lambda text: None, lambda: 100.0)
 
 
-def owned(number: int = 0, **status: object) -> Json:
+def owned(number: int = 0, **status: Any) -> Json:
     """A pod of the job."""
     made = pod(number, **status)
     made["metadata"]["labels"]["trainyard.dev/owner"] = JOB_UID

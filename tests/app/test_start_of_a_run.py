@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import ssl
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,7 @@ def options(folder: Path, **more: object) -> LocalClusterOptions:
 async def test_a_client_that_trusts_the_authority_reaches_the_cluster(tmp_path: Path) -> None:
     with EarlyStart("shared") as early:
         async with LocalCluster(options(tmp_path, early=early)) as cluster:
-            trusted = certificate_process.ssl.create_default_context(cadata=cluster.root_ca)
+            trusted = ssl.create_default_context(cadata=cluster.root_ca)
             async with ApiClient(cluster.server.tls_url, cluster.token, trusted) as api:
                 assert (await api.list(TFJOB.gvk))["items"] == []
             for secret in cluster.folder.glob("apiserver.*"):

@@ -151,7 +151,7 @@ async def test_a_service_that_cannot_be_served_leaves_the_others(
     cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network = cluster.node._context.network  # type: ignore[union-attr]
-    listen, served = network._listen, asyncio.Event()  # type: ignore[attr-defined]
+    listen, served = network._listen, asyncio.Event()  # type: ignore[union-attr]
 
     async def broken(key: Any, *place: Any) -> None:
         if key.name == "a-broken-one":

@@ -25,8 +25,9 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def value(command: str, option: str, *line: str) -> object:
     """What the command would get for that parameter; nothing is run."""
     context = click.Context(main, info_name="trainyard", auto_envvar_prefix=defaults.PREFIX)
-    context.default_map = defaults.default_map(main, context, command)  # type: ignore[arg-type]  # a group
-    loaded = main.get_command(context, command)  # type: ignore[attr-defined]
+    context.default_map = defaults.default_map(main, context, command)  # a group
+    loaded = main.get_command(context, command)
+    assert loaded is not None
     return loaded.make_context(command, list(line), parent=context).params[option]
 
 

@@ -33,7 +33,7 @@ class Script(ApiClient):
         self.on_end: Callable[[], object] = lambda: None
         self.on_break: Callable[[], object] = lambda: None
 
-    async def logs(self, *where: str, **words: Any) -> AsyncGenerator[bytes]:  # type: ignore[override]  # fewer words are needed here
+    async def logs(self, *where: str, **words: Any) -> AsyncGenerator[bytes]:  # fewer words are needed here
         self.asked.append("previous" if words.get("previous") else "now")
         self.tails.append(words.get("tail_lines"))
         for part in list(self.previous if words.get("previous") else self.now):
@@ -277,7 +277,7 @@ async def test_one_container_may_be_asked_for() -> None:
 
 async def test_a_log_that_returns_nothing_any_more_is_given_up_and_named() -> None:
     class Hung(Script):
-        async def logs(self, *where: str, **words: Any) -> AsyncGenerator[bytes]:  # type: ignore[override]
+        async def logs(self, *where: str, **words: Any) -> AsyncGenerator[bytes]:
             yield b"first\n"
             await asyncio.Event().wait()
 
@@ -293,7 +293,7 @@ async def test_a_log_that_returns_nothing_any_more_is_given_up_and_named() -> No
 
 async def test_a_log_that_keeps_coming_is_printed_to_its_end_however_long_it_takes() -> None:
     class Slow(Script):
-        async def logs(self, *where: str, **words: Any) -> AsyncGenerator[bytes]:  # type: ignore[override]
+        async def logs(self, *where: str, **words: Any) -> AsyncGenerator[bytes]:
             for number in range(5):
                 await asyncio.sleep(0)
                 yield f"{number}\n".encode()

@@ -63,7 +63,7 @@ class LatePods(ApiClient):
             yield encode({"type": "ADDED", "object": POD}) + b"\n"
         await asyncio.Event().wait()
 
-    async def logs(self, *where: str, **options: Any) -> AsyncGenerator[bytes]:  # type: ignore[override]
+    async def logs(self, *where: str, **options: Any) -> AsyncGenerator[bytes]:
         yield b"its only line\n"
 
 

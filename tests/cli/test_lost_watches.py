@@ -55,7 +55,8 @@ async def test_a_cluster_that_is_lost_twice_and_was_well_in_between_is_followed_
             raise Unavailable(0, "ConnectionLost", "cut")
             yield b""
 
-    async with Cut("http://cut") as api:
+    api = Cut("http://cut")
+    async with api:
         feeds = Watches(api, PATIENCE)
         feeds.watch(watch_target(TFJOB.gvk, "default"))
         hearing = asyncio.create_task(_heard(feeds))

@@ -49,7 +49,7 @@ def with_status(made: Json, **fields: Any) -> Json:
     return made
 
 
-DELETED = {"deletionTimestamp": at(10)}
+DELETED: dict[str, Any] = {"deletionTimestamp": at(10)}
 DISRUPTED = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
 CASES = (
     Case("runs", pod("WORKER-0"), "Running"),

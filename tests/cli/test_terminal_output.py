@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable
 
 import click
 import pytest
@@ -36,7 +37,8 @@ def test_a_cell_stays_in_its_row_and_a_value_is_shown() -> None:
 @pytest.mark.parametrize("command", ["out", "note", "echo"])
 def test_every_command_writes_through_the_filter(command: str, capfd: pytest.CaptureFixture[str]) -> None:
     """`main` puts the filter before stdout and stderr of all commands, also of one that knows nothing about it."""
-    say = {"out": print_output, "note": note, "echo": click.echo}[command]
+    printers: dict[str, Callable[[str], object]] = {"out": print_output, "note": note, "echo": click.echo}
+    say = printers[command]
     main.add_command(click.Command("hostile-output", callback=lambda: say(HOSTILE)))
     original = sys.stdout
     # `Commands` finds its own by name only, so the command is called as the group would call it.

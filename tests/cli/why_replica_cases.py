@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.cli.why_values import (
     RUNNING,
     WORKERS,
@@ -20,9 +22,9 @@ from tests.cli.why_values import (
 from trainyard.cli.diagnosis import BLOCK, FINE, WAIT, Endpoint
 from trainyard.objects import Json
 
-LOOP = {"restartCount": 4, "lastState": ended(1)}
+LOOP: dict[str, Any] = {"restartCount": 4, "lastState": ended(1)}
 TRACE = ("Traceback (most recent call last):", "ValueError: no data")
-NODES = ({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, {"status": {}})
+NODES: tuple[dict[str, Any], ...] = ({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, {"status": {}})
 QUOTA = 'pods "mnist" is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3'
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from trainyard.client import (
@@ -111,11 +113,12 @@ def test_a_verb_becomes_a_request(
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
 def test_a_name_that_would_mean_something_else_is_never_sent(name: str) -> None:
-    for build in (
+    builders: tuple[Callable[[], object], ...] = (
         lambda: requests.delete(POD, "n", name, "", "", None),
         lambda: requests.get(POD, "n", name),
         lambda: requests.patch(POD, "n", name, {}),
-    ):
+    )
+    for build in builders:
         with pytest.raises(ValueError, match=r"Pod"):
             build()
 

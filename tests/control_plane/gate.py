@@ -59,7 +59,7 @@ async def gate(told: Story, folder: Path, passes: int = 0) -> AsyncIterator[Gate
     try:
         async with asyncio.timeout(PATIENCE):
             while not one.trials.is_set():  # the API server notices its new webhook in a moment
-                await told.api.request("POST", path, {"dryRun": "All"}, encode(TRIAL), "application/json")
+                await told.api.request("POST", path, (("dryRun", "All"),), encode(TRIAL), "application/json")
                 await asyncio.sleep(LOOK)
         yield one
     finally:

@@ -171,7 +171,7 @@ def bare(kind: Kind, name: str, **spec: Any) -> Json:
 
 
 async def listed(
-    api: ApiClient, gvk: GVK, namespace: str, true: Callable[[list[Json]], object], **which: str
+    api: ApiClient, gvk: GVK, namespace: str, true: Callable[[list[Json]], object], **which: Any
 ) -> list[Json]:
     """Wait until that holds of the objects."""
     try:

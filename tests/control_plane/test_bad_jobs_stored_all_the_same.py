@@ -35,7 +35,8 @@ THEIRS = ("TfJob, managedBy too long",)
 """For that name, whatever it is, the job is somebody else's, and left alone (S6)."""
 
 
-NAMES = frozenset(row.values[1]["metadata"]["name"] for row in test_bad_input.ROWS if row.values[2] == "metadata.name")
+BAD: list[tuple[str, Kind, Json, str]] = [(str(row.id), *row.values[:3]) for row in test_bad_input.ROWS]
+NAMES = frozenset(job["metadata"]["name"] for _, _, job, path in BAD if path == "metadata.name")
 """Names cannot be edited."""
 
 
@@ -52,7 +53,7 @@ class Row:
 
 def rows() -> Iterator[Row]:
     """Every bad job of the tables, with a name of its own where the name is not what is bad."""
-    given = [(str(one.id), one.values[0], one.values[1], one.values[2]) for one in test_bad_input.ROWS]
+    given = list(BAD)
     for what, spec, path, _ in test_admission.BAD:
         job = spec if "metadata" in spec else test_admission.job(spec)
         given.append((f"TfJob, {what}", kinds.TFJOB, job, path))

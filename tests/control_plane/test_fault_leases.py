@@ -131,7 +131,7 @@ async def test_who_stands_by_takes_over_at_once_when_the_leader_ends_and_when_it
         await told.condition("Created", job)
         took[name] = round(time.monotonic() - began, 1)
         ends.start()
-        await so(lambda follows=follows: follows.leads(), "the other leads")  # type: ignore[misc]  # a default, no argument
+        await so(lambda follows=follows: follows.leads(), "the other leads")  # a default, no argument
     assert took["told to end"] < 3 and took["killed"] < 8, took
     with capsys.disabled():
         print(f"\ntaken over, first write after: {took}")

@@ -232,7 +232,7 @@ async def test_only_the_api_server_may_ask_the_node(here: Joined, tmp_path: Path
         secure = ssl.create_default_context()
         secure.check_hostname, secure.verify_mode = False, ssl.CERT_NONE
         if shown:
-            secure.load_cert_chain(*shown)
+            secure.load_cert_chain(shown[0], shown[1] if shown[1:] else None)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         async with aiohttp.ClientSession() as client, client.get(url, ssl=secure, headers=headers) as answer:
             return answer.status, await answer.text()

@@ -33,19 +33,19 @@ class Api(ApiClient):
     def __init__(self, answer: Json | ApiError, *existing: Json) -> None:
         self.answer, self.existing = answer, existing
 
-    async def _reply(self) -> Json:
+    async def _answer(self) -> Json:
         if isinstance(self.answer, ApiError):
             raise self.answer
         return self.answer
 
     async def create(self, *arguments: Any, **options: Any) -> Json:
-        return await self._reply()
+        return await self._answer()
 
     async def patch(self, *arguments: Any, **options: Any) -> Json:
-        return await self._reply()
+        return await self._answer()
 
     async def delete(self, *arguments: Any, **options: Any) -> Json:
-        return await self._reply()
+        return await self._answer()
 
     async def list(self, *arguments: Any, field_selector: str = "", **options: Any) -> Json:
         assert field_selector == "metadata.name=p"

@@ -58,7 +58,7 @@ def test_a_task_that_ends_is_reported_and_started_again_ever_more_slowly(
 
     async def work() -> None:
         starts.append(asyncio.get_running_loop().time())
-        await death()  # type: ignore[misc]
+        await death()
 
     async def run_for_some_time() -> None:
         tasks = TaskSupervisor("node", messages.append)

@@ -50,7 +50,7 @@ def setting(module: ModuleType, name: str, value: object) -> Callable[[pytest.Mo
 
 
 def decided_again(job: Any, owned: Any, observed: Any, now: float) -> Plan:
-    return DECIDE._unfinished(job, owned, Observed(), now)  # type: ignore[no-any-return]  # a module as a value
+    return DECIDE._unfinished(job, owned, Observed(), now)  # a module as a value
 
 
 def created_after_the_end(job: Any, owned: Any, observed: Any, now: float) -> Plan:
@@ -69,7 +69,7 @@ def drain_fails_job(job: Any, slot: Any, child: Any, pod: Any) -> Any:
 
 
 def counted_again(job: Any, replicas: Any, status: JobStatus) -> CountedFailures:
-    return COUNT(job, replicas, replace(status, counted_failures=()))  # type: ignore[no-any-return]
+    return COUNT(job, replicas, replace(status, counted_failures=()))
 
 
 def forgotten(job: Any, replicas: Any, status: JobStatus) -> CountedFailures:
@@ -80,7 +80,7 @@ def forgotten(job: Any, replicas: Any, status: JobStatus) -> CountedFailures:
 
 
 def unscheduled(*args: Any) -> Restarts:
-    return RESTARTS(*args)._replace(wakeups=())  # type: ignore[no-any-return]
+    return RESTARTS(*args)._replace(wakeups=())
 
 
 def not_restarted(job: Any, replicas: Any, owned: Any, status: JobStatus, *rest: Any) -> Restarts:
@@ -100,7 +100,8 @@ def suspended_and_forgotten(job: Any, now: float) -> JobStatus:
 
 def swept_blindly(job: Any, family: Any, clean: str, reason: str, resumes: bool = False) -> tuple[list[Any], list[Any]]:
     children = CHANGES.slot_children(job, family)
-    replicas = [Replica(Slot(c.role, c.index), c, "") for c in children]
+    unread: Any = ""
+    replicas = [Replica(Slot(c.role, c.index), c, unread) for c in children]
     return [w for r in replicas if (w := job.carrier(r.slot.role).stop(r, reason))], []
 
 

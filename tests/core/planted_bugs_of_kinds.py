@@ -61,7 +61,7 @@ def not_a_gang(patch: pytest.MonkeyPatch) -> None:
 def counted_one_by_one(job: Any, replicas: Any, status: JobStatus) -> CountedFailures:
     with pytest.MonkeyPatch.context() as patch:
         not_a_gang(patch)
-        return COUNT(job, replicas, status)  # type: ignore[no-any-return]  # a module as a value
+        return COUNT(job, replicas, status)  # a module as a value
 
 
 def counted_for_the_next(job: Any, replicas: Any, status: JobStatus) -> CountedFailures:
@@ -72,7 +72,7 @@ def counted_for_the_next(job: Any, replicas: Any, status: JobStatus) -> CountedF
         else replica
         for replica in replicas
     ]
-    return COUNT(job, moved, status)  # type: ignore[no-any-return]
+    return COUNT(job, moved, status)
 
 
 OBSERVED = CARRIERS._observed
@@ -85,7 +85,7 @@ def restarted_after_a_drain(job: Any, replicas: Any, *rest: Any) -> Restarts:
     """Where a replica was drained, failures are not looked at."""
     drained = [r for r in replicas if r.termination is None or r.termination.disrupted]
     any_drained = any(r.termination and r.termination.disrupted for r in replicas)
-    return RESTARTS(job, drained if any_drained else replicas, *rest)  # type: ignore[no-any-return]
+    return RESTARTS(job, drained if any_drained else replicas, *rest)
 
 
 def kept_when_it_ended_well(job: Any, slot: Any, child: Any, pods: Any, pod: Any) -> Any:
@@ -95,7 +95,7 @@ def kept_when_it_ended_well(job: Any, slot: Any, child: Any, pods: Any, pod: Any
 
 def failure_first(job: Any, replicas: Any, now: float) -> Outcome:
     bad = any(replica.termination and replica.termination.fails_job for replica in replicas)
-    return Outcome("Failed", "PermanentFailure", "") if bad else COMPUTE_PHASE(job, replicas, now)  # type: ignore[no-any-return]
+    return Outcome("Failed", "PermanentFailure", "") if bad else COMPUTE_PHASE(job, replicas, now)
 
 
 UNFINISHED = DECIDE._unfinished
@@ -108,11 +108,11 @@ def counted_beyond(job: Any, owned: Any, observed: Any, now: float) -> Plan:
         pods = [child for child in owned.by_ref.values() if child.kind == "Pod"]
         removed = [slot for pod in pods if (slot := Slot(pod.role, pod.index)) not in job.slots()]
         more = [job.carrier(slot.role).observe(job, slot, owned) for slot in removed]
-        return COUNT(job, [*replicas, *more], status)  # type: ignore[no-any-return]
+        return COUNT(job, [*replicas, *more], status)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FAILURES, "count_failures", count)
-        return UNFINISHED(job, owned, observed, now)  # type: ignore[no-any-return]
+        return UNFINISHED(job, owned, observed, now)
 
 
 def drained_as_failed(job: Any, slot: Any, pod: Any) -> Any:

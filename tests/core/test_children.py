@@ -128,7 +128,8 @@ PARTS = st.fixed_dictionaries(
 @settings(max_examples=150, deadline=None)
 @given(PARTS | JSON)
 def test_any_json_is_a_record_or_a_value_error(value: Any) -> None:
-    for given_value in [encode(value), *([value] if isinstance(value, dict) else [])]:
+    forms: list[Any] = [encode(value), *([value] if isinstance(value, dict) else [])]
+    for given_value in forms:
         try:
             child = decode_child(given_value, "Pod")
         except ValueError:

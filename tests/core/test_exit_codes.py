@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.builders import NOW, batch_job, look, pod_of, replicas, started, template
 from trainyard.objects import Json, format_time
 
 
-def master_ended(code: int, reason: str = "", **status: object) -> tuple[Json, ...]:
+def master_ended(code: int, reason: str = "", **status: Any) -> tuple[Json, ...]:
     master, worker = batch_job("MASTER", failed="Stopped" if code else "", complete=not code), batch_job("WORKER")
     pod = pod_of(master, "Failed" if code else "Succeeded", code=code, reason=reason, **status)
     return master, worker, pod, pod_of(worker)

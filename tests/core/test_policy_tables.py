@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -28,7 +28,7 @@ class Carried(NamedTuple):
     failed: Callable[[str], Made]
 
 
-def job_and(role: str, phase: str, code: int | None = None, **status: object) -> Made:
+def job_and(role: str, phase: str, code: int | None = None, **status: Any) -> Made:
     job = batch_job(role, **status)
     return job, pod_of(job, phase, code=code)
 
@@ -96,7 +96,8 @@ def is_over(job: Json) -> bool:
 
 def test_a_finished_job_is_left_alone_by_every_policy_once_it_is_swept() -> None:
     for clean in ("", "None", "Running", "All"):
-        job = started(**({"cleanPodPolicy": clean} if clean else {}))
+        policy: dict[str, Any] = {"cleanPodPolicy": clean} if clean else {}
+        job = started(**policy)
         first = look(job, *job_and("MASTER", "Succeeded", 0, complete=True), *job_and("WORKER", "Running"))
         gone = {delete.uid for delete in first.deletes}
         rest = [*job_and("MASTER", "Succeeded", 0, complete=True), *job_and("WORKER", "Running")]

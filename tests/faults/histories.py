@@ -207,7 +207,9 @@ class Cluster:
                     jobs = (await self.api.list(gvk, namespace))["items"]
                     pods = (await self.api.list(POD, namespace))["items"]
                     left = [
-                        pod for pod in pods if not is_over(pod) and labels_of(pod).get(OWNER) not in map(uid_of, jobs)
+                        pod
+                        for pod in pods
+                        if not is_over(pod) and labels_of(pod).get(OWNER) not in {uid_of(job) for job in jobs}
                     ]
                     if all(map(ended, jobs)) and not left:
                         return Ends({name_of(job): ended(job) for job in jobs}, [])

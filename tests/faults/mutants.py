@@ -45,7 +45,7 @@ def mutant(*caught_by: str) -> Callable[[Callable[[], None]], Callable[[], None]
 @mutant("one writer")
 def writes_without_the_lease() -> None:
     """Writes are not checked against the lease when they are sent, nor does losing it stop the operator."""
-    operating._check_lease = lambda election, request: None  # type: ignore[assignment]
+    operating._check_lease = lambda election, request: None
     leader_election.is_leading = lambda known, now, terms: known.last_renewal > float("-inf")
 
 
@@ -78,7 +78,7 @@ def replicas_share_an_identity() -> None:
     def init(self: Any, api: ApiClient, lease_id: lease.LeaseIdentity, *more: Any, **fields: Any) -> None:
         original(self, api, replace(lease_id, identity="operator"), *more, **fields)
 
-    elector.__init__ = init  # type: ignore[method-assign]
+    elector.__init__ = init
 
 
 @mutant("by uid")
@@ -89,7 +89,7 @@ def deletes_by_name() -> None:
     async def delete(self: ApiClient, gvk: Any, namespace: str, name: str, uid: str = "", *more: Any) -> Any:
         return await original(self, gvk, namespace, name, "", *more)
 
-    ApiClient.delete = delete  # type: ignore[method-assign,assignment]
+    ApiClient.delete = delete
 
 
 @mutant("ends reached")
@@ -101,7 +101,7 @@ def a_broken_watch_stays_broken() -> None:
         original(self, got, *why)
         return math.inf if isinstance(got, watch.Disconnected) else 0.1
 
-    watch.Reflector._failed = failed  # type: ignore[method-assign]
+    watch.Reflector._failed = failed
 
 
 @mutant("not doubled", "ends reached")
@@ -114,7 +114,7 @@ def names_are_random() -> None:
         made["metadata"]["name"] += f"-{secrets.token_hex(2)}"
         return made
 
-    core.render_child = render  # type: ignore[assignment]
+    core.render_child = render
 
 
 @mutant("owned")
@@ -127,7 +127,7 @@ def children_have_no_owner() -> None:
         made["metadata"].pop("ownerReferences", None)
         return made
 
-    core.render_child = render  # type: ignore[assignment]
+    core.render_child = render
 
 
 @mutant("ends reached")
@@ -144,7 +144,7 @@ def an_unknown_outcome_is_a_success() -> None:
         except Unavailable:
             lost.add((this.uid, create.name))
 
-    reconcile.PlanExecutor._create = send  # type: ignore[method-assign]
+    reconcile.PlanExecutor._create = send
 
 
 @mutant("ends reached")
@@ -176,7 +176,7 @@ def only_the_first_page_is_read() -> None:
 @mutant("ends reached")
 def pods_do_not_wake_their_job() -> None:
     """A change of a child does not queue its job."""
-    operator.Operator._child_changed = lambda self, before, after: ()  # type: ignore[method-assign]
+    operator.Operator._child_changed = lambda self, before, after: ()
 
 
 @mutant("one writer")

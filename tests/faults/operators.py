@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 PR_SET_PDEATHSIG = 1
 ROOT = Path(__file__).parents[2]
@@ -63,7 +64,7 @@ def alive(pid: int) -> bool:
     return True
 
 
-def _child(request: dict[str, object]) -> None:
+def _child(request: dict[str, Any]) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
@@ -71,7 +72,7 @@ def _child(request: dict[str, object]) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
-    os.environ.update(request["env"])  # type: ignore[arg-type]
+    os.environ.update(request["env"])
     if request["mutant"]:
         from tests.faults.mutants import MUTANTS
 
@@ -80,7 +81,7 @@ def _child(request: dict[str, object]) -> None:
         _shift_clocks(jumping(float(str(request["shift"]))))
     from trainyard.cli.operator import operator
 
-    operator.main(args=request["argv"], prog_name="trainyard operator")  # type: ignore[arg-type]
+    operator.main(args=request["argv"], prog_name="trainyard operator")
 
 
 def jumping(shift: float) -> Callable[[], float]:
@@ -97,8 +98,8 @@ def _shift_clocks(now: Callable[[], float]) -> None:
     from trainyard.app import operating
     from trainyard.controller_runtime.leader_election import LeaderElector
 
-    operating.Operator = functools.partial(operating.Operator, now=now)  # type: ignore[misc,assignment]
-    operating.LeaderElector = functools.partial(LeaderElector, now=now)  # type: ignore[misc,assignment]
+    operating.Operator = functools.partial(operating.Operator, now=now)
+    operating.LeaderElector = functools.partial(LeaderElector, now=now)
 
 
 def _serve() -> None:

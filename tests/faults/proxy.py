@@ -126,7 +126,7 @@ class Proxy:
     _lists: dict[str, tuple[bytes, str]] = field(default_factory=dict)  # an older answer of each list
 
     async def start(self) -> None:
-        server = web.Server(self._serve, access_log=None)  # type: ignore[arg-type]
+        server = web.Server(self._serve, access_log=None)
         self._runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()

@@ -45,7 +45,7 @@ def tf_jobs() -> Iterator[Pair]:
     )
     for board in ("tensorboard", "tensorBoard"):
         yield tfjob(**{board: {"logDir": ""}}), None
-    both = {"replica_specs": [good], "tensorboard": {}, "tensorBoard": {}}
+    both: dict[str, Any] = {"replica_specs": [good], "tensorboard": {}, "tensorBoard": {}}
     long = tfjob(good, **both)
     yield {**long, "metadata": {"name": "x" * 64}}, None
     yield edited(tfjob(good), replicaSpecs=[{**good, "tfPort": 3333}], RuntimeId="zzzz")

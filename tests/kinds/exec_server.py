@@ -32,7 +32,7 @@ Script = Callable[[web.Request, web.WebSocketResponse], Awaitable[None]]
 
 
 def pod(name: str, phase: str = "Running", container: str = "chainer", **meta: object) -> Json:
-    state = {"running": {}} if phase == "Running" else {"waiting": {}}
+    state: Json = {"running": {}} if phase == "Running" else {"waiting": {}}
     status = {"phase": phase, "containerStatuses": [{"name": container, "state": state}]}
     return {"metadata": {"name": name, **meta}, "spec": {"containers": [{"name": container}]}, "status": status}
 

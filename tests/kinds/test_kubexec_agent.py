@@ -10,6 +10,7 @@ import signal
 import struct
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import WSMsgType, web
@@ -72,7 +73,7 @@ async def test_with_v4_stdin_stays_open_and_everything_else_is_as_with_v5(place:
 async def test_the_own_name_means_here(place: Place) -> None:
     command = ("j-master-x", "echo", "'a  b';", "kill -PIPE $$")
     assert await place.agent(*command) == (-signal.SIGPIPE, b"a  b\n", "")  # the signal is not ignored, either
-    other = {"TRAINYARD_POD_NAME": "", "POD_NAME": "j-master-y"}
+    other: dict[str, Any] = {"TRAINYARD_POD_NAME": "", "POD_NAME": "j-master-y"}
     assert (await place.agent("j-master-y", "exit 5", **other)).code == 5
     assert not place.toy.asked
 
@@ -83,7 +84,7 @@ async def test_the_shell_file_starts_the_agent_beside_it(place: Place, tmp_path:
     for source in (AGENT, SHELL):
         shutil.copy(source, assets)
     (assets / SHELL.name).chmod(0o555)
-    argv = [assets / SHELL.name, "j-master-x", "echo", "'a  b'"]
+    argv = [str(assets / SHELL.name), "j-master-x", "echo", "'a  b'"]
     done = await asyncio.create_subprocess_exec(*argv, env=place.env, stdout=asyncio.subprocess.PIPE)
     assert (await done.communicate())[0] == b"a  b\n"
 
@@ -321,7 +322,7 @@ async def test_a_role_that_takes_a_moment_is_waited_for(place: Place) -> None:
         ({"KUBERNETES_SERVICE_PORT": "1", "TRAINYARD_EXEC_TIMEOUT": "0"}, "the API server 127.0.0.1:1: "),
     ],
 )
-async def test_a_pod_that_lacks_something_is_told_what(place: Place, change: dict[str, str], said: str) -> None:
+async def test_a_pod_that_lacks_something_is_told_what(place: Place, change: dict[str, Any], said: str) -> None:
     done = await place.agent(WORKER, "x", **change)
     assert done.code == 255 and said in done.err and done.err.count("\n") == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ async def test_the_hostfile_is_there_whole_once_every_worker_runs(place: Place) 
 async def test_without_workers_the_master_is_alone_and_nobody_is_asked(place: Place) -> None:
     (place.folder / "sets").write_text("")
     hosts = place.folder / "hostfile"
-    env = {"KUBERNETES_SERVICE_HOST": ""}
+    env: dict[str, Any] = {"KUBERNETES_SERVICE_HOST": ""}
     assert (await place.agent("--hostfile", str(hosts), "m", "2", f"{place.folder}/sets", **env)).code == 0
     assert hosts.read_text() == "m slots=2\n"
 

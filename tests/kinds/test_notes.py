@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.builders import replicas, template, tfjob
@@ -35,7 +37,7 @@ def test_the_same_field_of_two_containers_is_one_note() -> None:
     )
 
 
-SELECTOR = {"nodeSelector": {"a": "b"}}
+SELECTOR: dict[str, Any] = {"nodeSelector": {"a": "b"}}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ POD = {
 }
 CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 SIZES = {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi", "nvidia.com/gpu": "1"}}
-BOARD = {"tensorboard": {"logDir": "/l"}}
+BOARD: dict[str, Any] = {"tensorboard": {"logDir": "/l"}}
 
 
 def master(**container: Any) -> Json:

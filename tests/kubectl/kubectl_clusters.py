@@ -190,9 +190,14 @@ def real(plane: ControlPlane) -> Iterator[KubectlCluster]:
     """A real control plane, our operator and our node."""
     with _folder() as folder, _beside() as beside:
         name, api = f"kubectl-{next(_numbers)}", plane.api()
-        words = {"network": "shared", "images": (STAND_INS,), "cache": folder / "cache", "say": _silent}
-        words = {"python": sys.executable, **words}
-        options = JoinOptions(access=read_kubeconfig([plane.kubeconfig]), name=name, state=folder / "node", **words)
+        settings: dict[str, Any] = {
+            "python": sys.executable,
+            "network": "shared",
+            "images": (STAND_INS,),
+            "cache": folder / "cache",
+            "say": _silent,
+        }
+        options = JoinOptions(access=read_kubeconfig([plane.kubeconfig]), name=name, state=folder / "node", **settings)
         node, operator = JoinedNode(options), Operator(api, kinds.ALL, Config(program_files=shipped_files()))
         others = [one for one in plane.kubectl("get", "nodes", "-o", "name").split() if one]
         try:

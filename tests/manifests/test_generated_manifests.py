@@ -19,6 +19,7 @@ from trainyard.app.config import parse_config
 from trainyard.app.installation import Install
 from trainyard.app.operating import parse_address, parse_kinds
 from trainyard.cli.operator import operator
+from trainyard.core import Kind
 from trainyard.objects import Json
 from trainyard.server.auth import rbac
 
@@ -57,7 +58,7 @@ def test_the_files_are_those_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.plural}.{kind.gvk.group}")
-def test_a_definition_is_small_enough_for_client_side_apply(kind: kinds.Kind) -> None:
+def test_a_definition_is_small_enough_for_client_side_apply(kind: Kind) -> None:
     assert len(json.dumps(kinds.crd(kind))) < ANNOTATION - 1024
 
 

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -31,7 +32,7 @@ from trainyard.cli.install_manifests import to_yaml
 pytestmark = [pytest.mark.cluster, pytest.mark.network, pytest.mark.slow]
 
 PYTHON = next(one for one in ("/usr/bin/python3", sys.executable) if Path(one).exists())
-WHO = {"user": USER, "group": USER, "extra_groups": []} if os.geteuid() == 0 else {}
+WHO: dict[str, Any] = {"user": USER, "group": USER, "extra_groups": []} if os.geteuid() == 0 else {}
 
 
 @pytest.fixture(scope="module")

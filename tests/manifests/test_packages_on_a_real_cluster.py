@@ -44,11 +44,11 @@ def chart(plane: ControlPlane, *values: str, name: str = "tf-job") -> list[Json]
     return [
         one
         for one in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader)
-        if one and "helm.sh/hook" not in annotations(one)
+        if one and "helm.sh/hook" not in annotations_of(one)
     ]
 
 
-def annotations(obj: Json) -> Json:
+def annotations_of(obj: Json) -> Json:
     return obj["metadata"].get("annotations") or {}
 
 
@@ -144,8 +144,8 @@ def test_helm_lints_installs_upgrades_and_rolls_back_and_jobs_stay(plane: Contro
     job = ROOT / "examples" / "tf_job.yaml"
     plane.kubectl("create", "-n", "helmed", "-f", str(job))
     before = plane.kubectl("get", "tfjobs", "-n", "helmed", "-o", "jsonpath={.items[*].metadata.uid}")
-    for words in (("rollback", "tf-job", "1"), ("uninstall", "tf-job")):
-        ran = plane.run("helm", *words, "-n", "helmed")
+    for command in (("rollback", "tf-job", "1"), ("uninstall", "tf-job")):
+        ran = plane.run("helm", *command, "-n", "helmed")
         assert ran.returncode == 0, ran.stderr
     assert plane.kubectl("get", "tfjobs", "-n", "helmed", "-o", "jsonpath={.items[*].metadata.uid}") == before != ""
 

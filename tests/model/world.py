@@ -149,7 +149,7 @@ class World(NamedTuple):
         return next((obj for obj in self.holders() if obj.slot == slot), None)
 
     def holders(self) -> list[Batch | Set | Pod]:
-        return [obj for obj in self.children if fills(obj)]  # type: ignore[misc]  # no OtherChild fills a slot
+        return [obj for obj in self.children if fills(obj)]  # no OtherChild fills a slot
 
     def workloads(self) -> list[Batch | Set]:
         return [*self.batches(), *self.sets()]

@@ -13,6 +13,7 @@ from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster
 from tests.node.sessions import execute
 from trainyard.client import ApiClient
 from trainyard.node import Node
+from trainyard.objects.resources import POD
 from trainyard.server import Server
 
 # A program with a child, and one that left its session and its parent; both ignore TERM.
@@ -41,14 +42,8 @@ async def main(network: str, state: Path) -> None:
             assert done.code == 0, done.status
             print("running", flush=True)
         elif number > 3:
-            await cluster.api.delete(_pods(), "default", f"pod-{number - 3}", grace_period_seconds=0)
+            await cluster.api.delete(POD, "default", f"pod-{number - 3}", grace_period_seconds=0)
             await asyncio.sleep(0.2)
-
-
-def _pods() -> object:
-    from trainyard.node.kubelet.api_client import POD
-
-    return POD
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.node_cluster import TOKEN, NodeCluster
-from trainyard.app.local import cache_folder
+from trainyard.app.catalogues import cache_folder
 from trainyard.client import ApiClient
 from trainyard.node import Node
 from trainyard.node.images import Images, PreparedImage, create_files

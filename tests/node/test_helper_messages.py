@@ -95,8 +95,14 @@ async def test_one_bad_message_of_a_batch_does_not_drop_the_exits_of_others(
     ours, theirs = ends
     sandbox = Sandbox("shared", exited, lambda: None)
     sandbox._channel = theirs
-    good = [{"event": "exited", "container": f"u/{name}/1", "code": 3, "reason": ""} for name in "ab"]
-    bad = [{"event": "exited", "container": "odd", "code": 3, "reason": ""}, {"event": "exited"}, {"unasked": True}]
+    good: list[dict[str, Any]] = [
+        {"event": "exited", "container": f"u/{name}/1", "code": 3, "reason": ""} for name in "ab"
+    ]
+    bad: list[dict[str, Any]] = [
+        {"event": "exited", "container": "odd", "code": 3, "reason": ""},
+        {"event": "exited"},
+        {"unasked": True},
+    ]
     ours.sock.sendall(b"".join(Channel.pack(message, 0) for message in (good[0], *bad, good[1])) + _raw(b"{"))
     sandbox._receive()
     assert exits == [("u/a/1", 3), ("u/b/1", 3)]

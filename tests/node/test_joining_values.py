@@ -36,7 +36,8 @@ class Election:
     observed, leads = ObservedLease(), False
 
     def __init__(self) -> None:
-        self.moves = iter([ValueError("what is this"), LeaseRecord("somebody", 1.0, 1, "1")])
+        steps: list[Exception | LeaseRecord] = [ValueError("what is this"), LeaseRecord("somebody", 1.0, 1, "1")]
+        self.moves = iter(steps)
 
     async def step(self) -> float:
         move = next(self.moves)
@@ -77,7 +78,7 @@ def back(policy: str, *statuses: Json, containers: tuple[Container, ...] = (), *
     """The pod when the node has come back to it, and what must be done."""
     seen, lost = returned(life(policy, *containers), {"containerStatuses": list(statuses), "startTime": THEN, **more})
     actions: list[object] = []
-    events = [Ended(AT + 600, name, 137, *LOST) for name in lost] or [Tick(AT + 600)]
+    events: list[Any] = [Ended(AT + 600, name, 137, *LOST) for name in lost] or [Tick(AT + 600)]
     for event in events:
         seen, more_actions = lifecycle.step(seen, event)
         actions += more_actions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def left_out(log: LimitedLogFile) -> tuple[int, int] | None:
         return hole(file)
 
 
-async def answer(path: Path, **words: int) -> list[str]:
+async def answer(path: Path, **words: Any) -> list[str]:
     return (
         b"".join([piece async for piece in read_log(ContainerLog(path, lambda: True), LogOptions(**words))])
         .decode()

@@ -58,7 +58,7 @@ open({str(mark)!r}, 'w').close()
 """
     await cluster.pod("again", script, restartPolicy="Always")
 
-    def runs_again(status: dict) -> bool:  # type: ignore[type-arg]
+    def runs_again(status: dict) -> bool:
         one = (status.get("containerStatuses") or [{}])[0]
         return one.get("restartCount") == 1 and "running" in one["state"]
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.node.node_cluster import NodeCluster
 from trainyard.objects.labels import HOSTS
+from trainyard.objects.resources import CONFIG_MAP, POD
 
 # A server that answers with its name. It listens where its own address says, on every interface, as TensorFlow does.
 SERVER = """
@@ -115,18 +116,12 @@ async def test_a_service_leads_to_ready_pods_and_translates_the_port(cluster: No
     for name in ("web:80", "web.default:80"):
         await cluster.pod("caller", CLIENT, container={"env": env(PEERS=name)})
         assert await cluster.result("caller") == "behind the service\n"
-        await cluster.api.delete(_pod_kind(), "default", "caller", grace_period_seconds=0)
+        await cluster.api.delete(POD, "default", "caller", grace_period_seconds=0)
         await cluster.gone("caller")
     host, port = (await cluster.node.forward_to_service("default", "web", 80)).split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     assert await reader.read() == b"behind the service"
     writer.close()
-
-
-def _pod_kind() -> object:
-    from trainyard.node.kubelet.api_client import POD
-
-    return POD
 
 
 @pytest.mark.parametrize("cluster", ["namespace"], indirect=True)
@@ -153,7 +148,6 @@ async def test_texts_of_config_maps_lead_to_the_same_pod(cluster: NodeCluster) -
     await headless(cluster)
     addresses = {"server": ["srv-0:2222"]}
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cluster"}}
-    from tests.node.test_node import CONFIG_MAP
 
     await cluster.api.create(CONFIG_MAP, "default", {**body, "data": {"cluster.json": json.dumps(addresses)}})
     await cluster.pod(
@@ -212,7 +206,7 @@ async def test_a_pod_that_comes_back_keeps_its_address(cluster: NodeCluster) -> 
         await cluster.pod("between", "pass")
         await cluster.phase("between", "Succeeded")
         for name in ("again", "between"):
-            await cluster.api.delete(_pod_kind(), "default", name, grace_period_seconds=0)
+            await cluster.api.delete(POD, "default", name, grace_period_seconds=0)
             await cluster.gone(name)
     assert addresses[0] == addresses[1]
 

@@ -26,7 +26,7 @@ time.sleep(60)
 """
 
 
-def restarts(status: dict) -> int:  # type: ignore[type-arg]
+def restarts(status: dict) -> int:
     return sum(one["restartCount"] for one in status.get("containerStatuses") or [])
 
 
@@ -39,7 +39,8 @@ async def test_an_exit_code_is_the_containers(cluster: NodeCluster) -> None:
     await cluster.pod("three", "raise SystemExit(3)")
     seen = await cluster.phase("three", "Failed")
     ended = terminated(seen["status"])
-    assert ended is not None and (ended["exitCode"], ended["reason"]) == (3, "Error")
+    assert ended is not None
+    assert (ended["exitCode"], ended["reason"]) == (3, "Error")
     assert ended["startedAt"] and ended["finishedAt"] and ended["containerID"]
     assert not is_condition_true(seen["status"]["conditions"], "Ready")
 
@@ -77,7 +78,8 @@ async def test_a_program_that_cannot_be_started_is_named(
 ) -> None:
     await cluster.pod("wrong", container={"command": command})
     ended = terminated((await cluster.phase("wrong", "Failed"))["status"])
-    assert ended is not None and (ended["exitCode"], ended["reason"]) == (code, "ContainerCannotRun"), ended["message"]
+    assert ended is not None
+    assert (ended["exitCode"], ended["reason"]) == (code, "ContainerCannotRun"), ended["message"]
     assert command[0] in ended["message"] and says in ended["message"]
 
 

@@ -126,8 +126,9 @@ async def world(request: pytest.FixtureRequest, state: Path, tmp_path: Path) -> 
     tls.port = runner.addresses[0][1]
     server = Server(token=TOKEN)
     await server.start()
-    async with WithTokens(server.url, TOKEN) as api:
-        api.issuer = issuer
+    api = WithTokens(server.url, TOKEN)
+    api.issuer = issuer
+    async with api:
         place = ("127.0.0.1", tls.port)
         images = CurrentInterpreter(state)
         node = Node(api, state, images, network=request.param, token=TOKEN, print_message=lines.append, apiserver=place)

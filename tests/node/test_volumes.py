@@ -6,6 +6,7 @@ import os
 import stat
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -270,7 +271,9 @@ except OSError as error:
         {"name": "read", "mountPath": "/usr/share/doc-of-the-pod"},
     ]
     facts = {"items": [{"path": "a", "fieldRef": {"fieldPath": "metadata.name"}}]}
-    volumes = [{"name": name, "emptyDir": {}} for name in ("empty", "made")] + [{"name": "read", "downwardAPI": facts}]
+    volumes: list[dict[str, Any]] = [{"name": name, "emptyDir": {}} for name in ("empty", "made")] + [
+        {"name": "read", "downwardAPI": facts}
+    ]
     await cluster.pod("own", script, container={"volumeMounts": mounts}, volumes=volumes)
     assert await cluster.result("own") == "True True True\n['a'] True\nRead-only file system\n"
     assert (

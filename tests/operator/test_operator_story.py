@@ -15,6 +15,7 @@ from tests.operator.operator_cluster import TFJOB, OperatorCluster, Troubled, ru
 from trainyard import kinds
 from trainyard.client import ApiClient, ApiRequest, NotFound, Unavailable
 from trainyard.core import Config
+from trainyard.core.job import ParsedSpec
 from trainyard.objects import Json, controller_reference, decode, find_condition, is_condition_true, name_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.resources import CRD, EVENT, JOB, NAMESPACE, POD, SERVICE
@@ -254,7 +255,7 @@ async def test_a_missing_kind_is_parked_and_served_as_soon_as_it_is_there(clock:
 
 
 async def test_a_poisoned_job_hurts_nobody_else(cluster: OperatorCluster, caplog: pytest.LogCaptureFixture) -> None:
-    def read(spec: Json, name: str) -> object:
+    def read(spec: Json, name: str) -> ParsedSpec:
         if name == "poison":
             raise RuntimeError("a bug of ours")
         return kinds.TFJOB.api.read(spec, name)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs.processes import Processes, free_ports
-from trainyard.app.local import cache_folder
+from trainyard.app.catalogues import cache_folder
 from trainyard.node.images import Images, PreparedImage
 from trainyard.node.images.catalogue import PROGRAMS
 

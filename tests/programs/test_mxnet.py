@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs.processes import Processes
-from trainyard.app.local import cache_folder
+from trainyard.app.catalogues import cache_folder
 from trainyard.node.images import Images, PreparedImage
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs.tasks import PS_PROGRAM, Tasks
-from trainyard.app.local import cache_folder
+from trainyard.app.catalogues import cache_folder
 from trainyard.node.images import Images
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]

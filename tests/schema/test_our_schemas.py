@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from trainyard import kinds
+from trainyard.core import Kind
 from trainyard.schema.schema_validity import check_schema
 from trainyard.server.builtin import BUILT_IN
 from trainyard.server.registry.resources import Resource
@@ -15,6 +16,6 @@ def test_the_schema_of_a_built_in_resource_is_structural(resource: Resource) -> 
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
-def test_the_schema_of_a_kind_is_structural(kind: kinds.Kind) -> None:
+def test_the_schema_of_a_kind_is_structural(kind: Kind) -> None:
     for version in kinds.crd(kind)["spec"]["versions"]:
         check_schema(version["schema"]["openAPIV3Schema"])

@@ -24,7 +24,7 @@ def table(rows: list[tuple[Any, ...]]) -> list[Any]:
 
 
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}
-REPLICAS = {
+REPLICAS: dict[str, Any] = {
     "type": "object",
     "properties": {
         "replicaSpecs": {
@@ -103,7 +103,11 @@ def test_every_problem_is_found_at_its_path(schema: dict[str, Any], value: Any, 
     assert of(schema).validate({"spec": value}) == problems
 
 
-FREE = {"type": "object", PRESERVE: True, "properties": {"known": {"type": "object", "properties": {"a": INTEGER}}}}
+FREE: dict[str, Any] = {
+    "type": "object",
+    PRESERVE: True,
+    "properties": {"known": {"type": "object", "properties": {"a": INTEGER}}},
+}
 PRUNE: list[tuple[str, dict[str, Any], Any, Any]] = [
     ("unknown goes", {"type": "object", "properties": {"a": INTEGER}}, {"a": 1, "b": 2}, {"a": 1}),
     ("a bare object knows nothing", {"type": "object"}, {"a": 1}, {}),

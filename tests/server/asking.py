@@ -68,7 +68,7 @@ class Cluster:
     def delete(self, path: str, body: Any = None, **query: str) -> Json:
         return self.ask("DELETE", path, body, **query)
 
-    def watch(self, path: str, **query: str) -> Watch:
+    def watch(self, path: str, **query: Any) -> Watch:
         answer = self.raw("GET", path, watch="true", **query)
         assert isinstance(answer, Watch), answer
         return answer
@@ -220,7 +220,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def following(lines: AsyncIterator[Json], count: int) -> list[tuple[str, str]]:
     """The next lines, as (type, name)."""
-    found = []
+    found: list[Any] = []
     async with asyncio.timeout(10):
         while len(found) < count:
             line = await anext(lines)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.server.asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, job, pod, thing
@@ -156,12 +158,13 @@ def test_a_collection_is_deleted_by_selector(cluster: Cluster) -> None:
 
 def test_options_that_make_no_sense_are_refused(cluster: Cluster) -> None:
     cluster.make(MAPS, config_map("a"))
-    for options in (
+    nonsense: tuple[Any, ...] = (
         [],
         {"gracePeriodSeconds": "x"},
         {"preconditions": 5},
         {"preconditions": {"uid": 5}},
-    ):
+    )
+    for options in nonsense:
         assert cluster.refused("DELETE", f"{MAPS}/a", options).code == 400, options
     for options in ({"propagationPolicy": "Sideways"}, {"propagationPolicy": "Orphan", "orphanDependents": True}):
         assert cluster.refused("DELETE", f"{MAPS}/a", options).code == 422, options

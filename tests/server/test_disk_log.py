@@ -356,7 +356,7 @@ async def test_a_definition_that_finds_no_room_does_not_serve(disk_server: Serve
 
 
 async def test_a_server_on_an_old_log_goes_on_where_it_was(tmp_path: Path) -> None:
-    revisions = []
+    revisions: list[int] = []
     for life in range(3):
         log = DiskLog(tmp_path)
         server = Server(log=log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import re
 import socket
@@ -15,7 +16,6 @@ from tests.server.asking import ACCOUNTS, MAPS, account
 from trainyard.client import ApiClient, ApiError
 from trainyard.objects import decode
 from trainyard.server import Server
-from trainyard.server.auth import authentication
 from trainyard.server.builtin.bootstrap_objects import OPEN_PATHS
 from trainyard.server.http import listeners
 
@@ -160,7 +160,7 @@ async def test_the_token_is_compared_in_constant_time(locked: Server, monkeypatc
         compared.append(other)
         return one == other
 
-    monkeypatch.setattr(authentication.hmac, "compare_digest", watched)
+    monkeypatch.setattr(hmac, "compare_digest", watched)
     async with aiohttp.ClientSession(headers=BEARER) as session, session.get(f"{locked.url}{MAPS}") as got:
         assert got.status == 200
     assert compared == [TOKEN.encode()]

@@ -115,7 +115,7 @@ def test_pages_together_are_the_list(chosen: list[str], limit: int, selector: st
     for name in chosen:
         cluster.make(MAPS, config_map(name, metadata={"labels": {"k": "1" if name < "e" else "2"}}))
     found: list[str] = []
-    query = {"limit": str(limit), "labelSelector": selector}
+    query: dict[str, Any] = {"limit": str(limit), "labelSelector": selector}
     while True:
         page = cluster.get(MAPS, **query)
         found += names(page)
@@ -126,7 +126,7 @@ def test_pages_together_are_the_list(chosen: list[str], limit: int, selector: st
     assert found == names(cluster.get(MAPS, labelSelector=selector))
 
 
-def table(cluster: Cluster, path: str, **query: str) -> tuple[list[str], list[list[Any]]]:
+def table(cluster: Cluster, path: str, **query: Any) -> tuple[list[str], list[list[Any]]]:
     got = decode(cluster.raw("GET", path, accept=TABLE, **query).body)
     assert got["kind"] == "Table" and got["apiVersion"] == "meta.k8s.io/v1"
     return [column["name"] for column in got["columnDefinitions"]], [row["cells"] for row in got["rows"]]

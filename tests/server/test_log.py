@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,7 +70,7 @@ def test_every_revision_can_be_read_as_it_was(steps: list[tuple[str, str, Namesp
 @given(STEPS)
 def test_reading_on_from_any_revision_gives_the_present(steps: list[tuple[str, str, NamespacedName]]) -> None:
     log = RevisionLog()
-    states = [{}]
+    states: list[dict[Any, Any]] = [{}]
     now: dict[NamespacedName, bytes] = {}
     for step, _, key in steps:
         if step == "put":

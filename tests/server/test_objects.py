@@ -9,8 +9,8 @@ import pytest
 
 from tests.server.asking import CRDS, MAPS, PODS, THINGS, Cluster, config_map, crd, pod, thing
 from trainyard.objects import Problem
+from trainyard.schema.checks import MAX_DEPTH
 from trainyard.server.http.requests import MAX_BODY
-from trainyard.server.patch.json_patch import MAX_DEPTH
 
 
 def test_a_created_object_gets_what_only_the_server_gives(cluster: Cluster) -> None:

@@ -220,8 +220,8 @@ def test_everybody_who_is_somebody_may_discover_and_ask_about_himself(world: Clu
             world.raw("GET", path)
         asked = {**kinds, "spec": {"resourceAttributes": wanted}}
         assert world.make(review, asked)["status"] == {"allowed": False}
-        path = {**kinds, "spec": {"nonResourceAttributes": {"path": "/api", "verb": "get"}}}
-        assert world.make(review, path)["status"] == {"allowed": True}
+        attributes = {**kinds, "spec": {"nonResourceAttributes": {"path": "/api", "verb": "get"}}}
+        assert world.make(review, attributes)["status"] == {"allowed": True}
         me = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         said = world.make("/apis/authentication.k8s.io/v1/selfsubjectreviews", me)["status"]["userInfo"]
         assert said["username"] == ROBOT.name and "system:authenticated" in said["groups"]

@@ -112,7 +112,8 @@ def test_a_rule_that_a_wider_one_holds_already_is_not_added(life: Life) -> None:
 
 def test_who_says_so_keeps_his_own_roles(life: Life) -> None:
     server = life()
-    for path, parts in ((VIEW, {"rules": []}), (DISCOVERY, {"subjects": []})):
+    emptied: tuple[tuple[str, Json], ...] = ((VIEW, {"rules": []}), (DISCOVERY, {"subjects": []}))
+    for path, parts in emptied:
         meta = ask(server, "GET", path)["metadata"]
         change(server, path, metadata={**meta, "annotations": {AUTOUPDATE: "false"}}, **parts)
     revision = server.log.revision

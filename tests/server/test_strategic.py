@@ -21,7 +21,7 @@ POD = built_in("api.core.v1.PodSpec")
 NAMES = st.sampled_from("abcd")
 VALUES = st.sampled_from(["1", "2", "3"])
 ENV = st.fixed_dictionaries({"name": NAMES, "value": VALUES})
-CONTAINER = st.fixed_dictionaries(
+CONTAINER: st.SearchStrategy[Json] = st.fixed_dictionaries(
     {"name": NAMES},
     optional={
         "image": VALUES,

@@ -51,7 +51,7 @@ async def test_a_watch_can_say_where_the_beginning_ends(client: Client) -> None:
 async def test_every_line_carries_its_own_number_in_order(client: Client) -> None:
     async with client.watch("/api/v1/configmaps", resourceVersion="1") as lines:
         await asyncio.gather(*(client.make(MAPS, config_map(f"a{index}")) for index in range(50)))
-        seen = []
+        seen: list[Any] = []
         async with asyncio.timeout(10):
             while len(seen) < 50:
                 seen.append(int((await anext(lines))["object"]["metadata"]["resourceVersion"]))
@@ -78,7 +78,7 @@ async def test_a_selector_turns_changes_into_comings_and_goings(client: Client) 
         _, changed = await client.ask("PATCH", f"{MAPS}/a", {"metadata": {"labels": {"app": "y"}}})
         await client.ask("DELETE", f"{MAPS}/a")
         await client.make(MAPS, config_map("b", metadata={"labels": {"app": "x"}}))
-        found = []
+        found: list[Any] = []
         async with asyncio.timeout(10):
             while len(found) < 4:
                 found.append(await anext(lines))

@@ -59,7 +59,7 @@ class Run(CommandOutput):
         try:
             out, err = self.process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired as late:
-            raise AssertionError(f"no end; said: {self.lines}, {late.stderr}") from None
+            raise AssertionError(f"no end; said: {self.lines}, {late.stderr!r}") from None
         finally:
             self.process.kill()
         self.code = self.process.returncode

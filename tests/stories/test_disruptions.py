@@ -10,7 +10,7 @@ from tests.stories.harness import POD, Harness, attempt_of, restarts
 from tests.stories.job_fixtures import elastic_job, mx_job, mx_local, mx_set, template
 from trainyard.objects import Json, is_condition_true, name_of, uid_of
 
-NOWHERE = {"nodeName": "of-the-story"}
+NOWHERE: dict[str, Any] = {"nodeName": "of-the-story"}
 
 
 def elastic() -> Json:

@@ -144,7 +144,7 @@ class TestAnOlderServer:
 
     async def test_one_job_that_nobody_can_read_hurts_no_other(self, harness: Harness) -> None:
         for name, spec in (("a", "text"), ("b", []), ("c", {"replicaSpecs": {"MASTER": 1}}), ("d", None)):
-            body = {"apiVersion": TFJOB.api_version, "kind": TFJOB.kind, "metadata": {"name": name}, "spec": spec}
+            body: Json = {"apiVersion": TFJOB.api_version, "kind": TFJOB.kind, "metadata": {"name": name}, "spec": spec}
             await harness.api.create(TFJOB, harness.namespace, body)
         await harness.submit(tf_job())
         await harness.everybody()

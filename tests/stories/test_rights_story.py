@@ -64,7 +64,7 @@ class Judged(Noted):
 
 async def install(harness: Harness, install: Install) -> str:
     """Make the account and its rights; a token for it."""
-    await harness.cluster.namespace(install.namespace)
+    await harness.cluster.another(install.namespace)
     for obj in installation.access(install):
         await harness.api.create(PLACES[obj["kind"]], obj["metadata"].get("namespace", ""), obj)
     account = f"/api/v1/namespaces/{install.namespace}/serviceaccounts/{install.names.operator}/token"

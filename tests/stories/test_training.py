@@ -12,6 +12,7 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -33,7 +34,7 @@ def changed(folder: Path, example: str, change: Callable[[Json], None]) -> str:
     return str(path)
 
 
-def arguments(**given: dict[str, list[str]]) -> Callable[[Json], None]:
+def arguments(**given: list[str]) -> Callable[[Json], None]:
     """Other arguments for the roles that are named."""
 
     def change(job: Json) -> None:
@@ -104,7 +105,7 @@ class TestInOneProcess:
         harness.patience = LONGEST
         await harness.submit(with_tensorboard(harness.folder))
         visitor = await harness.visitor()
-        before = {}
+        before: dict[str, Any] = {}
         for _ in range(3):
             await harness.until(lambda job: job.get("status", {}).get("state") == "Running")
             await says(harness, "master", "own step")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.workloads.workload_values import NOW, deleted_in, ended, is_ready, job, made_in, pod_of, restarted, status_in
@@ -72,7 +74,7 @@ def test_success_wins_over_a_deadline_that_passed_unseen() -> None:
     ("failures", "pause"), [(1, 10), (2, 20), (3, 40), (6, 320), (7, 360), (60, 360)], ids=lambda value: str(value)
 )
 def test_the_pause_after_a_failure_doubles_up_to_six_minutes(failures: int, pause: int) -> None:
-    limit = {"backoffLimit": 2147483647}
+    limit: dict[str, Any] = {"backoffLimit": 2147483647}
     running = job({"startTime": format_time(NOW - 500), "failed": failures - 1}, **limit)
     pod = ended(pod_of(running, failures - 1), "Failed", NOW)
     decision = decide(running, [pod], NOW + 1)

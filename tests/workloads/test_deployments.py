@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import re
+from typing import Any
 
 import pytest
 
@@ -129,7 +130,7 @@ def test_no_more_empty_replica_sets_are_kept_than_the_history_limit(limit: int |
         old = replica_set(deployment(image=f"v{number}"), number)
         old["spec"]["replicas"] = 0
         history.append(old)
-    spec = {} if limit is None else {"revisionHistoryLimit": limit}
+    spec: dict[str, Any] = {} if limit is None else {"revisionHistoryLimit": limit}
     deleted = [one for one in decide(deployment(**spec), history, [], NOW).writes if isinstance(one, Delete)]
     assert [one.uid for one in deleted] == [uid_of(one) for one in history[: 12 - kept]]
 

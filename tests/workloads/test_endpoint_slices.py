@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.workloads.workload_world import World, running, template
 from trainyard.objects import Json, labels_of, name_of, uid_of
 from trainyard.objects.resources import ENDPOINT_SLICE, POD, SERVICE
+from trainyard.objects.writes import Create
 from trainyard.workloads import endpoint_slices
 
 LABELS = {"app": "web"}
@@ -14,7 +17,7 @@ def a_service(**spec: object) -> Json:
     return {"metadata": {"name": "web"}, "spec": {"selector": LABELS, "ports": [{"name": "http", "port": 80}], **spec}}
 
 
-def seen(name: str, ready: bool = True, ip: str = "10.0.0.1", **meta: object) -> Json:
+def seen(name: str, ready: bool = True, ip: str = "10.0.0.1", **meta: Any) -> Json:
     status = {"phase": "Running", "podIP": ip, "conditions": [{"type": "Ready", "status": str(ready)}]}
     whole = {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": LABELS, **meta}
     return {"metadata": whole, "spec": {}, "status": status}
@@ -23,16 +26,16 @@ def seen(name: str, ready: bool = True, ip: str = "10.0.0.1", **meta: object) ->
 def decided(service: Json, *pods: Json) -> list[Json]:
     whole = {**service, "metadata": {"name": "web", "namespace": "default", "uid": "s"}}
     decision = endpoint_slices.decide(whole, list(pods), [])
-    return [write.obj for write in decision.writes if isinstance(write, endpoint_slices.Create)]
+    return [write.obj for write in decision.writes if isinstance(write, Create)]
 
 
 def states(slices: list[Json]) -> dict[str, tuple[bool, bool, bool]]:
     found = [one for part in slices for one in part["endpoints"]]
-    return {one["targetRef"]["name"]: tuple(one["conditions"].values()) for one in found}  # type: ignore[misc]
+    return {one["targetRef"]["name"]: tuple(one["conditions"].values()) for one in found}
 
 
 def test_a_pod_is_ready_serving_or_terminating_and_one_without_a_place_is_not_there() -> None:
-    going = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    going: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     ended = seen("ended") | {"status": {"phase": "Succeeded", "podIP": "10.0.0.1"}}
     pods = [seen("a"), seen("b", ready=False), seen("c", **going), seen("d", ip=""), ended]
     told = {"a": (True, True, False), "b": (False, False, False), "c": (False, True, True)}

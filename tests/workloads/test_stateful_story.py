@@ -65,7 +65,7 @@ async def test_a_lost_pod_is_made_again_under_its_name_and_an_edit_rolls_all(wor
     edit = {"spec": {"template": {"metadata": {"labels": {"app": "w", "v": "2"}}}}}
     await world.api.patch(STATEFUL_SET, "default", "w", edit)
     for name in ("w-1", "w-0"):
-        new = await world.pod(lambda pod, name=name: name_of(pod) == name and labels_of(pod).get("v") == "2")  # type: ignore[misc]  # a default argument keeps the loop's name
+        new = await world.pod(lambda pod, name=name: name_of(pod) == name and labels_of(pod).get("v") == "2")
         await world.say(new, "Running")
     await world.until(STATEFUL_SET, lambda sets: sets[0]["status"].get("updatedReplicas") == 2)
 

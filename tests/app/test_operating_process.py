@@ -73,7 +73,7 @@ def test_it_serves_a_cluster_that_has_no_operator_of_its_own(tmp_path: Path) -> 
         with operator(home, log, "--leader-elect", "--metrics-bind-address", "127.0.0.1:0", **env) as running:
             assert said(log, "leading")["me"].startswith("my-pod_")
             home.until("Running", "get")
-            place = f"http://127.0.0.1:{said(log, 'health and metrics are served')['port']}"
+            place = f"http://127.0.0.1:{said(log, 'serving health and metrics')['port']}"
             with urllib.request.urlopen(f"{place}/metrics") as answer:  # noqa: S310  (the scheme is in the line above)
                 text = answer.read().decode()
             assert 'trainyard_jobs{kind="TfJob",state="Running"} 1.0' in text and "trainyard_leader 1.0" in text

@@ -261,7 +261,7 @@ def _type_problems(resource: Resource, new: Json) -> Iterator[Problem]:
     if resource.to_storage is not None or resource.schema is not None:
         return  # the fields of another version; those of a CRD
     fields = {name: part for name, part in new.items() if name != "status"} | {"metadata": {}}
-    yield from decoding.type_problems(fields, schemas.schema_of(resource), "")
+    yield from decoding.type_problems(fields, schemas.schema_of(resource))
 
 
 def _scale_problems(resource: Resource, obj: Json) -> list[Problem]:

@@ -24,8 +24,6 @@ _EVENTS_V1_NAMES = {
     "reportingComponent": "reportingController",
 }
 _CORE_V1_NAMES = {new: old for old, new in _EVENTS_V1_NAMES.items()}
-_TIMES = ("eventTime", "firstTimestamp", "lastTimestamp")
-_OMITTED_WHEN_EMPTY = ("type", "reason", "message", "count", "action")
 _REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
@@ -43,17 +41,9 @@ def write(event: Json) -> Json:
 
 
 def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
-    """Sets the fields that kube-apiserver returns even if they are empty, and removes those that it omits."""
     set_defaults(new, involvedObject={}, source={}, reportingComponent="", reportingInstance="")
-    for name in _TIMES:
+    for name in ("eventTime", "firstTimestamp", "lastTimestamp"):
         new.setdefault(name, None)
-    if new.get("series") is not None:
-        new["series"] = {"lastObservedTime": None, **new["series"]}
-        if not new["series"].get("count"):
-            new["series"].pop("count", None)
-    for name in _OMITTED_WHEN_EMPTY:
-        if not new.get(name):
-            new.pop(name, None)
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:

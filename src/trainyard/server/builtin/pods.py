@@ -20,7 +20,6 @@ from trainyard.server.registry.resources import Resource
 
 ENDED = ("Succeeded", "Failed")
 NODE_FAILURE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 ALTERNATIVES = {
     "portforward": (
         "port-forward is not served here: run `kubectl proxy` and open "
@@ -45,7 +44,6 @@ def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
     if old is None:
         if spec["terminationGracePeriodSeconds"] < 0:
             spec["terminationGracePeriodSeconds"] = 1
-        spec["priority"] = SYSTEM_PRIORITIES.get(string_or_empty(spec.get("priorityClassName")), spec["priority"])
         new["status"] = {"phase": "Pending", "qosClass": _quality(spec), **_scheduling_gated_status(spec, site)}
 
 

@@ -247,7 +247,7 @@ def _decode_and_validate(
     resource.admit(new, old, site)
     problems = [*resource.check(new, old), *_scale_problems(resource, new)]
     if not plain:
-        reported = {problem.path for problem in problems}
+        reported = {problem.path for problem in problems if not problem.text.startswith(("Forbidden", "Not found"))}
         problems += [problem for problem in _type_problems(resource, new) if problem.path not in reported]
     if check := checks.get((resource.group, resource.kind)):
         problems += check(new, old)

@@ -78,8 +78,9 @@ def representation(resource: Resource, request: Request, clock: Clock, listed: b
             )
         if shape in ("PartialObjectMetadata", "PartialObjectMetadataList"):
             if listed is not None and listed is not shape.endswith("List"):
-                text = f"you requested {shape}, but the requested object is {'a' if listed else 'not a'} list"
-                raise errors.StatusError(406, "NotAcceptable", text)
+                return _mismatched_form(shape, listed)
+            if listed is None and shape.endswith("List"):
+                return Representation(f"{name} nothing", _empty_body, _list_of(_empty_body, _PARTIAL))
             return Representation(f"{name} metadata", _metadata_only, _list_of(_metadata_only, _PARTIAL))
         if not shape:
             return _object_form(resource)
@@ -87,6 +88,17 @@ def representation(resource: Resource, request: Request, clock: Clock, listed: b
         raise errors.StatusError(406, "NotAcceptable", "only the following media types are accepted: application/json")
     text = "406: Not Acceptable\n\nAvailable representations: application/json"
     raise errors.StatusError(406, "NotAcceptable", text, {})
+
+
+def _mismatched_form(shape: str, listed: bool) -> Representation:
+    """A list form for a single object, or the reverse: 406. As in kube-apiserver it is raised when the response is
+    encoded, so a write has already happened."""
+
+    def refuse(*arguments: object) -> bytes:
+        text = f"you requested {shape}, but the requested object is {'a' if listed else 'not a'} list"
+        raise errors.StatusError(406, "NotAcceptable", text)
+
+    return Representation(shape, refuse, refuse)
 
 
 @lru_cache(maxsize=256)
@@ -102,6 +114,11 @@ _PARTIAL = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
 def _converter(resource: Resource) -> Callable[[bytes], bytes] | None:
     read = resource.from_storage
     return None if read is None else lambda body: encode(read(decode(body)))
+
+
+def _empty_body(body: bytes) -> bytes:
+    """The event object of a watch that asks for PartialObjectMetadataList: empty, as in kube-apiserver."""
+    return b""
 
 
 def _metadata_only(body: bytes) -> bytes:

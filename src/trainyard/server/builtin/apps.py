@@ -18,7 +18,7 @@ from trainyard.server.registry.tables import AGE, NAME
 _SCALED = ScalePaths(selector=selector_of)
 
 
-def _default_workload(new: Json, old: Json | None, site: RequestContext) -> Json:
+def _default_workload(new: Json, old: Json | None, context: RequestContext) -> Json:
     set_defaults(new, spec={})
     spec: Json = new["spec"]
     set_defaults(spec, replicas=1, template={})
@@ -27,8 +27,8 @@ def _default_workload(new: Json, old: Json | None, site: RequestContext) -> Json
     return spec
 
 
-def prepare_deployment(new: Json, old: Json | None, site: RequestContext) -> None:
-    spec = _default_workload(new, old, site)
+def prepare_deployment(new: Json, old: Json | None, context: RequestContext) -> None:
+    spec = _default_workload(new, old, context)
     set_defaults(spec, revisionHistoryLimit=10, progressDeadlineSeconds=600, strategy={})
     set_defaults_for_zero(spec["strategy"], type="RollingUpdate")
     if spec["strategy"]["type"] == "RollingUpdate":
@@ -38,14 +38,14 @@ def prepare_deployment(new: Json, old: Json | None, site: RequestContext) -> Non
         new["status"] = {}
 
 
-def prepare_replica_set(new: Json, old: Json | None, site: RequestContext) -> None:
-    _default_workload(new, old, site)
+def prepare_replica_set(new: Json, old: Json | None, context: RequestContext) -> None:
+    _default_workload(new, old, context)
     if old is None:
         new["status"] = {"replicas": 0}
 
 
-def prepare_stateful_set(new: Json, old: Json | None, site: RequestContext) -> None:
-    spec = _default_workload(new, old, site)
+def prepare_stateful_set(new: Json, old: Json | None, context: RequestContext) -> None:
+    spec = _default_workload(new, old, context)
     set_defaults_for_zero(spec, podManagementPolicy="OrderedReady")
     set_defaults(
         spec, revisionHistoryLimit=10, serviceName="", updateStrategy={}, persistentVolumeClaimRetentionPolicy={}

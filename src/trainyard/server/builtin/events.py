@@ -40,7 +40,7 @@ def write(event: Json) -> Json:
     return dict(normalize({**renamed, "apiVersion": "v1"}, built_in("api.core.v1.Event")))
 
 
-def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
+def prepare(new: Json, old: Json | None, context: RequestContext) -> None:
     set_defaults(new, involvedObject={}, source={}, reportingComponent="", reportingInstance="")
     for name in ("eventTime", "firstTimestamp", "lastTimestamp"):
         new.setdefault(name, None)

@@ -14,7 +14,7 @@ from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.resources import Resource
 
 
-def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
+def prepare(new: Json, old: Json | None, context: RequestContext) -> None:
     for field in ("endpoints", "ports"):
         new[field] = new.get(field) or None  # an empty list is stored as null
     for endpoint in new["endpoints"] or ():

@@ -163,7 +163,7 @@ async def _forward_websocket(
     protocols: tuple[str, ...],
     headers: Mapping[str, str],
 ) -> web.StreamResponse:
-    """Forwards a WebSocket. When the program does not upgrade, the client gets a Status (Refused 503)."""
+    """Forwards a WebSocket. When the program does not upgrade, the client gets a Status (StatusError 503)."""
     forwarded = CIMultiDict(
         (name, value) for name, value in headers.items() if not name.lower().startswith("sec-websocket")
     )

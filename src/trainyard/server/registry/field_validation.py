@@ -27,7 +27,7 @@ MAX_REPORTED = 100  # maximum number of reported fields
 def field_warnings(
     resource: Resource, request: Request, sent: Any, old: Json | None = None, *, plain: bool
 ) -> tuple[str, ...]:
-    """The field validation warnings about an object in a request. With Strict raises Refused 400, for a patch 422.
+    """The Warnings about the fields of an object in a request. With Strict raises StatusError 400, for a patch 422.
 
     `plain`: the caller has already checked that every field is known.
     """
@@ -36,7 +36,7 @@ def field_warnings(
         return ()  # another kind: its fields are unknown
     if validation == "Ignore" or not isinstance(sent, dict) or (not validation and request.path.endswith("/status")):
         return ()
-    texts = _found(resource, request, sent, old, plain)
+    texts = _reported_fields(resource, request, sent, old, plain)
     if validation == "Strict" and texts:
         listed = f"strict decoding error: {', '.join(texts)}"
         if request.method == "PATCH":
@@ -47,7 +47,7 @@ def field_warnings(
 
 
 def schema_warnings(shape: TypeSchema, request: Request, sent: Any) -> tuple[str, ...]:
-    """The field validation warnings about a value of that schema. With Strict raises Refused 400, for a patch 422."""
+    """The Warnings about a value of that schema. With Strict raises StatusError 400, for a patch 422."""
     validation = request.query.get("fieldValidation", "")
     if validation == "Ignore" or not isinstance(sent, dict):
         return ()
@@ -58,7 +58,7 @@ def schema_warnings(shape: TypeSchema, request: Request, sent: Any) -> tuple[str
     return tuple(texts)
 
 
-def _found(resource: Resource, request: Request, sent: Json, old: Json | None, all_known: bool) -> list[str]:
+def _reported_fields(resource: Resource, request: Request, sent: Json, old: Json | None, all_known: bool) -> list[str]:
     shape = ANY if resource.definition and not resource.prune else schemas.schema_of(resource)
     is_strict_json = request.query.get("fieldValidation") == "Strict" and request.content_type in ("", JSON)
     duplicates = _duplicate_fields(request.body) if is_strict_json and request.method != "PATCH" else []

@@ -34,7 +34,7 @@ class Column(NamedTuple):
     format: str = ""
 
 
-def no_mutation(new: Json, old: Json | None, site: RequestContext) -> None:
+def no_mutation(new: Json, old: Json | None, context: RequestContext) -> None:
     """Changes nothing: the default of `prepare` and `admit`."""
 
 

@@ -135,5 +135,5 @@ class Server:
     async def _run_periodic(self) -> None:
         while True:
             await asyncio.sleep(BOOKMARK_SECONDS)
-            self._verbs.expire_events()
+            self._verbs.expire_objects()
             self.hub.send_bookmarks()

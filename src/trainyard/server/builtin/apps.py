@@ -15,8 +15,6 @@ from trainyard.server.registry.resources import Column, Resource, ScalePaths
 from trainyard.server.registry.scale import selector_of
 from trainyard.server.registry.tables import AGE, NAME
 
-_SCALED = ScalePaths(selector=selector_of)
-
 
 def _default_workload(new: Json, old: Json | None, context: RequestContext) -> Json:
     set_defaults(new, spec={})
@@ -78,18 +76,22 @@ _WIDE = (
     Column("Selector", selector_text, priority=1),
 )
 
+_WORKLOAD: Json = {
+    "group": "apps",
+    "categories": ("all",),
+    "status": True,
+    "scale": ScalePaths(selector=selector_of),
+    "generation": True,
+    "warnings": template_warnings,
+}
+
 RESOURCES = (
     Resource(
-        group="apps",
+        **_WORKLOAD,
         kind="Deployment",
         plural="deployments",
         short=("deploy",),
-        categories=("all",),
-        status=True,
-        scale=_SCALED,
-        generation=True,
         immutable=("spec.selector",),
-        warnings=template_warnings,
         prepare=prepare_deployment,
         check=validate_deployment,
         columns=(
@@ -102,16 +104,11 @@ RESOURCES = (
         ),
     ),
     Resource(
-        group="apps",
+        **_WORKLOAD,
         kind="ReplicaSet",
         plural="replicasets",
         short=("rs",),
-        categories=("all",),
-        status=True,
-        scale=_SCALED,
-        generation=True,
         immutable=("spec.selector",),
-        warnings=template_warnings,
         prepare=prepare_replica_set,
         check=check_replica_set,
         columns=(
@@ -124,16 +121,11 @@ RESOURCES = (
         ),
     ),
     Resource(
-        group="apps",
+        **_WORKLOAD,
         kind="StatefulSet",
         plural="statefulsets",
         short=("sts",),
-        categories=("all",),
-        status=True,
-        scale=_SCALED,
-        generation=True,
         immutable=("spec.serviceName", "spec.podManagementPolicy", "spec.selector"),
-        warnings=template_warnings,
         prepare=prepare_stateful_set,
         check=check_stateful_set,
         columns=(NAME, Column("Ready", _ready), AGE, *_WIDE[:2]),

@@ -24,6 +24,7 @@ _EVENTS_V1_NAMES = {
     "reportingComponent": "reportingController",
 }
 _CORE_V1_NAMES = {new: old for old, new in _EVENTS_V1_NAMES.items()}
+LIFETIME_SECONDS, MAX_EVENTS = 3600.0, 4000
 _REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
@@ -85,6 +86,8 @@ RESOURCES = tuple(
         short=("ev",),
         storage_name="events",
         name_rule="subdomain" if group else "path",
+        lifetime_seconds=0 if group else LIFETIME_SECONDS,
+        max_objects=MAX_EVENTS,
         prepare=prepare,
         check=check,
         fields=fields,

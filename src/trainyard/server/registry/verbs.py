@@ -44,8 +44,6 @@ from trainyard.server.registry.writes import Writes
 from trainyard.server.schemas import ANY
 from trainyard.server.storage.log import RevisionLog
 
-EVENT_SECONDS = 3600.0
-MAX_EVENTS = 4000
 NOT_FOUND_PAGE = Response(b"404 page not found\n", 404, "text/plain", {"Content-Type": "text/plain; charset=utf-8"})
 _NAME_ATTEMPTS = 8  # attempts to find a free name for generateName
 
@@ -71,17 +69,17 @@ class Verbs:
             self._now(), self._addresses, self._log, user, self.has_tls_listener, user_of_token=self.tokens.validate
         )
 
-    def expire_events(self) -> None:
-        """Deletes Events after an hour, as kube-apiserver does, and the oldest ones beyond MAX_EVENTS, because this
-        process holds them in memory."""
-        eldest = format_time(self._now() - EVENT_SECONDS)
-        resource = self._registry.find("", "v1", "events")
-        if resource is None:
-            return
-        records = sorted((record for _, record in self._log.list("events")), key=lambda record: record.revision)
-        for number, record in enumerate(records):
-            if record.fields.get("created", eldest) < eldest or number < len(records) - MAX_EVENTS:
-                self.writes.remove(resource, decode(record.body))
+    def expire_objects(self) -> None:
+        """Deletes the objects whose resource gives them a lifetime, as kube-apiserver deletes Events after an hour."""
+        for resource in self._registry.all():
+            if not resource.lifetime_seconds:
+                continue
+            eldest = format_time(self._now() - resource.lifetime_seconds)
+            records = sorted((record for _, record in self._log.list(resource.storage_key)), key=lambda r: r.revision)
+            for number, record in enumerate(records):
+                is_too_many = 0 < resource.max_objects < len(records) - number
+                if record.fields.get("created", eldest) < eldest or is_too_many:
+                    self.writes.remove(resource, decode(record.body))
 
     def answer(self, request: Request) -> Answer:
         target = parse(request.path)

@@ -35,7 +35,8 @@ def told(difference: Difference) -> str:
     """The whole difference in one line."""
     step = difference.step
     do = "APPLY" if step.type == APPLY else step.do
-    return f"{do} {step.resource} {difference.path}: {_text(difference.real)} | {_text(difference.ours)}"
+    values = f"{_text(difference.real)} | {_text(difference.ours)}"
+    return f"{do} {step.resource} {difference.path}: {values} (code {difference.code})"
 
 
 def _text(value: Any) -> str:

@@ -27,6 +27,8 @@ class Difference:
     path: str
     real: Any
     ours: Any
+    code: int = 0
+    """The status code that the real server answered with."""
 
     @property
     def parts(self) -> bool:
@@ -78,7 +80,7 @@ def differences(steps: Sequence[Step], real: Sequence[Json], ours: Sequence[Json
             yield Difference(number, step, "code", _outcome(theirs), _outcome(mine))
             continue
         for path, left, right in _compared(theirs, mine, "", pairs):
-            yield Difference(number, step, path, left, right)
+            yield Difference(number, step, path, left, right, theirs["code"])
 
 
 def _outcome(answer: Json) -> str:

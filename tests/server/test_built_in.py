@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.server.asking import CRDS, JOBS, MAPS, PODS, SERVICES, THINGS, Cluster, config_map, crd, job, pod, thing
+from trainyard.objects.structs import replace
 from trainyard.server.http.requests import KubeletProxy
-from trainyard.server.registry import verbs
 
 MERGE = "application/merge-patch+json"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
@@ -266,17 +266,19 @@ def test_an_event_is_forgotten_after_an_hour(cluster: Cluster) -> None:
         event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}, "involvedObject": {"kind": "Pod"}}
         cluster.make(path, event)
         cluster.now += 1801
-    cluster.verbs.expire_events()
+    cluster.verbs.expire_objects()
     assert [one["metadata"]["name"] for one in cluster.get(path)["items"]] == ["new"]
 
 
-def test_the_oldest_of_too_many_events_are_forgotten(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_of_too_many_events_are_forgotten(cluster: Cluster) -> None:
     path = "/api/v1/namespaces/default/events"
     for name in ("c", "a", "b"):
         event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}, "involvedObject": {"kind": "Pod"}}
         cluster.make(path, event)
-    monkeypatch.setattr(verbs, "MAX_EVENTS", 2)
-    cluster.verbs.expire_events()
+    registry = cluster.verbs.writes.registry
+    for resource in [one for one in registry.all() if one.plural == "events"]:
+        registry.add(replace(resource, max_objects=2))
+    cluster.verbs.expire_objects()
     assert [event["metadata"]["name"] for event in cluster.get(path)["items"]] == ["a", "b"]
 
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.objects import encode
-from trainyard.server.patch.json_patch import MalformedPatch, PatchFailed
-from trainyard.server.patch.strategic_merge import merge
+from trainyard.server.patch.json_patch import MalformedPatch
+from trainyard.server.patch.strategic_merge import MergeFailed, merge
 from trainyard.server.schemas import ANY, built_in
 
 Json = dict[str, Any]
@@ -106,7 +106,7 @@ JSON = st.recursive(
 @MANY
 @given(SPEC, JSON)
 def test_any_patch_is_merged_or_refused(spec: Json, patch: Any) -> None:
-    with suppress(MalformedPatch, PatchFailed):
+    with suppress(MalformedPatch, MergeFailed):
         encode(merge(spec, patch, POD))
 
 
@@ -140,9 +140,9 @@ def test_directives_do_what_they_say(original: Json, patch: Json, merged: Json) 
     ("patch", "error"),
     [
         ([], MalformedPatch),
-        ({"nodeSelector": {"$patch": "frobnicate"}}, PatchFailed),
-        ({"containers": [{"image": "no name"}]}, PatchFailed),
-        ({"containers": [{"name": "a", "$patch": "merge"}]}, PatchFailed),
+        ({"nodeSelector": {"$patch": "frobnicate"}}, MergeFailed),
+        ({"containers": [{"image": "no name"}]}, MergeFailed),
+        ({"containers": [{"name": "a", "$patch": "merge"}]}, MergeFailed),
         ({"$retainKeys": ["x"], "hostname": "y"}, MalformedPatch),
         ({"$setElementOrder/containers": "x"}, MalformedPatch),
     ],

@@ -58,7 +58,7 @@ _KUBELET_REASONS = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 40
 
 
 def kubelet_error(code: int, text: str) -> StatusError:
-    """The error response of a kubelet as a Refused: the message of its Status, or its body as the message."""
+    """The error response of a kubelet as a StatusError: the message of its Status, or its body as the message."""
     try:
         status = decode(text)
     except ValueError:

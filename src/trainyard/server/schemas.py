@@ -101,8 +101,9 @@ class TypeSchema:
 
     @cached_property
     def required_names(self) -> frozenset[str]:
-        """The fields that a client must set, and not to an empty value. None in statuses, which controllers write."""
-        if self.type_name.endswith(_NOT_VALIDATED):
+        """The fields that a client must set, and not to an empty value. None in statuses, which controllers write, and
+        none in custom types, which their schema validates."""
+        if not self.type_name or self.type_name.endswith(_NOT_VALIDATED):
             return frozenset()
         kinds = ("object", "list", "string")
         required = {name for name, field in self.fields.items() if field.required and field.kind in kinds}

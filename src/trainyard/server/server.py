@@ -54,7 +54,7 @@ class Server:
         self._limits = limits or Limits()
         self.kubelet_token = kubelet_token or token
         """The bearer token for kubelets. It should be valid for nothing else."""
-        self._guard = Authenticator(token, self._verbs.tokens)
+        self._authenticator = Authenticator(token, self._verbs.tokens)
         self.kubelet: InProcessKubelet | None = None
         """The kubelet of the node in this process; in-process clients read logs from it without a connection."""
         self._http_handler: HttpHandler | None = None
@@ -103,7 +103,7 @@ class Server:
     def in_process(self) -> InProcessTransport:
         """A client transport for components in this process."""
         return InProcessTransport(
-            self._verbs, self.hub, self._guard, lambda: self.kubelet, lambda: self._listeners is not None
+            self._verbs, self.hub, self._authenticator, lambda: self.kubelet, lambda: self._listeners is not None
         )
 
     def _load_http(self) -> HttpHandler:
@@ -111,7 +111,9 @@ class Server:
         if self._http_handler is None:
             from trainyard.server.http.handler import HttpHandler
 
-            self._http_handler = HttpHandler(self._verbs, self.hub, self._guard, self.kubelet_token, self._limits)
+            self._http_handler = HttpHandler(
+                self._verbs, self.hub, self._authenticator, self.kubelet_token, self._limits
+            )
         return self._http_handler
 
     def _running_listeners(self) -> Listeners:
@@ -133,5 +135,5 @@ class Server:
     async def _run_periodic(self) -> None:
         while True:
             await asyncio.sleep(BOOKMARK_SECONDS)
-            self._verbs.expire_events()
+            self._verbs.expire_objects()
             self.hub.send_bookmarks()

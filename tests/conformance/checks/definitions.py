@@ -58,7 +58,7 @@ async def established(cluster: Cluster) -> None:
 @check(
     "A definition with an existing kind of its group is stored, gets reason KindConflict, and is not served.",
     area=AREA,
-    mutation=replaced("crd.names:_taken", lambda crd, site: iter(())),
+    mutation=replaced("crd.names:_taken", lambda crd, context: iter(())),
 )
 async def names_taken(cluster: Cluster) -> None:
     resource = await cluster.create_crd()

@@ -76,7 +76,7 @@ async def pull_policy(cluster: Cluster) -> None:
 @check(
     "Resource requests default to the limits; the QoS class follows from both.",
     area=AREA,
-    mutation=replaced("builtin.pods:_quality", lambda spec: "BestEffort"),
+    mutation=replaced("builtin.pods:qos_class", lambda spec: "BestEffort"),
     needs=("pods",),
 )
 async def qos_class(cluster: Cluster) -> None:

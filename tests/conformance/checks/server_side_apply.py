@@ -309,7 +309,9 @@ async def deployment(cluster: Cluster) -> None:
 @check(
     "kubectl migrates from client-side apply without conflicts, by its last-applied annotation.",
     area=AREA,
-    mutation=replaced("patch.apply:_said_before", lambda live, resource: set(), "ignores the last-applied annotation"),
+    mutation=replaced(
+        "patch.apply:_last_applied_paths", lambda live, resource: set(), "ignores the last-applied annotation"
+    ),
 )
 async def migrated(cluster: Cluster) -> None:
     last_applied = '{"apiVersion":"v1","data":{"a":"1"},"kind":"ConfigMap","metadata":{"name":"one"}}'

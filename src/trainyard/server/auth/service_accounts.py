@@ -27,21 +27,21 @@ POD_TOKEN_SECONDS = 3607
 DEFAULT_SECONDS, MIN_SECONDS, MAX_SECONDS = 3600, 600, 2**32
 
 
-def admit_pod(new: Json, old: Json | None, site: RequestContext) -> None:
+def admit_pod(new: Json, old: Json | None, context: RequestContext) -> None:
     """Applies the ServiceAccount to a new pod: imagePullSecrets and the token volume. Raises StatusError 403 when the
     pod names a ServiceAccount that does not exist."""
     if old is not None:
         return
     meta, spec = new["metadata"], new["spec"]
     name = spec["serviceAccountName"]
-    account = site.get(ACCOUNTS, meta.get("namespace", ""), name)
+    account = context.get(ACCOUNTS, meta.get("namespace", ""), name)
     if account is None and name != "default":
         reason = f'error looking up service account {meta["namespace"]}/{name}: serviceaccount "{name}" not found'
         raise errors.forbidden("pods", "", requested_name(meta) or "Unknown", errors.printable(reason))
     account = account or {}
     if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
         spec["imagePullSecrets"] = account["imagePullSecrets"]
-    if site.reachable and _automounts_token(spec, account):
+    if context.reachable and _automounts_token(spec, account):
         _mount_token(spec)
 
 
@@ -82,7 +82,7 @@ def _token_volume(name: str) -> Json:
     return {"name": name, "projected": {"defaultMode": 420, "sources": sources}}
 
 
-def create_token_response(tokens: TokenAuthority, account: Json, token_request: Any, site: RequestContext) -> Json:
+def create_token_response(tokens: TokenAuthority, account: Json, token_request: Any, context: RequestContext) -> Json:
     """The response to a TokenRequest: the request with a status. Raises StatusError 400, 404, 409 or 422."""
     spec = token_request.get("spec") if isinstance(token_request, dict) else None
     if not isinstance(spec, dict | None):
@@ -91,15 +91,15 @@ def create_token_response(tokens: TokenAuthority, account: Json, token_request: 
     seconds, audiences = _seconds(spec, account), spec.get("audiences") or []
     if not isinstance(audiences, list) or not all(isinstance(audience, str) for audience in audiences):
         raise errors.bad_request(f"spec.audiences: must be a list of strings, got {json_text(audiences)}")
-    pod = _bound_pod(spec.get("boundObjectRef"), account, site)
+    pod = _bound_pod(spec.get("boundObjectRef"), account, context)
     token = tokens.issue(account, pod, tuple(audiences), seconds)
     meta = {"name": account["metadata"]["name"], "namespace": account["metadata"]["namespace"]}
     return {
         "kind": "TokenRequest",
         "apiVersion": "authentication.k8s.io/v1",
-        "metadata": {**meta, "creationTimestamp": site.timestamp},
+        "metadata": {**meta, "creationTimestamp": context.timestamp},
         "spec": {**spec, "expirationSeconds": seconds},
-        "status": {"token": token, "expirationTimestamp": format_time(int(site.now) + seconds)},
+        "status": {"token": token, "expirationTimestamp": format_time(int(context.now) + seconds)},
     }
 
 
@@ -120,14 +120,14 @@ def _seconds(spec: Json, account: Json) -> int:
     return int(seconds)
 
 
-def _bound_pod(reference: Any, account: Json, site: RequestContext) -> Json | None:
+def _bound_pod(reference: Any, account: Json, context: RequestContext) -> Json | None:
     """The pod of spec.boundObjectRef; None when the token is not bound to an object."""
     if reference is None:
         return None
     if not isinstance(reference, dict) or reference.get("kind") != "Pod" or not isinstance(reference.get("name"), str):
         raise errors.bad_request(f"spec.boundObjectRef: a token can be bound to a Pod, got {json_text(reference)}")
     meta, name = account["metadata"], reference["name"]
-    pod = site.get(PODS, meta["namespace"], name)
+    pod = context.get(PODS, meta["namespace"], name)
     if pod is None:
         raise errors.not_found(PODS, "", errors.printable(name))
     uid = reference.get("uid")

@@ -15,10 +15,8 @@ from trainyard.server.registry.resources import Column, Resource, ScalePaths
 from trainyard.server.registry.scale import selector_of
 from trainyard.server.registry.tables import AGE, NAME
 
-_SCALED = ScalePaths(selector=selector_of)
 
-
-def _default_workload(new: Json, old: Json | None, site: RequestContext) -> Json:
+def _default_workload(new: Json, old: Json | None, context: RequestContext) -> Json:
     set_defaults(new, spec={})
     spec: Json = new["spec"]
     set_defaults(spec, replicas=1, template={})
@@ -27,8 +25,8 @@ def _default_workload(new: Json, old: Json | None, site: RequestContext) -> Json
     return spec
 
 
-def prepare_deployment(new: Json, old: Json | None, site: RequestContext) -> None:
-    spec = _default_workload(new, old, site)
+def prepare_deployment(new: Json, old: Json | None, context: RequestContext) -> None:
+    spec = _default_workload(new, old, context)
     set_defaults(spec, revisionHistoryLimit=10, progressDeadlineSeconds=600, strategy={})
     set_defaults_for_zero(spec["strategy"], type="RollingUpdate")
     if spec["strategy"]["type"] == "RollingUpdate":
@@ -38,14 +36,14 @@ def prepare_deployment(new: Json, old: Json | None, site: RequestContext) -> Non
         new["status"] = {}
 
 
-def prepare_replica_set(new: Json, old: Json | None, site: RequestContext) -> None:
-    _default_workload(new, old, site)
+def prepare_replica_set(new: Json, old: Json | None, context: RequestContext) -> None:
+    _default_workload(new, old, context)
     if old is None:
         new["status"] = {"replicas": 0}
 
 
-def prepare_stateful_set(new: Json, old: Json | None, site: RequestContext) -> None:
-    spec = _default_workload(new, old, site)
+def prepare_stateful_set(new: Json, old: Json | None, context: RequestContext) -> None:
+    spec = _default_workload(new, old, context)
     set_defaults_for_zero(spec, podManagementPolicy="OrderedReady")
     set_defaults(
         spec, revisionHistoryLimit=10, serviceName="", updateStrategy={}, persistentVolumeClaimRetentionPolicy={}
@@ -78,18 +76,22 @@ _WIDE = (
     Column("Selector", selector_text, priority=1),
 )
 
+_WORKLOAD: Json = {
+    "group": "apps",
+    "categories": ("all",),
+    "status": True,
+    "scale": ScalePaths(selector=selector_of),
+    "generation": True,
+    "warnings": template_warnings,
+}
+
 RESOURCES = (
     Resource(
-        group="apps",
+        **_WORKLOAD,
         kind="Deployment",
         plural="deployments",
         short=("deploy",),
-        categories=("all",),
-        status=True,
-        scale=_SCALED,
-        generation=True,
         immutable=("spec.selector",),
-        warnings=template_warnings,
         prepare=prepare_deployment,
         check=validate_deployment,
         columns=(
@@ -102,16 +104,11 @@ RESOURCES = (
         ),
     ),
     Resource(
-        group="apps",
+        **_WORKLOAD,
         kind="ReplicaSet",
         plural="replicasets",
         short=("rs",),
-        categories=("all",),
-        status=True,
-        scale=_SCALED,
-        generation=True,
         immutable=("spec.selector",),
-        warnings=template_warnings,
         prepare=prepare_replica_set,
         check=check_replica_set,
         columns=(
@@ -124,16 +121,11 @@ RESOURCES = (
         ),
     ),
     Resource(
-        group="apps",
+        **_WORKLOAD,
         kind="StatefulSet",
         plural="statefulsets",
         short=("sts",),
-        categories=("all",),
-        status=True,
-        scale=_SCALED,
-        generation=True,
         immutable=("spec.serviceName", "spec.podManagementPolicy", "spec.selector"),
-        warnings=template_warnings,
         prepare=prepare_stateful_set,
         check=check_stateful_set,
         columns=(NAME, Column("Ready", _ready), AGE, *_WIDE[:2]),

@@ -15,7 +15,7 @@ from trainyard.server.registry.context import RequestContext
 MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 
 
-def prepare_claim(new: Json, old: Json | None, site: RequestContext) -> None:
+def prepare_claim(new: Json, old: Json | None, context: RequestContext) -> None:
     set_defaults(new, spec={})
     set_defaults(new["spec"], volumeMode="Filesystem")
     if old is None:

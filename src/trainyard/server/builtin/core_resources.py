@@ -24,7 +24,7 @@ MAX_BYTES = 1024 * 1024  # of all values of a ConfigMap or a Secret together
 _PLAIN_TEXT_FIELD = {"data": "stringData", "binaryData": "data"}
 
 
-def prepare_namespace(new: Json, old: Json | None, site: RequestContext) -> None:
+def prepare_namespace(new: Json, old: Json | None, context: RequestContext) -> None:
     if old is None:
         finalizers = (new.get("spec") or {}).get("finalizers") or []
         new["spec"] = {"finalizers": finalizers if "kubernetes" in finalizers else [*finalizers, "kubernetes"]}
@@ -43,7 +43,7 @@ def _node_fields(node: Json) -> Mapping[str, str]:
     return {"spec.unschedulable": "true" if (node.get("spec") or {}).get("unschedulable") else "false"}
 
 
-def _prepare_node(new: Json, old: Json | None, site: RequestContext) -> None:
+def _prepare_node(new: Json, old: Json | None, context: RequestContext) -> None:
     set_defaults(new, spec={}, status={})
 
 
@@ -92,7 +92,7 @@ def _decoded_size(new: Json, field: str) -> int:
     return size
 
 
-def _prepare_secret(new: Json, old: Json | None, site: RequestContext) -> None:
+def _prepare_secret(new: Json, old: Json | None, context: RequestContext) -> None:
     string_data = new.pop("stringData", None)
     if string_data:
         encoded = {
@@ -106,14 +106,14 @@ def _data_column(*names: str) -> Column:
     return Column("Data", lambda obj, now: sum(len(obj.get(name) or {}) for name in names))
 
 
-def _prepare_account(new: Json, old: Json | None, site: RequestContext) -> None:
+def _prepare_account(new: Json, old: Json | None, context: RequestContext) -> None:
     """Reduces the references of a ServiceAccount to their names."""
     for field in ("secrets", "imagePullSecrets"):
         if new.get(field):
             new[field] = [{"name": reference["name"]} if reference.get("name") else {} for reference in new[field]]
 
 
-def _prepare_lease(new: Json, old: Json | None, site: RequestContext) -> None:
+def _prepare_lease(new: Json, old: Json | None, context: RequestContext) -> None:
     set_defaults(new, spec={})
 
 

@@ -24,8 +24,7 @@ _EVENTS_V1_NAMES = {
     "reportingComponent": "reportingController",
 }
 _CORE_V1_NAMES = {new: old for old, new in _EVENTS_V1_NAMES.items()}
-_TIMES = ("eventTime", "firstTimestamp", "lastTimestamp")
-_OMITTED_WHEN_EMPTY = ("type", "reason", "message", "count", "action")
+LIFETIME_SECONDS, MAX_EVENTS = 3600.0, 4000
 _REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
@@ -42,18 +41,10 @@ def write(event: Json) -> Json:
     return dict(normalize({**renamed, "apiVersion": "v1"}, built_in("api.core.v1.Event")))
 
 
-def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
-    """Sets the fields that kube-apiserver returns even if they are empty, and removes those that it omits."""
+def prepare(new: Json, old: Json | None, context: RequestContext) -> None:
     set_defaults(new, involvedObject={}, source={}, reportingComponent="", reportingInstance="")
-    for name in _TIMES:
+    for name in ("eventTime", "firstTimestamp", "lastTimestamp"):
         new.setdefault(name, None)
-    if new.get("series") is not None:
-        new["series"] = {"lastObservedTime": None, **new["series"]}
-        if not new["series"].get("count"):
-            new["series"].pop("count", None)
-    for name in _OMITTED_WHEN_EMPTY:
-        if not new.get(name):
-            new.pop(name, None)
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:
@@ -95,6 +86,8 @@ RESOURCES = tuple(
         short=("ev",),
         storage_name="events",
         name_rule="subdomain" if group else "path",
+        lifetime_seconds=0 if group else LIFETIME_SECONDS,
+        max_objects=MAX_EVENTS,
         prepare=prepare,
         check=check,
         fields=fields,

@@ -30,15 +30,13 @@ _IMMUTABLE = (
 _MUTABLE_WHILE_SUSPENDED = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
 
 
-def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
+def prepare(new: Json, old: Json | None, context: RequestContext) -> None:
     spec = new["spec"] = new.get("spec") or {}
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
     set_defaults(spec, backoffLimit=6 if spec.get("backoffLimitPerIndex") is None else 2**31 - 1)
     set_defaults(spec, parallelism=1, completionMode="NonIndexed", suspend=False, manualSelector=False)
     set_defaults(spec, podReplacementPolicy="TerminatingOrFailed" if spec.get("podFailurePolicy") is None else "Failed")
-    if spec.get("podFailurePolicy") is not None:
-        set_defaults(spec["podFailurePolicy"], rules=None)
     for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
         for pattern in rule.get("onPodConditions") or ():
             set_defaults_for_zero(pattern, status="True")

@@ -20,7 +20,6 @@ from trainyard.server.registry.resources import Resource
 
 ENDED = ("Succeeded", "Failed")
 NODE_FAILURE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 ALTERNATIVES = {
     "portforward": (
         "port-forward is not served here: run `kubectl proxy` and open "
@@ -35,7 +34,7 @@ ALTERNATIVES = {
 _MUTABLE = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
 
 
-def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
+def prepare(new: Json, old: Json | None, context: RequestContext) -> None:
     spec = new["spec"] = new.get("spec") or {}
     default_pod_spec(spec)
     set_defaults(spec, enableServiceLinks=True, preemptionPolicy="PreemptLowerPriority", priority=0)
@@ -45,8 +44,7 @@ def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
     if old is None:
         if spec["terminationGracePeriodSeconds"] < 0:
             spec["terminationGracePeriodSeconds"] = 1
-        spec["priority"] = SYSTEM_PRIORITIES.get(string_or_empty(spec.get("priorityClassName")), spec["priority"])
-        new["status"] = {"phase": "Pending", "qosClass": _quality(spec), **_scheduling_gated_status(spec, site)}
+        new["status"] = {"phase": "Pending", "qosClass": qos_class(spec), **_scheduling_gated_status(spec, context)}
 
 
 def _tolerations(tolerations: list[Json]) -> list[Json]:
@@ -62,7 +60,7 @@ def _tolerations(tolerations: list[Json]) -> list[Json]:
     return with_defaults
 
 
-def _quality(spec: Json) -> str:
+def qos_class(spec: Json) -> str:
     """The QoS class of a pod."""
     has_resources, is_guaranteed = False, True
     for container in [*containers_of(spec), *containers_of(spec, "initContainers")]:
@@ -76,12 +74,12 @@ def _quality(spec: Json) -> str:
     return ("Guaranteed" if is_guaranteed else "Burstable") if has_resources else "BestEffort"
 
 
-def _scheduling_gated_status(spec: Json, site: RequestContext) -> Json:
+def _scheduling_gated_status(spec: Json, context: RequestContext) -> Json:
     if not spec.get("schedulingGates"):
         return {}
     message = "Scheduling is blocked due to non-empty scheduling gates"
     condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": message}
-    return {"conditions": [{**condition, "lastProbeTime": None, "lastTransitionTime": site.timestamp}]}
+    return {"conditions": [{**condition, "lastProbeTime": None, "lastTransitionTime": context.timestamp}]}
 
 
 def warnings(new: Json, old: Json | None) -> Iterator[str]:
@@ -98,7 +96,7 @@ def prepare_status(new: Json, old: Json, sent: Json) -> None:
     if owners := old["metadata"].get("ownerReferences"):
         metadata["ownerReferences"] = owners
     if not status.get("qosClass"):
-        status["qosClass"] = (old.get("status") or {}).get("qosClass") or _quality(new["spec"])
+        status["qosClass"] = (old.get("status") or {}).get("qosClass") or qos_class(new["spec"])
     if status.get("podIP") and not status.get("podIPs"):
         status["podIPs"] = [{"ip": status["podIP"]}]
 

@@ -23,7 +23,7 @@ from trainyard.server.registry.tables import AGE, NAME
 _ROLE_KINDS = {"Role": "roles", "ClusterRole": "clusterroles"}
 
 
-def prepare_role(new: Json, old: Json | None, site: RequestContext) -> None:
+def prepare_role(new: Json, old: Json | None, context: RequestContext) -> None:
     """Empty rules are stored as null."""
     new["rules"] = new.get("rules") or None
     for rule in new["rules"] or ():
@@ -68,15 +68,15 @@ def _aggregation_problems(selectors: list[Json]) -> Iterator[Problem]:
             yield Problem(f"{path}[{index}]", "Invalid value: null: invalid label selector.")
 
 
-def admit_role(new: Json, old: Json | None, site: RequestContext) -> None:
+def admit_role(new: Json, old: Json | None, context: RequestContext) -> None:
     if old is not None and json_equal(new.get("rules"), old.get("rules")):
         return
     metadata, plural = new["metadata"], _ROLE_KINDS[new["kind"]]
     attributes = Attributes("escalate", GROUP, plural, "", metadata.get("namespace", ""), metadata.get("name", ""))
-    authorization.require_no_escalation(site.log, site.user, new.get("rules") or [], new, attributes)
+    authorization.require_no_escalation(context.log, context.user, new.get("rules") or [], new, attributes)
 
 
-def prepare_binding(new: Json, old: Json | None, site: RequestContext) -> None:
+def prepare_binding(new: Json, old: Json | None, context: RequestContext) -> None:
     set_defaults(new, roleRef={})
     set_defaults(new["roleRef"], kind="", name="")
     set_defaults_for_zero(new["roleRef"], apiGroup=GROUP)
@@ -89,17 +89,17 @@ def prepare_binding(new: Json, old: Json | None, site: RequestContext) -> None:
             set_defaults_for_zero(subject, apiGroup=GROUP)
 
 
-def admit_binding(new: Json, old: Json | None, site: RequestContext) -> None:
+def admit_binding(new: Json, old: Json | None, context: RequestContext) -> None:
     fields = ("roleRef", "subjects")
     if old is not None and all(json_equal(new.get(name), old.get(name)) for name in fields):
         return
     role = new["roleRef"]
     plural = _ROLE_KINDS.get(role["kind"], "")
     attributes = Attributes("bind", GROUP, plural, "", new["metadata"].get("namespace", ""), role["name"])
-    role_rules = authorization.role_rules(site.log, new)
-    if role_rules is None and not authorization.is_allowed(site.log, site.user, attributes):
+    role_rules = authorization.role_rules(context.log, new)
+    if role_rules is None and not authorization.is_allowed(context.log, context.user, attributes):
         raise errors.not_found(plural, GROUP, role["name"])
-    authorization.require_no_escalation(site.log, site.user, role_rules or [], new, attributes)
+    authorization.require_no_escalation(context.log, context.user, role_rules or [], new, attributes)
 
 
 def check_binding(new: Json, old: Json | None) -> list[Problem]:

@@ -35,8 +35,8 @@ _RULES = _review(namespace=_STRING)
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 
 
-def self_subject_review(review: Json, site: RequestContext) -> Json:
-    return {**review, "status": {"userInfo": _user_info(site.user)}}
+def self_subject_review(review: Json, context: RequestContext) -> Json:
+    return {**review, "status": {"userInfo": _user_info(context.user)}}
 
 
 def _user_info(user: User) -> Json:
@@ -48,7 +48,7 @@ def _user_info(user: User) -> Json:
     return user_info
 
 
-def self_subject_access_review(review: Json, site: RequestContext) -> Json:
+def self_subject_access_review(review: Json, context: RequestContext) -> Json:
     spec = review["spec"]
     resource, non_resource = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if (resource is None) is (non_resource is None):
@@ -58,12 +58,12 @@ def self_subject_access_review(review: Json, site: RequestContext) -> Json:
     return {
         **review,
         "status": {
-            "allowed": authorization.is_allowed(site.log, site.user, _request_attributes(resource, non_resource))
+            "allowed": authorization.is_allowed(context.log, context.user, _request_attributes(resource, non_resource))
         },
     }
 
 
-def subject_access_review(review: Json, site: RequestContext) -> Json:
+def subject_access_review(review: Json, context: RequestContext) -> Json:
     """Completes a SubjectAccessReview: whether the user or group of its spec may do it."""
     spec = review["spec"]
     resource, non_resource = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
@@ -77,14 +77,14 @@ def subject_access_review(review: Json, site: RequestContext) -> Json:
     user = User(spec.get("user") or "", groups=groups)
     return {
         **review,
-        "status": {"allowed": authorization.is_allowed(site.log, user, _request_attributes(resource, non_resource))},
+        "status": {"allowed": authorization.is_allowed(context.log, user, _request_attributes(resource, non_resource))},
     }
 
 
-def token_review(review: Json, site: RequestContext) -> Json:
+def token_review(review: Json, context: RequestContext) -> Json:
     """Completes a TokenReview. The administrator's token is a secret of this machine: a review does not authenticate
     it."""
-    user = site.user_of_token(review["spec"].get("token") or "")
+    user = context.user_of_token(review["spec"].get("token") or "")
     if user is None:
         return {**review, "status": {"user": {}, "error": "the token is nobody's here, or has expired"}}
     return {**review, "status": {"authenticated": True, "user": _user_info(user)}}
@@ -98,9 +98,9 @@ def _request_attributes(resource: Json | None, non_resource: Json | None) -> Att
     return Attributes(non_resource.get("verb") or "", path=non_resource.get("path") or "/")
 
 
-def self_subject_rules_review(review: Json, site: RequestContext) -> Json:
+def self_subject_rules_review(review: Json, context: RequestContext) -> Json:
     """Completes a SelfSubjectRulesReview: the user's rules in a namespace, for `kubectl auth can-i --list`."""
-    user_rules = authorization.rules_of(site.log, site.user, review["spec"].get("namespace") or "default")
+    user_rules = authorization.rules_of(context.log, context.user, review["spec"].get("namespace") or "default")
     resource_rules = [rule for rule in user_rules if rule.get("resources")]
     non_resource_rules = [rule for rule in user_rules if rule.get("nonResourceURLs")]
     return {

@@ -26,7 +26,7 @@ EXTERNAL_TYPES = ("NodePort", "LoadBalancer")
 _ADDRESS_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 
 
-def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
+def prepare(new: Json, old: Json | None, context: RequestContext) -> None:
     set_defaults(new, spec={})
     spec, old_spec = new["spec"], (old or {}).get("spec") or {}
     set_defaults_for_zero(spec, type="ClusterIP", sessionAffinity="None")
@@ -44,19 +44,19 @@ def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
     if spec["type"] in EXTERNAL_TYPES:
         set_defaults(spec, externalTrafficPolicy="Cluster")
     set_defaults_for_zero(spec, clusterIP=old_spec.get("clusterIP"), ipFamilies=["IPv4"], ipFamilyPolicy="SingleStack")
-    _allocate(new, old_spec, site)
+    _allocate(new, old_spec, context)
 
 
-def _allocate(new: Json, old_spec: Json, site: RequestContext) -> None:
+def _allocate(new: Json, old_spec: Json, context: RequestContext) -> None:
     """Sets the cluster IP. Raises StatusError 422 for its problems, before all other validation."""
     spec = new["spec"]
-    address = spec["clusterIP"] = spec.get("clusterIP") or site.addresses.allocate()
+    address = spec["clusterIP"] = spec.get("clusterIP") or context.addresses.allocate()
     set_defaults_for_zero(spec, clusterIPs=[address])
-    if problems := list(_address_problems(spec, old_spec, site)):
+    if problems := list(_address_problems(spec, old_spec, context)):
         raise errors.invalid("Service", "", new["metadata"].get("name") or "", problems)
 
 
-def _address_problems(spec: Json, old_spec: Json, site: RequestContext) -> Iterator[Problem]:
+def _address_problems(spec: Json, old_spec: Json, context: RequestContext) -> Iterator[Problem]:
     address, addresses = spec["clusterIP"], spec["clusterIPs"]
     if addresses[0] != address:
         text = f"Invalid value: {json_text(addresses)}: first value must match `clusterIP`"
@@ -68,7 +68,7 @@ def _address_problems(spec: Json, old_spec: Json, site: RequestContext) -> Itera
     elif address != "None" and not old_spec.get("clusterIP"):
         if (problem := outside_service_cidr(address)) is not None:
             yield problem
-        elif site.addresses.is_allocated(address):
+        elif context.addresses.is_allocated(address):
             text = "failed to allocate: provided IP is already allocated"
             yield Problem("spec.clusterIPs", f"Invalid value: {json_text(addresses)}: {text}")
 

@@ -14,11 +14,8 @@ def default_pod_spec(spec: Json, is_pod: bool = True) -> None:
     default to container ports (with hostNetwork), and requests to limits."""
     set_defaults(spec, securityContext={}, terminationGracePeriodSeconds=30)
     set_defaults_for_zero(spec, restartPolicy="Always", dnsPolicy="ClusterFirst", schedulerName="default-scheduler")
-    _drop_zero_values(spec, _ZERO_SPEC)
     if account := spec.get("serviceAccountName"):
         set_defaults(spec, serviceAccount=account)
-    for toleration in spec.get("tolerations") or ():
-        _drop_zero_values(toleration, _ZERO_TOLERATION)
     for volume in spec.get("volumes") or ():
         _default_volume(volume)
     for group in ("initContainers", "containers"):
@@ -30,31 +27,8 @@ def default_pod_spec(spec: Json, is_pod: bool = True) -> None:
                 set_defaults_for_zero(port, hostPort=port.get("containerPort"))
 
 
-# Zero values of Go fields with omitempty, which are not stored.
-_ZERO_SPEC = {
-    **dict.fromkeys(("hostNetwork", "hostPID", "hostIPC"), False),
-    **dict.fromkeys(("hostname", "subdomain", "nodeName", "priorityClassName"), ""),
-}
-_ZERO_CONTAINER = {"stdin": False, "stdinOnce": False, "tty": False, "workingDir": ""}
-_ZERO_TOLERATION = {"key": "", "operator": "", "value": "", "effect": ""}
-_ZERO_VARIABLE = {"value": ""}
-_ZERO_PORT = {"name": "", "hostIP": "", "hostPort": 0}
-_ZERO_MOUNT = {"readOnly": False, "subPath": "", "subPathExpr": ""}
-_ZERO_SOURCE = {"readOnly": False, "medium": ""}
-_ZERO_PROBE = {"initialDelaySeconds": 0}
-
-
-def _drop_zero_values(obj: Json, zero_values: Json) -> None:
-    for name, value in zero_values.items():
-        if name in obj and obj[name] == value:
-            del obj[name]
-
-
 def _default_volume(volume: Json) -> None:
     """Sets the defaults of a volume: emptyDir if it has no source, mode 0644 for files of keys and fields."""
-    for source in volume.values():
-        if isinstance(source, dict):
-            _drop_zero_values(source, _ZERO_SOURCE)
     if not any(name != "name" for name in volume):
         volume["emptyDir"] = {}
     for kind in ("secret", "configMap", "downwardAPI", "projected"):
@@ -84,7 +58,6 @@ def _default_reference(source: Json) -> None:
 def _default_probes(container: Json) -> None:
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         if isinstance(probe := container.get(name), dict):
-            _drop_zero_values(probe, _ZERO_PROBE)
             set_defaults_for_zero(probe, timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
             _default_http(probe)
     lifecycle = container.get("lifecycle")
@@ -96,7 +69,6 @@ def _default_probes(container: Json) -> None:
 
 def _default_http(action: Any) -> None:
     if isinstance(action, dict) and isinstance(request := action.get("httpGet"), dict):
-        _drop_zero_values(request, {"host": ""})
         set_defaults_for_zero(request, path="/", scheme="HTTP")
 
 
@@ -115,14 +87,9 @@ def _default_container(container: Json) -> None:
         terminationMessagePolicy="File",
         imagePullPolicy=pull_policy(container.get("image") or ""),
     )
-    _drop_zero_values(container, _ZERO_CONTAINER)
     for port in container.get("ports") or ():
-        _drop_zero_values(port, _ZERO_PORT)
         set_defaults_for_zero(port, protocol="TCP")
-    for mount in container.get("volumeMounts") or ():
-        _drop_zero_values(mount, _ZERO_MOUNT)
     for variable in container.get("env") or ():
-        _drop_zero_values(variable, _ZERO_VARIABLE)
         if isinstance(source := variable.get("valueFrom"), dict):
             _default_reference(source)
 

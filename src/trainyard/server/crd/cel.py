@@ -75,7 +75,7 @@ def _kubernetes_message(error: str) -> str:
 
 @lru_cache(maxsize=4096)
 def compile_expression(expression: str, old_self: str = "", types: tuple[tuple[str, str], ...] = ()) -> Program:
-    """Compiles an expression. Raises EvaluationError, Missing.
+    """Compiles an expression. Raises EvaluationError, EngineMissing.
 
     `old_self`: "" without oldSelf; "value" with it; "optional" with an optional one, and then the variables are `was`
     (whether there is an old value) and `before`. `types` declares further variables for type checks: (name, "INT").

@@ -173,7 +173,7 @@ def _column(column: Json) -> Column:
     )
 
 
-def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
+def prepare(new: Json, old: Json | None, context: RequestContext) -> None:
     """Defaults the names, and sets the conditions that controllers of kube-apiserver set after the create."""
     spec = new["spec"]
     names = spec["names"]
@@ -185,7 +185,7 @@ def prepare(new: Json, old: Json | None, site: RequestContext) -> None:
     stored_versions = [name for name in status.get("storedVersions") or () if isinstance(name, str)]
     new["status"] = {
         **status,
-        **naming.names_status(new, site),
+        **naming.names_status(new, context),
         "storedVersions": list(dict.fromkeys([*stored_versions, *storage_version])),
     }
 

@@ -13,36 +13,36 @@ from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.writes import DEFINITIONS
 
 
-def names_status(crd: Json, site: RequestContext) -> Json:
+def names_status(crd: Json, context: RequestContext) -> Json:
     """`conditions` and `acceptedNames` of a CRD's status."""
     status = crd.get("status") or {}
     conditions = [
         condition_entry for condition_entry in status.get("conditions") or () if isinstance(condition_entry, dict)
     ]
     names, accepted = crd["spec"]["names"], dict(crd["spec"]["names"])
-    taken = list(_taken(crd, site))
+    taken = list(_taken(crd, context))
     for _, field, _ in taken:
         accepted.pop(field, None)
     if taken:
         reason, _, text = taken[-1]
-        conditions = _with_condition(conditions, "NamesAccepted", False, (reason, text), site)
+        conditions = _with_condition(conditions, "NamesAccepted", False, (reason, text), context)
         if find_condition(conditions, "Established") is None:
             reason_and_message = ("NotAccepted", "not all names are accepted")
-            conditions = _with_condition(conditions, "Established", False, reason_and_message, site)
+            conditions = _with_condition(conditions, "Established", False, reason_and_message, context)
     else:
-        conditions = _with_condition(conditions, "NamesAccepted", True, ("NoConflicts", "no conflicts found"), site)
+        conditions = _with_condition(conditions, "NamesAccepted", True, ("NoConflicts", "no conflicts found"), context)
         reason_and_message = ("InitialNamesAccepted", "the initial names have been accepted")
-        conditions = _with_condition(conditions, "Established", True, reason_and_message, site)
+        conditions = _with_condition(conditions, "Established", True, reason_and_message, context)
     return {"conditions": conditions, "acceptedNames": accepted if taken else names}
 
 
 def _with_condition(
-    conditions: list[Json], kind: str, value: bool, reason_and_message: tuple[str, str], site: RequestContext
+    conditions: list[Json], kind: str, value: bool, reason_and_message: tuple[str, str], context: RequestContext
 ) -> list[Json]:
     current = find_condition(conditions, kind)
     if current is not None and current.get("status") == str(value):
         return conditions
-    return set_condition(conditions, kind, value, *reason_and_message, site.now)
+    return set_condition(conditions, kind, value, *reason_and_message, context.now)
 
 
 def is_not_established(crd: Json) -> bool:
@@ -51,12 +51,12 @@ def is_not_established(crd: Json) -> bool:
     return established is not None and established.get("status") == "False"
 
 
-def _taken(crd: Json, site: RequestContext) -> Iterator[tuple[str, str, str]]:
+def _taken(crd: Json, context: RequestContext) -> Iterator[tuple[str, str, str]]:
     """(reason, field of spec.names, message) for each name that another CRD of the group has."""
     group, names = crd["spec"]["group"], crd["spec"]["names"]
     words: set[str] = set()
     kinds: set[str] = set()
-    for key, record in site.log.list(DEFINITIONS):
+    for key, record in context.log.list(DEFINITIONS):
         # A CRD is named PLURAL.GROUP. CRDs are large, so those of other groups are not decoded.
         if key.name.partition(".")[2] != group or key.name == crd["metadata"].get("name"):
             continue

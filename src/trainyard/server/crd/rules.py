@@ -257,7 +257,7 @@ def with_times(text: str, tree: Tree) -> str:
 
 
 def rule_problems(schema: Json, path: str) -> list[Problem]:
-    """The problems of all rules of a schema. Raises cel.Missing when there are rules and the engine is not
+    """The problems of all rules of a schema. Raises cel.EngineMissing when there are rules and the engine is not
     installed."""
     return list(_all_rule_problems(schema, path, True, ""))
 

@@ -44,8 +44,8 @@ _PROXIED = re.compile(r"/proxy(/|$)")  # bodies for a program in a pod are forwa
 class HttpHandler:
     """The handler of aiohttp's low-level server. There is no router; paths.py parses URLs."""
 
-    def __init__(self, verbs: Verbs, hub: WatchHub, guard: Authenticator, kubelet: str, limits: Limits) -> None:
-        self._verbs, self._hub, self._guard, self._limits = verbs, hub, guard, limits
+    def __init__(self, verbs: Verbs, hub: WatchHub, authenticator: Authenticator, kubelet: str, limits: Limits) -> None:
+        self._verbs, self._hub, self._authenticator, self._limits = verbs, hub, authenticator, limits
         self._kubelets, self._tunnels, self._proxies = KubeletLogs(kubelet), Tunnels(kubelet), PodProxies(kubelet)
         self._connections = connection_factory(self)
 
@@ -70,7 +70,7 @@ class HttpHandler:
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.rel_url.raw_path
         try:
-            user = self._guard.authenticate(request, path)
+            user = self._authenticator.authenticate(request, path)
             decoded = _request_of(request, path, await self._body(request, path), user)
             answer = await execute(self._verbs, decoded)
             if isinstance(answer, Response):

@@ -53,11 +53,17 @@ class InProcessTransport:
         self,
         verbs: Verbs,
         hub: WatchHub,
-        guard: Authenticator,
+        authenticator: Authenticator,
         kubelet: Callable[[], InProcessKubelet | None],
         serves: Callable[[], bool],
     ) -> None:
-        self._verbs, self._hub, self._guard, self._kubelet, self._serves = verbs, hub, guard, kubelet, serves
+        self._verbs, self._hub, self._authenticator, self._kubelet, self._serves = (
+            verbs,
+            hub,
+            authenticator,
+            kubelet,
+            serves,
+        )
         self._listeners: set[Listener] = set()
         self._closed = False
 
@@ -101,7 +107,7 @@ class InProcessTransport:
             body=request.body or b"",
             content_type=request.content_type,
             accept="application/json",
-            user=self._guard.user_of(f"Bearer {identity.token}" if identity.token else "", request.path),
+            user=self._authenticator.user_of(f"Bearer {identity.token}" if identity.token else "", request.path),
             query_string=urlencode(request.query),
             agent=f"trainyard/{__version__}",
         )

@@ -208,7 +208,7 @@ def _settled(
     others: list[Owner], changed: set[Path], writer: FieldManager, live: Json, resource: Resource
 ) -> list[Owner]:
     """The other owners without the changed paths. Raises StatusError 409 when they own one of these, without force."""
-    contested = changed - _said_before(live, resource) if writer.manager == _KUBECTL else changed
+    contested = changed - _last_applied_paths(live, resource) if writer.manager == _KUBECTL else changed
     conflicts = [(owner, sorted(owner.paths & contested)) for owner in others if owner.paths & contested]
     if conflicts and not writer.force:
         raise _conflict(conflicts)
@@ -216,7 +216,7 @@ def _settled(
     return [owner for owner in remaining if owner.paths]
 
 
-def _said_before(live: Json, resource: Resource) -> set[Path]:
+def _last_applied_paths(live: Json, resource: Resource) -> set[Path]:
     """The paths in the annotation last-applied-configuration whose live value is unchanged: kubectl owns these."""
     text = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
     if not isinstance(text, str):

@@ -101,13 +101,6 @@ def apply_patch(current: Json, request: Request, shape: schemas.TypeSchema | Non
                 **merged,
                 **{field: current[field] for field in ("apiVersion", "kind") if isinstance(merged.get(field), str)},
             }
-    except json_patch.MalformedPatch as error:
-        raise errors.bad_request(errors.printable(str(error))) from None
-    except json_patch.PatchFailed as error:
-        text = errors.printable(str(error))
-        raise (
-            errors.StatusError(500, "", text) if kind == STRATEGIC else errors.StatusError(422, "Invalid", text, {})
-        ) from None
     except (RecursionError, ValueError):  # nesting limit of the JSON library when it decodes its own output
         raise errors.bad_request(f"the patch is nested deeper than {MAX_DEPTH} levels; flatten it") from None
     if shape is None and kind == STRATEGIC:

@@ -10,6 +10,7 @@ from typing import Any
 from trainyard.objects import Json, decode, encode
 from trainyard.objects.json_equal import json_equal
 from trainyard.schema import MAX_DEPTH
+from trainyard.server.errors import StatusError, printable
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024
@@ -17,12 +18,18 @@ MAX_COPIED_BYTES = 3 * 1024 * 1024
 operations would fill any memory."""
 
 
-class MalformedPatch(ValueError):
-    """The patch is malformed."""
+class MalformedPatch(StatusError):
+    """400: the patch is malformed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(400, "BadRequest", printable(text))
 
 
-class PatchFailed(ValueError):
-    """The patch is well formed, but cannot be applied to this object: a missing path, a failed test."""
+class PatchFailed(StatusError):
+    """422: the patch is well formed, but cannot be applied to this object: a missing path, a failed test."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(422, "Invalid", printable(text), {})
 
 
 def merge_patch(target: Any, patch: Any, level: int = 0) -> Any:

@@ -20,7 +20,8 @@ from typing import Any
 
 from trainyard.objects import Json, encode
 from trainyard.schema import MAX_DEPTH
-from trainyard.server.patch.json_patch import MalformedPatch, PatchFailed
+from trainyard.server.errors import StatusError, printable
+from trainyard.server.patch.json_patch import MalformedPatch
 from trainyard.server.schemas import ANY, TypeSchema
 
 PATCH = "application/strategic-merge-patch+json"
@@ -29,8 +30,15 @@ _DELETED = object()
 ORDER, DELETE = "$setElementOrder/", "$deleteFromPrimitiveList/"
 
 
+class MergeFailed(StatusError):
+    """500, as in kube-apiserver: the patch cannot be applied to this object."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(500, "", printable(text))
+
+
 def merge(original: Any, patch: Any, shape: TypeSchema, level: int = 0) -> Json:
-    """The patched object. Raises MalformedPatch for a malformed patch, PatchFailed for one that cannot be applied."""
+    """The patched object. Raises MalformedPatch for a malformed patch, MergeFailed for one that cannot be applied."""
     if level > MAX_DEPTH:
         raise MalformedPatch(f"the patch is nested deeper than {MAX_DEPTH} levels")
     if patch is None and not level:
@@ -77,7 +85,7 @@ def _apply_directive(patch: Json) -> Json:
         return {name: value_of_field for name, value_of_field in patch.items() if name != DIRECTIVE}
     if directive == "delete":
         return {}
-    raise PatchFailed(f"unknown patch type {encode(directive).decode()[:80]} in map; write replace or delete")
+    raise MergeFailed(f"unknown patch type {encode(directive).decode()[:80]} in map; write replace or delete")
 
 
 def _retained(original: Json, patch: Json) -> Json:
@@ -118,12 +126,12 @@ def _take_out(result: Json, name: str, removed: Any) -> None:
 def _merged_list(items: list[Any], patch: list[Any], shape: TypeSchema, level: int) -> list[Any]:
     if not all(isinstance(item, dict) for item in [*items, *patch]):
         if any(isinstance(item, dict | list) for item in [*items, *patch]):
-            raise PatchFailed("merging lists of different types is not supported; replace the list")
+            raise MergeFailed("merging lists of different types is not supported; replace the list")
         combined = list(dict.fromkeys([*items, *patch]))
         return _in_order(combined, list(dict.fromkeys(patch)), items, lambda item: item)
     key = shape.merge_key
     if not key:
-        raise PatchFailed("cannot merge lists without merge key; replace the list")
+        raise MergeFailed("cannot merge lists without merge key; replace the list")
     if any(item.get(DIRECTIVE) == "replace" for item in patch):
         return [without_directives(item) for item in patch if DIRECTIVE not in item]
     result: list[Any] = list(items)
@@ -138,7 +146,7 @@ def _merged_list(items: list[Any], patch: list[Any], shape: TypeSchema, level: i
             for position in positions_by_key.pop(encode(item_key), []):
                 result[position] = _DELETED
         elif directive is not None:
-            raise PatchFailed(
+            raise MergeFailed(
                 f"unknown patch type {encode(directive).decode()[:80]} in a list; write replace or delete"
             )
         elif positions:
@@ -154,7 +162,7 @@ def _merged_list(items: list[Any], patch: list[Any], shape: TypeSchema, level: i
 
 def _key_value(item: Any, key: str) -> Any:
     if not isinstance(item, dict) or key not in item:  # null is a valid key value
-        raise PatchFailed(f"map: {encode(item).decode()[:200]} does not contain declared merge key: {key}")
+        raise MergeFailed(f"map: {encode(item).decode()[:200]} does not contain declared merge key: {key}")
     return item[key]
 
 

@@ -9,8 +9,8 @@ from trainyard.server.http.requests import KubeletProxy
 from trainyard.server.proxy.tunnel import CONNECT_SECONDS, LARGEST_REFUSAL
 
 
-class KubeletLogs:
-    """The HTTP connections to kubelets. `token` is the bearer token for them."""
+class KubeletClient:
+    """HTTP connections to kubelets. `token` is the bearer token for them."""
 
     def __init__(self, token: str) -> None:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -20,6 +20,10 @@ class KubeletLogs:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+class KubeletLogs(KubeletClient):
+    """Streams container logs."""
 
     async def stream(self, request: web.BaseRequest, answer: KubeletProxy) -> web.StreamResponse:
         """Streams the kubelet's response. A slow client slows down only its own stream. Raises StatusError,

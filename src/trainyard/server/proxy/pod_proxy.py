@@ -37,6 +37,7 @@ from yarl import URL
 
 from trainyard.server.errors import StatusError
 from trainyard.server.http.requests import PodProxy, Request
+from trainyard.server.proxy.kubelet_logs import KubeletClient
 from trainyard.server.proxy.tunnel import CLOSE_SECONDS, CONNECT_SECONDS, LARGEST_MESSAGE, forward
 
 _HOP_BY_HOP = frozenset(
@@ -51,17 +52,8 @@ _CROSS_ORIGIN = "access-control-"
 MOVED_PERMANENTLY = 301
 
 
-class PodProxies:
-    """Forwards proxy requests. `token` is the bearer token for the nodes."""
-
-    def __init__(self, token: str) -> None:
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._session: ClientSession | None = None
-
-    async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+class PodProxies(KubeletClient):
+    """Forwards proxy requests."""
 
     async def serve(self, request: web.BaseRequest, decoded: Request, target: PodProxy) -> web.StreamResponse:
         """Streams the program's response. Raises StatusError 503 as long as no part of a response has been sent."""
@@ -163,7 +155,7 @@ async def _forward_websocket(
     protocols: tuple[str, ...],
     headers: Mapping[str, str],
 ) -> web.StreamResponse:
-    """Forwards a WebSocket. When the program does not upgrade, the client gets a Status (Refused 503)."""
+    """Forwards a WebSocket. When the program does not upgrade, the client gets a Status (StatusError 503)."""
     forwarded = CIMultiDict(
         (name, value) for name, value in headers.items() if not name.lower().startswith("sec-websocket")
     )

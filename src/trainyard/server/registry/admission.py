@@ -132,7 +132,7 @@ def _unreadable_embedded(schema: Schema, obj: Json) -> str:
     return ""
 
 
-def create(resource: Resource, decoded: Decoded, site: RequestContext, checks: Checks) -> Result:
+def create(resource: Resource, decoded: Decoded, context: RequestContext, checks: Checks) -> Result:
     """The object as it is stored by a create. Raises StatusError 422 with every problem."""
     obj = decoded.object
     meta = metadata.sanitized(obj["metadata"], None)
@@ -140,19 +140,19 @@ def create(resource: Resource, decoded: Decoded, site: RequestContext, checks: C
     if resource.status and not resource.status_on_create:
         new.pop("status", None)
     meta["uid"] = metadata.new_uid()
-    meta["creationTimestamp"] = site.timestamp
+    meta["creationTimestamp"] = context.timestamp
     if resource.generation:
         meta["generation"] = 1
     elif isinstance(sent := obj["metadata"].get("generation"), int) and sent:
         meta["generation"] = sent  # this resource does not manage its generation
-    new, problems = _decode_and_validate(resource, new, None, site, checks, decoded.plain)
+    new, problems = _decode_and_validate(resource, new, None, context, checks, decoded.plain)
     if new["kind"] == resource.kind:
         problems = metadata.problems(meta, resource.name_rule, any_finalizer=resource.any_finalizer) + problems
     _raise_if_invalid(resource, new, problems)
     return Result(new, (*decoded.warnings, *resource.warnings(new, None)))
 
 
-def update(resource: Resource, decoded: Decoded, old: Json, site: RequestContext, checks: Checks) -> Result:
+def update(resource: Resource, decoded: Decoded, old: Json, context: RequestContext, checks: Checks) -> Result:
     """The object as it is stored by an update of `old`. The status of `old` is kept when the resource has the
     subresource /status. Raises StatusError 422 with every problem."""
     obj = decoded.object
@@ -161,7 +161,7 @@ def update(resource: Resource, decoded: Decoded, old: Json, site: RequestContext
         new.pop("status", None)
         if "status" in old:
             new["status"] = old["status"]
-    new, shape_problems = _decode_and_validate(resource, new, old, site, checks, decoded.plain)
+    new, shape_problems = _decode_and_validate(resource, new, old, context, checks, decoded.plain)
     if new["kind"] != resource.kind:
         _raise_if_invalid(resource, new, shape_problems)
     problems = metadata.problems(new["metadata"], resource.name_rule, any_finalizer=resource.any_finalizer)
@@ -233,7 +233,7 @@ def _stored_shape(resource: Resource, obj: Json) -> Json:
 
 
 def _decode_and_validate(
-    resource: Resource, new: Json, old: Json | None, site: RequestContext, checks: Checks, plain: bool
+    resource: Resource, new: Json, old: Json | None, context: RequestContext, checks: Checks, plain: bool
 ) -> tuple[Json, list[Problem]]:
     new = _stored_shape(resource, new)
     if problems := _kind_problems(resource, new):
@@ -243,11 +243,11 @@ def _decode_and_validate(
         if problems or resource.rules is None:
             has_check = (resource.group, resource.kind) in checks
             return new, problems + ([] if has_check else _ruled(resource, new, old, problems))
-    resource.prepare(new, old, site)
-    resource.admit(new, old, site)
+    resource.prepare(new, old, context)
+    resource.admit(new, old, context)
     problems = [*resource.check(new, old), *_scale_problems(resource, new)]
     if not plain:
-        reported = {problem.path for problem in problems}
+        reported = {problem.path for problem in problems if not problem.text.startswith(("Forbidden", "Not found"))}
         problems += [problem for problem in _type_problems(resource, new) if problem.path not in reported]
     if check := checks.get((resource.group, resource.kind)):
         problems += check(new, old)
@@ -261,7 +261,7 @@ def _type_problems(resource: Resource, new: Json) -> Iterator[Problem]:
     if resource.to_storage is not None or resource.schema is not None:
         return  # the fields of another version; those of a CRD
     fields = {name: part for name, part in new.items() if name != "status"} | {"metadata": {}}
-    yield from decoding.type_problems(fields, schemas.schema_of(resource), "")
+    yield from decoding.type_problems(fields, schemas.schema_of(resource))
 
 
 def _scale_problems(resource: Resource, obj: Json) -> list[Problem]:

@@ -2,10 +2,10 @@
 
 Rules for this file:
 - A null field is absent, a null item is the empty value. An empty list or map is absent, too, where the type has
-  omitempty. `normalize` removes these and writes quantities in canonical form.
-- The checks go as deep as the type. Unknown fields are ignored here: field_validation.py reports them.
-- A wrong type is a decoding error (400). A missing required field or a value outside of an enumeration is a problem of
-  a decoded object (422): `type_problems`.
+  omitempty. `normalize` removes these and unknown fields, and writes quantities in canonical form.
+- `is_canonical` is the fast path, which nearly every object takes. `examine` finds out why an object does not.
+- A wrong type is a decoding error (400). Unknown fields are reported by field_validation.py. A missing required field
+  or a value outside of an enumeration is a problem of a decoded object (422).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import binascii
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from trainyard.objects import Problem, encode, parse_time
 from trainyard.objects.quantities import canonical, is_quantity
@@ -72,8 +72,8 @@ def is_canonical(value: Any, shape: TypeSchema) -> bool:
     if shape.kind == "quantity":
         return value.__class__ is str and canonical(value) == value and is_quantity(value)
     if shape.format in _STORED_TIMES and value is not None:
-        return value == _stored_time(value, shape.format) and not decoding_error(value, shape)
-    return value is not None and shape.kind not in ("object", "map", "list") and not decoding_error(value, shape)
+        return value == _stored_time(value, shape.format) and not _type_error(value, shape)
+    return value is not None and shape.kind not in ("object", "map", "list") and not _type_error(value, shape)
 
 
 def _all_plain(values: Iterable[Any], shape: TypeSchema) -> bool:
@@ -84,54 +84,71 @@ def _all_plain(values: Iterable[Any], shape: TypeSchema) -> bool:
     return True
 
 
-def decoding_error(value: Any, shape: TypeSchema, path: str = "") -> str:
-    """The message for the first value of a wrong type, "" when all types are right."""
-    if value is None or shape.kind == "any":
-        return ""
-    if shape.kind in ("object", "map"):
-        if not isinstance(value, dict):
-            return _type_error(path, value, TYPE_TEXTS["object"])
-        for name, part in value.items():
-            if part is None or (field_shape := shape.child(name)) is None:
-                continue
-            if error := decoding_error(part, field_shape, f"{path}.{name[:80]}" if path else name[:80]):
-                return error
-        return ""
-    if shape.kind == "list":
-        if not isinstance(value, list):
-            return _type_error(path, value, TYPE_TEXTS["array"])
+class Finding(NamedTuple):
+    """What a type does not allow at one place of a value."""
+
+    kind: Literal["type", "unknown", "duplicate", "required", "enum"]
+    path: str
+    text: str
+
+
+class ObjectWithDuplicates(dict[str, Any]):
+    """A JSON object with the names that occurred more than once."""
+
+    duplicates: frozenset[str] = frozenset()
+
+
+def examine(value: Any, shape: TypeSchema, path: str = "") -> Iterator[Finding]:
+    """Everything that the type does not allow, with paths: the slow counterpart of `is_canonical`."""
+    if value is None:
+        return
+    if isinstance(value, dict) and shape.kind in ("object", "map", "any"):
+        yield from _examine_fields(value, shape, f"{path}." if path else "")
+    elif isinstance(value, list) and shape.kind in ("list", "any"):
         for index, item in enumerate(value):
-            if shape.item is not None and (error := decoding_error(item, shape.item, f"{path}[{index}]")):
-                return error
-        return ""
+            yield from examine(item, shape.item or ANY, f"{path}[{index}]")
+    elif text := _type_error(value, shape):
+        yield Finding("type", path, text)
+    elif shape.enum and value not in ("", *shape.enum):
+        supported = ", ".join(f'"{allowed}"' for allowed in shape.enum if allowed)
+        yield Finding("enum", path, f"Unsupported value: {json_text(value)}: supported values: {supported}")
+
+
+def _examine_fields(value: dict[str, Any], shape: TypeSchema, prefix: str) -> Iterator[Finding]:
+    for name in sorted(shape.required_names):
+        if value.get(name) in (None, "", []):
+            yield Finding("required", f"{prefix}{name}", "Required value")
+    duplicates = value.duplicates if isinstance(value, ObjectWithDuplicates) else ()
+    for name, part in value.items():
+        path, field_shape = f"{prefix}{name[:80]}", shape.child(name)
+        if name in duplicates:
+            yield Finding("duplicate", path, f'duplicate field "{path}"')
+        if field_shape is None:
+            yield Finding("unknown", path, f'unknown field "{path}"')
+        else:
+            yield from examine(part, field_shape, path)
+
+
+def _type_error(value: Any, shape: TypeSchema) -> str:
+    """Why a scalar, or a value where there must be another kind of value, has the wrong type; "" when it has not."""
     check = _TYPE_CHECKS.get(shape.format) or _TYPE_CHECKS.get(shape.kind)
     if check is None or check[0](value, shape):
         return ""
-    return _type_error(path, None if shape.format == "byte" else value, check[1])
+    shown = "" if shape.format == "byte" else f" {json_text(value)}:"  # bytes may be a secret
+    return f"Invalid value:{shown} must be {check[1]}"
 
 
-def _type_error(path: str, value: Any, expected: str) -> str:
-    """The message of a type error. `value` None: it may be a secret and is not shown."""
-    value_text = "" if value is None else f" {json_text(value)}:"
-    return f"{path or 'the object'}: Invalid value:{value_text} must be {expected}"
+def decoding_error(value: Any, shape: TypeSchema, path: str = "") -> str:
+    """The message for the first value of a wrong type, "" when all types are right."""
+    errors = (finding for finding in examine(value, shape, path) if finding.kind == "type")
+    return next((f"{error.path or 'the object'}: {error.text}" for error in errors), "")
 
 
-def type_problems(value: Any, shape: TypeSchema, path: str) -> Iterator[Problem]:
+def type_problems(value: Any, shape: TypeSchema) -> Iterator[Problem]:
     """Required fields that are missing, and values outside of an enumeration. An empty value is a missing one."""
-    if isinstance(value, list) and shape.item is not None:
-        for index, item in enumerate(value):
-            yield from type_problems(item, shape.item, f"{path}[{index}]")
-    elif isinstance(value, dict) and shape.kind in ("object", "map"):
-        prefix = f"{path}." if path else ""
-        for name in sorted(shape.required_names):
-            if value.get(name) in (None, "", []):
-                yield Problem(f"{prefix}{name}", "Required value")
-        for name, part in value.items():
-            if (field_shape := shape.child(name)) is not None:
-                yield from type_problems(part, field_shape, f"{prefix}{name}")
-    elif shape.enum and value not in ("", None, *shape.enum):
-        supported = ", ".join(f'"{allowed}"' for allowed in shape.enum if allowed)
-        yield Problem(path, f"Unsupported value: {json_text(value)}: supported values: {supported}")
+    for finding in examine(value, shape):
+        if finding.kind in ("required", "enum"):
+            yield Problem(finding.path, finding.text)
 
 
 def metadata_decoding_error(meta: Any) -> str:
@@ -141,17 +158,17 @@ def metadata_decoding_error(meta: Any) -> str:
 
 
 def normalize(value: Any, shape: TypeSchema) -> Any:
-    """The value as it is stored: without null and empty fields, with canonical quantities, base64 and times. Returns
-    the same object when nothing changes.
+    """The value as it is stored: without unknown, null and empty fields, with canonical quantities, base64 and times.
+    Returns the same object when nothing changes.
     """
     if isinstance(value, dict):
         normalized: dict[str, Any] = {}
         for name, part in value.items():
-            field_shape = shape.child(name) or ANY
-            if part is None and shape.kind == "map":
-                normalized[name] = _normalized_item(
-                    None, field_shape
-                )  # a key of a map is kept even when its value is null
+            field_shape = shape.child(name)
+            if field_shape is None:
+                continue
+            if part is None and shape.kind == "map":  # a key of a map is kept even when its value is null
+                normalized[name] = _normalized_item(None, field_shape)
             elif part is not None and (part or field_shape.keeps_empty or field_shape.kind not in ("list", "map")):
                 normalized[name] = _normalized_item(part, field_shape)
         unchanged = len(normalized) == len(value) and all(normalized[name] is value[name] for name in normalized)
@@ -224,6 +241,9 @@ def _is_int_or_string(value: Any, shape: TypeSchema) -> bool:
 
 
 _TYPE_CHECKS: Mapping[str, tuple[Callable[[Any, TypeSchema], bool], str]] = {
+    "object": (lambda value, shape: isinstance(value, dict), TYPE_TEXTS["object"]),
+    "map": (lambda value, shape: isinstance(value, dict), TYPE_TEXTS["object"]),
+    "list": (lambda value, shape: isinstance(value, list), TYPE_TEXTS["array"]),
     "string": (lambda value, shape: isinstance(value, str), TYPE_TEXTS["string"]),
     "boolean": (lambda value, shape: isinstance(value, bool), TYPE_TEXTS["boolean"]),
     "integer": (_is_number, TYPE_TEXTS["integer"]),

@@ -48,7 +48,7 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     )
 
 
-def delete(writes: Writes, resource: Resource, target: Target, request: Request, site: RequestContext) -> Response:
+def delete(writes: Writes, resource: Resource, target: Target, request: Request, context: RequestContext) -> Response:
     options = read_options(request)
     key = NamespacedName(target.namespace, target.name)
     record = writes.log.get(resource.storage_key, key)
@@ -60,22 +60,22 @@ def delete(writes: Writes, resource: Resource, target: Target, request: Request,
     if _is_protected(resource, key.name):
         text = f"this {resource.kind.lower()} may not be deleted"
         raise errors.forbidden(resource.plural, resource.group, key.name, text)
-    form = lists.representation(resource, request, lambda: site.now)
-    body, removed = begin_deletion(writes, resource, old, options, site)
+    representation = lists.representation(resource, request, lambda: context.now)
+    body, removed = begin_deletion(writes, resource, old, options, context)
     if removed and resource.grace_period is None and not resource.returns_deleted:
         group_detail = {"group": resource.group} if resource.group else {}
         details = {"name": key.name, **group_detail, "kind": resource.plural, "uid": old["metadata"]["uid"]}
         return reply(errors.success(details))
     code = 202 if options.deprecated_background and not removed else 200
-    return Response(form.encode_object(body), code, warnings=warnings)
+    return Response(representation.encode_object(body), code, warnings=warnings)
 
 
 def delete_collection(
-    writes: Writes, resource: Resource, target: Target, request: Request, site: RequestContext
+    writes: Writes, resource: Resource, target: Target, request: Request, context: RequestContext
 ) -> Response:
     """Deletes the objects that a list with the same parameters returns, and answers with that list."""
     options = read_options(request)
-    form = lists.representation(resource, request, lambda: site.now, True)
+    representation = lists.representation(resource, request, lambda: context.now, True)
     revision, warnings = writes.log.revision, _orphan_warnings(resource, options)
     selected = lists.selected_objects(writes.log, resource, target, request)
     for key, _ in selected:
@@ -84,9 +84,9 @@ def delete_collection(
             continue
         old: Json = decode(record.body)
         check_preconditions(resource, old, options)
-        begin_deletion(writes, resource, old, options, site)
+        begin_deletion(writes, resource, old, options, context)
     bodies = [record.body for _, record in selected]
-    return Response(form.encode_list(bodies, {"resourceVersion": str(revision)}), warnings=warnings)
+    return Response(representation.encode_list(bodies, {"resourceVersion": str(revision)}), warnings=warnings)
 
 
 def _orphan_warnings(resource: Resource, options: DeleteOptions) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ def _orphan_warnings(resource: Resource, options: DeleteOptions) -> tuple[str, .
 
 
 def begin_deletion(
-    writes: Writes, resource: Resource, old: Json, options: DeleteOptions, site: RequestContext
+    writes: Writes, resource: Resource, old: Json, options: DeleteOptions, context: RequestContext
 ) -> tuple[bytes, bool]:
     """Removes the object, or sets its deletionTimestamp. Returns the stored (or last) object, encoded, and whether it
     was removed."""
@@ -106,7 +106,7 @@ def begin_deletion(
     if resource.contents:
         _close(resource, new)
     grace = resource.grace_period(old, options.grace_period) if resource.grace_period else 0
-    _set_deletion_timestamp(meta, grace, options, site)
+    _set_deletion_timestamp(meta, grace, options, context)
     if resource.contents:
         meta.pop("deletionGracePeriodSeconds", None)
     if not has_finalizers_or_grace(resource, new):
@@ -116,7 +116,7 @@ def begin_deletion(
         return writes.remove(resource, new if resource.grace_period and not grace_over else old, options.dry_run), True
     body = writes.put(resource, new, old, options.dry_run)
     if resource.contents and not options.dry_run:
-        _empty(writes, resource, meta["name"], site)
+        _empty(writes, resource, meta["name"], context)
     return body, False
 
 
@@ -128,17 +128,17 @@ def _is_pending(meta: Json, options: DeleteOptions) -> bool:
     return options.grace_period is None or options.grace_period >= grace
 
 
-def _set_deletion_timestamp(meta: Json, grace: int, options: DeleteOptions, site: RequestContext) -> None:
+def _set_deletion_timestamp(meta: Json, grace: int, options: DeleteOptions, context: RequestContext) -> None:
     if "deletionTimestamp" not in meta:
-        meta["deletionTimestamp"] = format_time(min(site.now + grace, MAX_TIMESTAMP))
+        meta["deletionTimestamp"] = format_time(min(context.now + grace, MAX_TIMESTAMP))
         meta["deletionGracePeriodSeconds"] = grace
         if "generation" in meta:
             meta["generation"] += 1
         return
     current_grace = meta.get("deletionGracePeriodSeconds") or 0
     if options.grace_period is not None and grace < current_grace:
-        planned = parse_time(meta["deletionTimestamp"]) or site.now
-        began = planned - current_grace if planned < MAX_TIMESTAMP else site.now
+        planned = parse_time(meta["deletionTimestamp"]) or context.now
+        began = planned - current_grace if planned < MAX_TIMESTAMP else context.now
         meta["deletionTimestamp"] = format_time(began + grace)
         meta["deletionGracePeriodSeconds"] = grace
 
@@ -173,11 +173,11 @@ def _close(container: Resource, new: Json) -> None:
         new["metadata"]["finalizers"] = [*(name for name in finalizers if name != CLEANUP), CLEANUP]
 
 
-def _empty(writes: Writes, container: Resource, name: str, site: RequestContext) -> None:
+def _empty(writes: Writes, container: Resource, name: str, context: RequestContext) -> None:
     for resource, key in list(writes.objects_in(container, name)):
         record = writes.log.get(resource.storage_key, key)
         if record is not None:
-            begin_deletion(writes, resource, decode(record.body), DeleteOptions(propagation="Background"), site)
+            begin_deletion(writes, resource, decode(record.body), DeleteOptions(propagation="Background"), context)
     writes.finish_if_empty(container, name)
 
 

@@ -22,7 +22,7 @@ from trainyard.server.http.requests import Request, Response, Watch
 from trainyard.server.registry import list_options, tables
 from trainyard.server.registry.resources import Resource
 from trainyard.server.registry.selection import Selection, name_in_field_selector, require_field_selector, select
-from trainyard.server.storage.log import Compacted, FutureRevision, RevisionLog
+from trainyard.server.storage.log import RevisionLog
 from trainyard.server.storage.store import Record, next_key
 
 Clock = Callable[[], float]
@@ -187,13 +187,12 @@ def list_objects(log: RevisionLog, resource: Resource, target: Target, request: 
     _validate_options(resource, request)
     selected = selection(resource, target, request)
     page = _page(log, request)
-    try:
-        view = log.view(resource.storage_key, max(page.revision, 0), selected.label)
-    except Compacted:
-        raise (_continue_expired(page.start) if page.start else errors.expired(TOO_OLD)) from None
-    except FutureRevision:
-        raise errors.too_new(page.revision, log.revision) from None
     revision = page.revision if page.revision > 0 else log.revision
+    if revision < log.floor:
+        raise _continue_expired(page.start) if page.start else errors.expired(TOO_OLD)
+    if revision > log.revision:
+        raise errors.too_new(revision, log.revision)
+    view = log.view(resource.storage_key, max(page.revision, 0), selected.label)
     meta: Json = {"resourceVersion": str(revision)}
     items = list(islice(selected.select_from(view, page.start), page.limit or None))
     if (

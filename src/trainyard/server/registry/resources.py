@@ -34,7 +34,7 @@ class Column(NamedTuple):
     format: str = ""
 
 
-def no_mutation(new: Json, old: Json | None, site: RequestContext) -> None:
+def no_mutation(new: Json, old: Json | None, context: RequestContext) -> None:
     """Changes nothing: the default of `prepare` and `admit`."""
 
 
@@ -148,6 +148,10 @@ class Resource:
     field_names: tuple[str, ...] = ()
     grace_period: Callable[[Json, int | None], int] | None = None
     """The grace period of a delete in seconds: (object, requested seconds). None: objects are removed at once."""
+    lifetime_seconds: float = 0
+    """Objects are deleted when they are older than that; 0: never."""
+    max_objects: int = 0
+    """The oldest ones beyond that number are deleted, because this process holds them in memory; 0: any number."""
     returns_deleted: bool = False
     """A delete returns the deleted object, not a Status."""
     columns: Sequence[Column] = ()

@@ -61,59 +61,60 @@ _STREAMS = {
 }  # query parameter -> the kubelet's parameter
 
 
-class SubresourceContext(msgspec.Struct, frozen=True):
-    """The parts of the server that subresources use."""
+class ServerParts(msgspec.Struct, frozen=True):
+    """The parts of the server that subresources use, and the context of the request."""
 
     writes: Writes
     tokens: TokenAuthority
-    site: RequestContext
+    context: RequestContext
 
 
-def serve(seat: SubresourceContext, resource: Resource, target: Target, request: Request) -> Answer:
+def serve(parts: ServerParts, resource: Resource, target: Target, request: Request) -> Answer:
     """Serves a request to a subresource. Raises StatusError; 404 when the resource has no such subresource."""
     if text := resource.alternatives.get(target.subresource):
         raise errors.StatusError(405, "MethodNotAllowed", text)
     if target.subresource not in resource.subresources or not target.name:
         raise errors.path_not_found()
     if target.subresource == "proxy":
-        return _proxy(seat, resource, target, request)
-    record = seat.writes.log.get(resource.storage_key, NamespacedName(target.namespace, target.name))
+        return _proxy(parts, resource, target, request)
+    record = parts.writes.log.get(resource.storage_key, NamespacedName(target.namespace, target.name))
     if record is None:
         raise errors.not_found(resource.plural, resource.group, target.name)
     obj: Json = decode(record.body)
     if target.subresource == "log" and request.method == "GET":
-        return _proxy_log(seat, obj, request)
+        return _proxy_log(parts, obj, request)
     if target.subresource == "exec" and request.method in ("GET", "POST"):
-        return _exec(seat, obj, request)
+        return _exec(parts, obj, request)
     if target.subresource == "attach" and request.method in ("GET", "POST"):
-        return _stream(seat, obj, request, "attach", [])
+        return _stream(parts, obj, request, "attach", [])
     if target.subresource == "token" and request.method == "POST":
-        return reply(service_accounts.create_token_response(seat.tokens, obj, decode_body(request), seat.site), 201)
+        sent = decode_body(request)
+        return reply(service_accounts.create_token_response(parts.tokens, obj, sent, parts.context), 201)
     if target.subresource == "binding" and request.method == "POST":
-        return _bind(seat.writes, resource, obj, request, seat.site)
+        return _bind(parts.writes, resource, obj, request, parts.context)
     if target.subresource == "eviction" and request.method == "POST":
-        return _evict(seat, resource, obj, request)
+        return _evict(parts, resource, obj, request)
     if target.subresource == "finalize" and request.method == "PUT":
-        return _finalize(seat.writes, resource, obj, request)
+        return _finalize(parts.writes, resource, obj, request)
     raise errors.method_not_allowed()
 
 
-def _proxy_log(seat: SubresourceContext, pod: Json, request: Request) -> KubeletProxy:
+def _proxy_log(parts: ServerParts, pod: Json, request: Request) -> KubeletProxy:
     options = {name: request.query[name] for name in LOG_PARAMETERS if name in request.query}
-    return KubeletProxy(f"{_kubelet_container_url(seat, pod, 'containerLogs', request)}?{urlencode(options)}")
+    return KubeletProxy(f"{_kubelet_container_url(parts, pod, 'containerLogs', request)}?{urlencode(options)}")
 
 
-def _exec(seat: SubresourceContext, pod: Json, request: Request) -> Tunnel:
+def _exec(parts: ServerParts, pod: Json, request: Request) -> Tunnel:
     """The tunnel of an exec. All checks happen before the WebSocket upgrade."""
     commands = parse_qs(request.query_string, keep_blank_values=True).get("command", [])
     if not commands or not commands[0]:
-        _kubelet_container_url(seat, pod, "exec", request)
+        _kubelet_container_url(parts, pod, "exec", request)
         raise errors.bad_request("command: Required value: name the program to run, one `command` for each word")
-    return _stream(seat, pod, request, "exec", commands)
+    return _stream(parts, pod, request, "exec", commands)
 
 
-def _stream(seat: SubresourceContext, pod: Json, request: Request, operation: str, commands: list[str]) -> Tunnel:
-    url = _kubelet_container_url(seat, pod, operation, request)
+def _stream(parts: ServerParts, pod: Json, request: Request, operation: str, commands: list[str]) -> Tunnel:
+    url = _kubelet_container_url(parts, pod, operation, request)
     if operation == "attach" and request.flag("stdin"):
         raise errors.bad_request(NO_INPUT)
     streams = [(kubelet_name, "1") for parameter, kubelet_name in _STREAMS.items() if request.flag(parameter)]
@@ -139,9 +140,9 @@ def _running_containers(pod: Json) -> set[str]:
     }
 
 
-def _proxy(seat: SubresourceContext, resource: Resource, target: Target, request: Request) -> PodProxy:
+def _proxy(parts: ServerParts, resource: Resource, target: Target, request: Request) -> PodProxy:
     """The proxy target of a request: the program, and the node's URL that returns its socket."""
-    log, requested = seat.writes.log, targets.split(target.name, resource.kind.lower())
+    log, requested = parts.writes.log, targets.split(target.name, resource.kind.lower())
     record = log.get(resource.storage_key, NamespacedName(target.namespace, requested.name))
     if record is None:
         raise errors.not_found(resource.plural, resource.group, requested.name)
@@ -150,7 +151,7 @@ def _proxy(seat: SubresourceContext, resource: Resource, target: Target, request
         raise errors.path_not_found()
     program = resource.proxy_program(log, obj, requested)
     name = program.pod["metadata"]["name"]
-    socket_url = f"{_kubelet_url(seat, program.pod)}/sockets/{quote(target.namespace)}/{quote(name)}/{program.port}"
+    socket_url = f"{_kubelet_url(parts, program.pod)}/sockets/{quote(target.namespace)}/{quote(name)}/{program.port}"
     prefix = request.path.removesuffix(target.proxy_path)
     query = f"?{request.query_string}" if request.query_string else ""
     host = f"{(program.pod.get('status') or {}).get('podIP') or name}:{program.port}"
@@ -159,21 +160,21 @@ def _proxy(seat: SubresourceContext, resource: Resource, target: Target, request
     )
 
 
-def _kubelet_container_url(seat: SubresourceContext, pod: Json, operation: str, request: Request) -> str:
+def _kubelet_container_url(parts: ServerParts, pod: Json, operation: str, request: Request) -> str:
     """The URL of an operation on the requested container at the kubelet of the pod's node."""
     container = _container_name(pod, request)
-    meta, url = pod["metadata"], _kubelet_url(seat, pod)
+    meta, url = pod["metadata"], _kubelet_url(parts, pod)
     container_path = "/".join(quote(part, safe="") for part in (meta["namespace"], meta["name"], container))
     return f"{url}/{operation}/{container_path}"
 
 
-def _kubelet_url(seat: SubresourceContext, pod: Json) -> str:
+def _kubelet_url(parts: ServerParts, pod: Json) -> str:
     """The URL of the kubelet of the pod's node."""
     meta, spec = pod["metadata"], pod.get("spec") or {}
     node = spec.get("nodeName")
     if not node:
         raise errors.bad_request(f"pod {meta['name']} does not have a host assigned")
-    record = seat.writes.log.get(NODES, NamespacedName("", node))
+    record = parts.writes.log.get(NODES, NamespacedName("", node))
     if record is None:
         raise errors.StatusError(500, "InternalError", f'Internal error occurred: nodes "{node}" not found')
     address, port = kubelet_address(decode(record.body))
@@ -218,7 +219,7 @@ def kubelet_address(node: Json) -> tuple[str, int]:
     return str(address or ""), port if isinstance(port, int) else 0
 
 
-def _bind(writes: Writes, resource: Resource, pod: Json, request: Request, site: RequestContext) -> Response:
+def _bind(writes: Writes, resource: Resource, pod: Json, request: Request, context: RequestContext) -> Response:
     """Binds a pod to a node: sets spec.nodeName and the condition PodScheduled. Raises StatusError 400, 409."""
     sent = decode_body(request)
     target = sent.get("target") if isinstance(sent, dict) else None
@@ -237,7 +238,7 @@ def _bind(writes: Writes, resource: Resource, pod: Json, request: Request, site:
         reason = f'pod {meta["name"]} is already assigned to node "{spec["nodeName"]}"'
         raise errors.conflict("pods/binding", "", meta["name"], reason)
     status = dict(pod.get("status") or {})
-    stamp = format_time(site.now)
+    stamp = format_time(context.now)
     bound = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": stamp}
     other_conditions = [
         existing for existing in status.get("conditions") or () if existing.get("type") != "PodScheduled"
@@ -248,7 +249,7 @@ def _bind(writes: Writes, resource: Resource, pod: Json, request: Request, site:
     return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
 
-def _evict(seat: SubresourceContext, resource: Resource, pod: Json, request: Request) -> Response:
+def _evict(parts: ServerParts, resource: Resource, pod: Json, request: Request) -> Response:
     """Eviction: a delete. There are no PodDisruptionBudgets here."""
     sent = decode_body(request)
     if not isinstance(sent, dict) or not isinstance(delete_options := sent.get("deleteOptions") or {}, dict):
@@ -257,7 +258,7 @@ def _evict(seat: SubresourceContext, resource: Resource, pod: Json, request: Req
     options = deletion.read_options(delete_request)
     deletion.check_preconditions(resource, pod, options)
     options = replace(options, dry_run=options.dry_run or is_dry_run(request))
-    deletion.begin_deletion(seat.writes, resource, pod, options, seat.site)
+    deletion.begin_deletion(parts.writes, resource, pod, options, parts.context)
     return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
 

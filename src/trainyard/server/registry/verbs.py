@@ -2,8 +2,10 @@
 
 Rules for this file:
 - No await: no other task runs between a read of the log and the append. This is the server's only lock.
-- A verb never tests for a specific resource; the strategy in the registry has all that differs.
+- A verb never asks which resource it serves: all that differs is in the resource's value (resources.py).
 - Authorization comes first: to a user without permission, existing and missing objects look the same.
+- A write goes through preflight (options, decoding), admission (defaults, validation) and writes (the log). Each
+  returns a value; Warnings travel in it.
 - A write that changes nothing appends nothing, so that a controller does not trigger itself forever.
 """
 
@@ -33,8 +35,8 @@ from trainyard.server.registry import (
     metadata,
     preflight,
     scale,
+    subresources,
 )
-from trainyard.server.registry import subresources as below
 from trainyard.server.registry.admission import Decoded, Result
 from trainyard.server.registry.context import ClusterIPAllocator, RequestContext
 from trainyard.server.registry.resources import Registry, Resource, ScalePaths
@@ -42,8 +44,6 @@ from trainyard.server.registry.writes import Writes
 from trainyard.server.schemas import ANY
 from trainyard.server.storage.log import RevisionLog
 
-EVENT_SECONDS = 3600.0
-MAX_EVENTS = 4000
 NOT_FOUND_PAGE = Response(b"404 page not found\n", 404, "text/plain", {"Content-Type": "text/plain; charset=utf-8"})
 _NAME_ATTEMPTS = 8  # attempts to find a free name for generateName
 
@@ -69,17 +69,17 @@ class Verbs:
             self._now(), self._addresses, self._log, user, self.has_tls_listener, user_of_token=self.tokens.validate
         )
 
-    def expire_events(self) -> None:
-        """Deletes Events after an hour, as kube-apiserver does, and the oldest ones beyond MAX_EVENTS, because this
-        process holds them in memory."""
-        eldest = format_time(self._now() - EVENT_SECONDS)
-        resource = self._registry.find("", "v1", "events")
-        if resource is None:
-            return
-        records = sorted((record for _, record in self._log.list("events")), key=lambda record: record.revision)
-        for number, record in enumerate(records):
-            if record.fields.get("created", eldest) < eldest or number < len(records) - MAX_EVENTS:
-                self.writes.remove(resource, decode(record.body))
+    def expire_objects(self) -> None:
+        """Deletes the objects whose resource gives them a lifetime, as kube-apiserver deletes Events after an hour."""
+        for resource in self._registry.all():
+            if not resource.lifetime_seconds:
+                continue
+            eldest = format_time(self._now() - resource.lifetime_seconds)
+            records = sorted((record for _, record in self._log.list(resource.storage_key)), key=lambda r: r.revision)
+            for number, record in enumerate(records):
+                is_too_many = 0 < resource.max_objects < len(records) - number
+                if record.fields.get("created", eldest) < eldest or is_too_many:
+                    self.writes.remove(resource, decode(record.body))
 
     def answer(self, request: Request) -> Answer:
         target = parse(request.path)
@@ -101,13 +101,14 @@ class Verbs:
         verb = _verb(request, target)
         if verb in ("update", "patch") and not target.name:
             raise errors.method_not_allowed()
-        is_known_subresource = target.subresource in (
-            "status",
-            "scale",
-            *resource.subresources,
-        )  # unknown subresources must not add counters
-        self.counts[verb, f"{target.plural}/{target.subresource}" if is_known_subresource else target.plural] += 1
+        self._count(verb, resource, target)
         return self._dispatch(verb, resource, target, request)
+
+    def _count(self, verb: str, resource: Resource, target: Target) -> None:
+        """Counts the request. Unknown subresources must not add counters."""
+        known = ("status", "scale", *resource.subresources)
+        name = f"{target.plural}/{target.subresource}" if target.subresource in known else target.plural
+        self.counts[verb, name] += 1
 
     def _discovery(self, request: Request) -> Answer:
         if not request.user.is_admin:
@@ -122,7 +123,7 @@ class Verbs:
 
     def _dispatch(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
         if resource.review:
-            return self._respond(verb, resource, target, request)
+            return self._review(verb, resource, target, request)
         if target.subresource == "scale" and resource.scale and target.name:
             preflight.check_request(resource, target, request, self._now)
             return self._scale(verb, resource, resource.scale, target, request)
@@ -130,8 +131,8 @@ class Verbs:
             raise errors.path_not_found()
         preflight.check_request(resource, target, request, self._now)
         if target.subresource and target.subresource != "status":
-            return below.serve(
-                below.SubresourceContext(self.writes, self.tokens, self.context(request.user)),
+            return subresources.serve(
+                subresources.ServerParts(self.writes, self.tokens, self.context(request.user)),
                 resource,
                 target,
                 request,
@@ -156,11 +157,11 @@ class Verbs:
         return deletion.delete_collection(self.writes, resource, target, request, self.context(request.user))
 
     def _get(self, resource: Resource, target: Target, request: Request) -> Answer:
-        form = lists.representation(resource, request, self._now)
+        representation = lists.representation(resource, request, self._now)
         record = self._log.get(resource.storage_key, NamespacedName(target.namespace, target.name))
         if record is None:
             raise errors.not_found(resource.plural, resource.group, target.name)
-        return Response(form.encode_object(record.body))
+        return Response(representation.encode_object(record.body))
 
     def _create(self, resource: Resource, target: Target, request: Request) -> Answer:
         if target.name:
@@ -209,8 +210,8 @@ class Verbs:
         decoded = preflight.decode_object(resource, target, request) if verb == "update" else None
         if verb == "patch" and request.content_type != dispatch.APPLY:
             decode_body(request, request.content_type)
-        site = self.context(request.user)
-        manager = dispatch.field_manager(request, target.subresource, site.timestamp)
+        context = self.context(request.user)
+        manager = dispatch.field_manager(request, target.subresource, context.timestamp)
         record = self._log.get(resource.storage_key, NamespacedName(target.namespace, target.name))
         if record is None and dispatch.creates_by_apply(request, target.subresource):
             return self._create_by_apply(resource, target, request, manager)
@@ -223,7 +224,7 @@ class Verbs:
         if target.subresource:
             new = admission.update_status(resource, decoded, old, self._checks)
         else:
-            new = admission.update(resource, decoded, old, site, self._checks)
+            new = admission.update(resource, decoded, old, context, self._checks)
         apply.set_managed_fields(resource, request.content_type, (old, decoded.object, new.object), manager)
         return self._store(resource, request, new, old)
 
@@ -243,13 +244,13 @@ class Verbs:
         return Decoded(obj if plain else field_validation.without_unknown_fields(resource, obj), plain, warnings)
 
     def _store(self, resource: Resource, request: Request, new: Result, old: Json | None, code: int = 200) -> Answer:
-        """Writes the object and answers with it in the form that the client accepts."""
-        form = lists.representation(resource, request, self._now)
+        """Writes the object and answers with it in the representation that the client accepts."""
+        representation = lists.representation(resource, request, self._now)
         body = self.writes.put(resource, new.object, old, dry=is_dry_run(request))
-        return Response(form.encode_object(body), code, warnings=new.warnings)
+        return Response(representation.encode_object(body), code, warnings=new.warnings)
 
-    def _respond(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
-        """A virtual resource (review): the response is computed, nothing is stored."""
+    def _review(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
+        """A review: the response is computed, nothing is stored."""
         if verb != "create" or target.name or resource.review is None:
             raise errors.method_not_allowed()
         sent = admission.read_object(resource, decode_body(request), target.namespace, "")
@@ -266,9 +267,9 @@ class Verbs:
         if verb not in ("get", "update", "patch"):
             raise errors.method_not_allowed()
         old: Json = decode(record.body)
-        form = lists.representation(scale.RESOURCE, request, self._now)
+        representation = lists.representation(scale.RESOURCE, request, self._now)
         if verb == "get":
-            return Response(form.encode_object(encode(scale.view(paths, old))))
+            return Response(representation.encode_object(encode(scale.view(paths, old))))
         if sent is None:
             sent = dispatch.apply_patch(scale.patch_base(paths, old), request, ANY)
             scale.require_scale(sent)
@@ -277,16 +278,16 @@ class Verbs:
             sent["metadata"] = {**(sent.get("metadata") or {}), "uid": ""}  # a uid in a patch is ignored
         number = scale.requested_replicas(sent, target.name)
         self._must_be_current(resource, sent.get("metadata") or {}, old, "scale")
-        obj, site = scale.with_replicas(paths, old, number), self.context(request.user)
-        new = admission.update(resource, Decoded(obj, plain=True), old, site, self._checks).object
+        obj, context = scale.with_replicas(paths, old, number), self.context(request.user)
+        new = admission.update(resource, Decoded(obj, plain=True), old, context, self._checks).object
         if "managedFields" in old["metadata"]:
-            apply.track_update(resource, old, new, dispatch.field_manager(request, "scale", site.timestamp))
+            apply.track_update(resource, old, new, dispatch.field_manager(request, "scale", context.timestamp))
         body = self.writes.put(resource, new, old, dry=is_dry_run(request))
-        return Response(form.encode_object(encode(scale.view(paths, decode(body)))), warnings=warnings)
+        return Response(representation.encode_object(encode(scale.view(paths, decode(body)))), warnings=warnings)
 
     def _must_be_current(self, resource: Resource, meta: Json, old: Json, verb: str) -> None:
-        """Optimistic concurrency: raises Refused 409 when resourceVersion or uid differ from the stored object's, 422
-        for a missing or invalid resourceVersion."""
+        """Optimistic concurrency: raises StatusError 409 when resourceVersion or uid differ from the stored object's,
+        422 for a missing or invalid resourceVersion."""
         name, current = old["metadata"]["name"], old["metadata"]
         if (uid := meta.get("uid")) and uid != current["uid"] and verb != "patch":  # for a patch, admission reports it
             reason = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current['uid']}"

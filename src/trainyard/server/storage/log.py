@@ -126,12 +126,12 @@ class RevisionLog:
         return entry
 
     def after(self, revision: int, most: int | None = None) -> Entries:
-        """The entries after that revision, oldest first, at most `most`. Raises Compacted, Ahead."""
+        """The entries after that revision, oldest first, at most `most`. Raises Compacted, FutureRevision."""
         start = self._index_after(revision)
         return self._entries[start : None if most is None else start + most]
 
     def list(self, store: str, revision: int = 0) -> Objects:
-        """All objects of a store, sorted by key; at `revision` when it is not 0. Raises Compacted, Ahead."""
+        """All objects of a store, sorted by key; at `revision` when it is not 0. Raises Compacted, FutureRevision."""
         keys, records = self.view(store, revision)
         return [(key, records[key]) for key in keys]
 

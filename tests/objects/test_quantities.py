@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
-from trainyard.objects.quantities import canonical, is_quantity, number
+from trainyard.objects.quantities import canonical, exact, is_quantity, number
 
 
 @pytest.mark.parametrize(
@@ -32,3 +34,8 @@ def test_values_are_rounded_up_to_thousandths_and_no_quantity_counts_as_zero(tex
 )
 def test_the_canonical_form_has_the_largest_suffix_that_leaves_an_integer(text: str, expected: str) -> None:
     assert canonical(text) == expected and is_quantity(text) == (text != "x")
+
+
+def test_the_exact_value_is_not_rounded_and_its_exponent_is_bounded() -> None:
+    assert exact("1n") == Fraction(1, 10**9) and exact("-0.5Ki") == -512
+    assert exact("1e99999") == 10**64 and exact("x") is None and exact("1" * 65) is None

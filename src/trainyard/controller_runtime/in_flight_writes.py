@@ -1,9 +1,9 @@
 """Our own writes, until the watches have delivered them to the stores: no reconcile from a stale cache.
 
-The status patch carries the job's resourceVersion, so it fails if the cached job is stale. It cannot detect that the
-cached children are stale. So after a reconcile that wrote, the job is not reconciled again before the stores show every
-write: a created or patched object, or the job itself, at the resourceVersion of the answer or later; a deleted object
-absent or with a deletionTimestamp.
+The write of a status carries the resourceVersion of its object, the owner of the children, so it fails if the cached
+owner is stale. It cannot detect that the cached children are stale. So after a reconcile that wrote, the owner is
+reconciled again only when the stores show every write: a created or patched object, or the owner itself, at the
+resourceVersion of the answer or later; a deleted object absent or with a deletionTimestamp.
 
 Rules for this file:
 - Writes are not counted (as ControllerExpectations does): uids and resourceVersions are compared with the stores.
@@ -26,7 +26,7 @@ from trainyard.objects.structs import replace
 R = TypeVar("R", bound=Hashable)
 
 VISIBILITY_TIMEOUT = 20.0  # seconds
-SWEEP_THRESHOLD = 64  # from so many jobs on, `record` removes the writes that the stores show
+SWEEP_THRESHOLD = 64  # from so many owners on, `record` removes the writes that the stores show
 
 
 class AcknowledgedWrite(msgspec.Struct, Generic[R], frozen=True):
@@ -46,7 +46,7 @@ class _InFlight(msgspec.Struct, Generic[R], frozen=True):
 
 
 class InFlightWrites(Generic[R]):
-    """The accepted writes of each job (by uid) that the stores do not show yet. `timeout` is in seconds."""
+    """The accepted writes of each owner (by uid) that the stores do not show yet. `timeout` is in seconds."""
 
     def __init__(self, stores: Mapping[R, Store[Any]], timeout: float = VISIBILITY_TIMEOUT) -> None:
         self._stores = stores
@@ -54,44 +54,46 @@ class InFlightWrites(Generic[R]):
         self._in_flight: dict[str, list[_InFlight[R]]] = {}
         self._sweep_at = SWEEP_THRESHOLD
 
-    def record(self, job_uid: str, write: AcknowledgedWrite[R], now: float) -> None:
-        """Add a write of the job with the uid `job_uid`, sent at the monotonic time `now`. A write of a resource that
+    def record(self, owner_uid: str, write: AcknowledgedWrite[R], now: float) -> None:
+        """Add a write of the owner with this uid, sent at the monotonic time `now`. A write of a resource that
         has no store is ignored: nothing would ever show it."""
         if write.resource not in self._stores:
             return
-        self._in_flight.setdefault(job_uid, []).append(_InFlight(write, now))
-        if len(self._in_flight) >= self._sweep_at:  # `has_pending` is never called again for a deleted job
+        self._in_flight.setdefault(owner_uid, []).append(_InFlight(write, now))
+        if len(self._in_flight) >= self._sweep_at:  # `has_pending` is never called again for a deleted owner
             for uid in list(self._in_flight):
                 self.has_pending(uid)
             self._sweep_at = 2 * len(self._in_flight) + SWEEP_THRESHOLD
 
-    def forget(self, job_uid: str) -> None:
-        """Remove all entries of this job."""
-        self._in_flight.pop(job_uid, None)
+    def forget(self, owner_uid: str) -> None:
+        """Remove all entries of this owner."""
+        self._in_flight.pop(owner_uid, None)
 
-    def has_pending(self, job_uid: str) -> bool:
-        """True while a store does not show a write of this job. Removes the writes that the stores show."""
-        pending = [in_flight for in_flight in self._in_flight.get(job_uid, ()) if not self._is_visible(in_flight)]
+    def has_pending(self, owner_uid: str) -> bool:
+        """True while a store does not show a write of this owner. Removes the writes that the stores show."""
+        pending = [in_flight for in_flight in self._in_flight.get(owner_uid, ()) if not self._is_visible(in_flight)]
         if pending:
-            self._in_flight[job_uid] = pending
+            self._in_flight[owner_uid] = pending
         else:
-            self.forget(job_uid)
+            self.forget(owner_uid)
         return bool(pending)
 
-    def deadline(self, job_uid: str) -> float | None:
-        """The monotonic time at which the first of this job's writes is overdue; None when it has none."""
-        since = [in_flight.since for in_flight in self._in_flight.get(job_uid, ())]
+    def deadline(self, owner_uid: str) -> float | None:
+        """The monotonic time at which the first of this owner's writes is overdue; None when it has none."""
+        since = [in_flight.since for in_flight in self._in_flight.get(owner_uid, ())]
         return min(since) + self.timeout if since else None
 
-    def overdue_resources(self, job_uid: str, now: float) -> set[R]:
-        """The resources whose stores have not shown a write of this job within `timeout`: the caller relists them. The
-        timeout of those writes starts again."""
+    def overdue_resources(self, owner_uid: str, now: float) -> set[R]:
+        """The resources whose stores have not shown a write of this owner within `timeout`: the caller relists them.
+        The timeout of those writes starts again."""
         resources: set[R] = set()
-        for index, in_flight in enumerate(self._in_flight.get(job_uid, ())):
+        for index, in_flight in enumerate(self._in_flight.get(owner_uid, ())):
             if now >= in_flight.since + self.timeout:
                 resource = in_flight.write.resource
                 resources.add(resource)
-                self._in_flight[job_uid][index] = replace(in_flight, since=now, lists=self._stores[resource].list_count)
+                self._in_flight[owner_uid][index] = replace(
+                    in_flight, since=now, lists=self._stores[resource].list_count
+                )
         return resources
 
     def _is_visible(self, in_flight: _InFlight[R]) -> bool:

@@ -15,7 +15,16 @@ from typing import Generic, TypeVar
 import msgspec
 
 from trainyard.client import Unavailable
-from trainyard.objects import Json, NamespacedName, controller_of, decode, key_of, resource_version_of, uid_of
+from trainyard.objects import (
+    Json,
+    NamespacedName,
+    controller_of,
+    decode,
+    is_deleting,
+    key_of,
+    resource_version_of,
+    uid_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +46,6 @@ class ObjectAdapter(msgspec.Struct, Generic[T], frozen=True):
 def owner_uid(obj: Json) -> str:
     """The uid of the object's controller owner, "" when it has none."""
     return str((controller_of(obj) or {}).get("uid") or "")
-
-
-def is_deleting(obj: Json) -> bool:
-    """True when the object has a deletionTimestamp."""
-    return bool((obj.get("metadata") or {}).get("deletionTimestamp"))
 
 
 def dict_adapter(

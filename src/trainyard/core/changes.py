@@ -70,21 +70,19 @@ def sendable_creates(
     Two pods of one slot would write the same checkpoint. In a gang, an older pod of any slot delays the creates of all
     slots (S33). A pod on a lost node is deleted only with --node-lost-timeout.
     """
-    older, held = (
-        blocking_pods(job, owned),
-        {ref for ref, refusal in observed.refused.items() if refusal.verb == "create"},
-    )
-    if not (older or held):
+    older = blocking_pods(job, owned)
+    not_created = {ref for ref, refusal in observed.refused.items() if refusal.verb == "create"}
+    if not (older or not_created):
         return creates
     slots = {Slot(child.role, child.index) for child in older}
-    allowed = []
+    sendable = []
     for create in creates:
         has_older_pod = create.slot is not None and bool(older) and (job.restarts_gang() or create.slot in slots)
-        if has_older_pod or held.intersection(create.depends_on):
-            held.add(create.ref)
+        if has_older_pod or not_created.intersection(create.depends_on):
+            not_created.add(create.ref)
         else:
-            allowed.append(create)
-    return allowed
+            sendable.append(create)
+    return sendable
 
 
 def blocking_pods(job: Job, owned: OwnedObjects) -> list[Child]:

@@ -178,8 +178,9 @@ def encode_containers(*records: ContainerRecord) -> str:
     """The text of `Child.containers`, which decode_containers reads."""
     clean = _without_separators
     return "\n".join(
-        f"{clean(c.name)}|{c.state}|{c.exit_code}|{clean(c.reason)}|{c.restart_count}|{'i' if c.init else ''}"
-        for c in records
+        f"{clean(record.name)}|{record.state}|{record.exit_code}|{clean(record.reason)}|{record.restart_count}|"
+        f"{'i' if record.init else ''}"
+        for record in records
     )
 
 

@@ -25,7 +25,7 @@ from trainyard.core.observe import observe
 from trainyard.core.planned_writes import PlannedWrites, due_writes, plan_writes
 from trainyard.core.policies import clean_pod_policy, deadline, managed_by, node_lost, restart, suspend, ttl
 from trainyard.core.read import parse_job
-from trainyard.objects import Json
+from trainyard.objects import Json, is_deleting
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Delete
 
@@ -37,7 +37,7 @@ def plan(kind: Kind, wire: Json, observed: Observed, now: float) -> Plan:
 
 def decide(job: Job, observed: Observed, now: float) -> Plan:
     """As plan, for a parsed job."""
-    if not managed_by.is_managed_here(job) or job.obj.get("metadata", {}).get("deletionTimestamp"):
+    if not managed_by.is_managed_here(job) or is_deleting(job.obj):
         return Plan(job.status.stored)
     owned = OwnedObjects.of(job.uid, observed.children)
     return _finished(job, owned, observed, now) if job.status.outcome else _unfinished(job, owned, observed, now)

@@ -185,9 +185,9 @@ class Termination(msgspec.Struct, frozen=True):
     started_at: float
     exit_code: int  # the exit code; -1: unknown
     reason: str
-    container: str
-    disrupted: bool  # by the node or the scheduler: the pod is replaced, and no failure is counted (S27)
-    fails_job: bool  # not retryable
+    container: str = ""
+    disrupted: bool = False  # by the node or the scheduler: the pod is replaced, and no failure is counted (S27)
+    fails_job: bool = False  # not retryable
     ignored_until: float = 0.0  # ignored before this time: the watch event of its pod may still arrive
     job_reason: str = "PermanentFailure"  # the reason of the job's failure, if `fails_job`
     message: str = ""  # the container's termination message, or that of the pod or batch Job

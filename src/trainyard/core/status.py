@@ -199,7 +199,9 @@ def is_urgent(old: Json, new: Json) -> bool:
 def _without_counts(status: Json) -> object:
     stored_conditions = status.get("conditions")
     conditions = stored_conditions if isinstance(stored_conditions, list) else []
-    summary = [(c.get("type"), c.get("status"), c.get("reason")) for c in conditions if isinstance(c, dict)]
+    summary = [
+        (item.get("type"), item.get("status"), item.get("reason")) for item in conditions if isinstance(item, dict)
+    ]
     rest = {
         key: value for key, value in status.items() if key not in ("conditions", "restarts", "ready", "replicaStatuses")
     }

@@ -71,6 +71,11 @@ def labels_of(obj: Mapping[str, Any]) -> dict[str, str]:
     return labels if isinstance(labels, dict) else {}
 
 
+def is_deleting(obj: Mapping[str, Any]) -> bool:
+    """True when the object has a deletionTimestamp."""
+    return bool(_meta(obj).get("deletionTimestamp"))
+
+
 def controller_of(obj: Mapping[str, Any]) -> Json | None:
     """The owner reference with `controller: true`, if there is one."""
     owners = _meta(obj).get("ownerReferences")

@@ -27,21 +27,28 @@ def is_quantity(text: str) -> bool:
 
 
 def number(text: str) -> Fraction:
-    """The value of a quantity. 0 for a text that is no quantity or longer than 64 characters."""
+    """The value of a quantity, rounded up to thousandths; 0 for a text without one (see `exact`)."""
     return _number(text) if len(text) <= _LONGEST else Fraction(0)
+
+
+def exact(text: str) -> Fraction | None:
+    """The value of a quantity without rounding; exponents count as at most 64. None for a text that is no quantity or
+    longer than 64 characters."""
+    match = _QUANTITY.match(text) if len(text) <= _LONGEST else None
+    if match is None:
+        return None
+    value = Fraction(match["number"])
+    if binary := match["binary"]:
+        return value * Fraction(1024) ** (_BINARY.index(binary) + 1)
+    power = int(match["power"]) if match["power"] else _POWERS[match["decimal"] or ""]
+    return value * Fraction(10) ** max(-_LARGEST_POWER, min(power, _LARGEST_POWER))
 
 
 @lru_cache(maxsize=1024)
 def _number(text: str) -> Fraction:
-    match = _QUANTITY.match(text)
-    if match is None:
+    value = exact(text)
+    if value is None:
         return Fraction(0)
-    value = Fraction(match["number"])
-    if binary := match["binary"]:
-        value *= 1024 ** (_BINARY.index(binary) + 1)
-    else:
-        power = int(match["power"]) if match["power"] else _POWERS[match["decimal"] or ""]
-        value *= Fraction(10) ** max(-_LARGEST_POWER, min(power, _LARGEST_POWER))
     thousandths = abs(value) * 1000
     rounded_up = -(-thousandths.numerator // thousandths.denominator)
     magnitude = min(Fraction(rounded_up, 1000), Fraction(_MOST))

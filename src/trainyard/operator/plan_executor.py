@@ -38,7 +38,7 @@ from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.controller_runtime.merge_patch import merge_patch
 from trainyard.core import Config, Job, Kind, ParsedSpec, Plan, PlannedCreate, Refusal
 from trainyard.core.refusals import refusing_policy
-from trainyard.objects import GVK, Json, Ref, controller_of, key_of, resource_version_of, uid_of
+from trainyard.objects import GVK, Json, Ref, controller_of, is_deleting, key_of, resource_version_of, uid_of
 from trainyard.objects.labels import OWNER
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Create, Delete, Patch
@@ -348,7 +348,7 @@ def _why_not_owned(reconcile: Reconcile, existing: Json) -> str:
     if owner is not None and owner.get("uid") == reconcile.uid:  # the watches of children select by the label
         return f"has no label {OWNER} with this job's uid, so it is not looked at: delete it, or give it the label"
     owner_name = f"{owner.get('kind')} {owner.get('name')}" if owner else "nobody"
-    if existing["metadata"].get("deletionTimestamp"):
+    if is_deleting(existing):
         return f"belongs to {owner_name}, not to this job; it is being deleted: it is waited for"
     name_field = "RuntimeId" if reconcile.kind.api.has_runtime_id else "name"
     return f"belongs to {owner_name}, not to this job: delete or rename it, or give this job another {name_field}"

@@ -12,11 +12,10 @@ from trainyard.controller_runtime.executor import NameTaken, WriteExecutor
 from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.controller_runtime.store import Store
 from trainyard.core import Event
-from trainyard.objects import GVK, Json, name_of, namespace_of, uid_of
+from trainyard.objects import GVK, Json, is_deleting, name_of, namespace_of, uid_of
 from trainyard.objects.resources import NAMESPACE, POD
 from trainyard.objects.writes import Create, Delete, Patch
 from trainyard.workloads import events
-from trainyard.workloads.pods import is_deleting
 from trainyard.workloads.writes import Bind, CreateIfAbsent, UpdateStatus, Write
 
 

@@ -18,6 +18,7 @@ from trainyard.objects import (
     Json,
     controller_of,
     controller_reference,
+    is_deleting,
     labels_of,
     name_of,
     namespace_of,
@@ -44,10 +45,10 @@ def decide(deployment: Json, replica_sets: list[Json], pods: list[Json], now: fl
     `replica_sets` are those whose controller owner is this Deployment. `pods` are those whose controller owner is one
     of these ReplicaSets, or the Deployment itself (an older trainyard created such pods).
     """
-    if pod_facts.is_deleting(deployment):
+    if is_deleting(deployment):
         return Decision()
     template_hash = pod_template_hash(deployment)
-    live_sets = (replica_set for replica_set in replica_sets if not pod_facts.is_deleting(replica_set))
+    live_sets = (replica_set for replica_set in replica_sets if not is_deleting(replica_set))
     by_revision = sorted(live_sets, key=_revision)
     current = next(
         (replica_set for replica_set in by_revision if labels_of(replica_set).get(POD_TEMPLATE_HASH) == template_hash),
@@ -66,7 +67,7 @@ def decide(deployment: Json, replica_sets: list[Json], pods: list[Json], now: fl
     for replica_set in outdated:
         _scale(replica_set, 0, writes, events)
     old_pods = [pod for pod in pods if current is None or _owner_uid(pod) != uid_of(current)]
-    own_pods = [pod for pod in old_pods if _owner_uid(pod) == uid_of(deployment) and not pod_facts.is_deleting(pod)]
+    own_pods = [pod for pod in old_pods if _owner_uid(pod) == uid_of(deployment) and not is_deleting(pod)]
     writes += [delete_of(POD, pod) for pod in own_pods]
     revision = max(map(_revision, outdated), default=0) + 1
     if current is not None:

@@ -15,6 +15,7 @@ from trainyard.objects import (
     NamespacedName,
     controller_reference,
     is_condition_true,
+    is_deleting,
     key_of,
     labels_of,
     name_of,
@@ -35,7 +36,7 @@ MAX_ENDPOINTS_PER_SLICE = 1000  # endpoints per slice: the maximum of the API
 
 def decide(service: Json, pods: list[Json], slices: list[Json]) -> Decision:
     """The writes for one Service. `pods` are the pods that it selects, `slices` those whose label names it."""
-    if pod_facts.is_deleting(service):
+    if is_deleting(service):
         return Decision()
     addressed_pods = sorted(filter(_has_address, pods), key=name_of)
     slice_endpoints = [_endpoint(service, pod) for pod in addressed_pods]
@@ -54,10 +55,10 @@ def decide(service: Json, pods: list[Json], slices: list[Json]) -> Decision:
         current = managed.pop(name, None)
         if current is None:
             writes.append(Create(ENDPOINT_SLICE, _new_slice(service, name, desired)))
-        elif not pod_facts.is_deleting(current) and {key: current.get(key) or [] for key in desired} != desired:
+        elif not is_deleting(current) and {key: current.get(key) or [] for key in desired} != desired:
             version = {"resourceVersion": current["metadata"]["resourceVersion"]}
             writes.append(Patch(ENDPOINT_SLICE, namespace_of(current), name, {"metadata": version, **desired}))
-    deletes = [delete_of(ENDPOINT_SLICE, surplus) for surplus in managed.values() if not pod_facts.is_deleting(surplus)]
+    deletes = [delete_of(ENDPOINT_SLICE, surplus) for surplus in managed.values() if not is_deleting(surplus)]
     return Decision((*writes, *deletes))
 
 
@@ -87,7 +88,7 @@ def _endpoint_fields(pod: Json | None) -> object:
     """The fields of a pod that its endpoint depends on; None for a pod without an endpoint."""
     if pod is None or not _has_address(pod):
         return None
-    return labels_of(pod), status_of(pod)["podIP"], pod_facts.ready(pod), pod_facts.is_deleting(pod), uid_of(pod)
+    return labels_of(pod), status_of(pod)["podIP"], pod_facts.ready(pod), is_deleting(pod), uid_of(pod)
 
 
 def _selector(service: Json) -> Json:
@@ -100,7 +101,7 @@ def _has_address(pod: Json) -> bool:
 
 
 def _endpoint(service: Json, pod: Json) -> Json:
-    serving, terminating = is_condition_true(status_of(pod).get("conditions"), "Ready"), pod_facts.is_deleting(pod)
+    serving, terminating = is_condition_true(status_of(pod).get("conditions"), "Ready"), is_deleting(pod)
     ready = bool(spec_of(service).get("publishNotReadyAddresses")) or (serving and not terminating)
     endpoint: Json = {
         "addresses": [status_of(pod)["podIP"]],

@@ -8,11 +8,10 @@ from __future__ import annotations
 import contextlib
 
 from trainyard.client import ApiClient, NotFound
-from trainyard.objects import GVK, Json, key_of, namespace_of, uid_of
+from trainyard.objects import GVK, Json, is_deleting, key_of, namespace_of, uid_of
 from trainyard.workloads import gc
 from trainyard.workloads.discovery import RESTMapper
 from trainyard.workloads.graph import Graph
-from trainyard.workloads.pods import is_deleting
 from trainyard.workloads.work_items import WorkItem
 from trainyard.workloads.writes import Decision
 

@@ -21,9 +21,8 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from trainyard.objects import GVK, Json, name_of, namespace_of, resource_version_of, uid_of
+from trainyard.objects import GVK, Json, is_deleting, name_of, namespace_of, resource_version_of, uid_of
 from trainyard.objects.writes import Patch, Propagation
-from trainyard.workloads.pods import is_deleting
 from trainyard.workloads.writes import Decision, Write, delete_of
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"

@@ -26,6 +26,7 @@ from trainyard.objects import (
     exponential_delay,
     format_time,
     is_condition_true,
+    is_deleting,
     name_of,
     parse_time,
     set_condition,
@@ -47,7 +48,7 @@ INITIAL_BACKOFF, MAX_BACKOFF = 10.0, 360.0  # back-off in seconds
 
 def decide(job: Json, pods: list[Json], now: float) -> Decision:
     """The writes and events for one Job. `pods` are those whose controller owner is this Job."""
-    if pod_facts.is_deleting(job) or job["spec"].get("managedBy", JOB_CONTROLLER_NAME) != JOB_CONTROLLER_NAME:
+    if is_deleting(job) or job["spec"].get("managedBy", JOB_CONTROLLER_NAME) != JOB_CONTROLLER_NAME:
         return Decision()
     if _finished(job):
         return _sync_finished(job, pods, now)
@@ -132,7 +133,7 @@ def _failed_before(pod: Json) -> int:
 def _is_failed(job: Json, pod: Json) -> bool:
     if pod_facts.phase(pod) == "Succeeded":
         return False
-    if not pod_facts.is_deleting(pod):
+    if not is_deleting(pod):
         return pod_facts.phase(pod) == "Failed"
     # A pod that was created before `status.startTime` was deleted by a suspension: resuming sets a new startTime.
     start_time = parse_time(status_of(job).get("startTime"))
@@ -148,7 +149,7 @@ def _set_counts(status: Json, pods: list[Json], failed: int, active: int) -> Non
         else:
             status.pop(field, None)
     status["ready"] = sum(pod_facts.ready(pod) for pod in pods)
-    status["terminating"] = sum(pod_facts.is_deleting(pod) and not pod_facts.is_finished(pod) for pod in pods)
+    status["terminating"] = sum(is_deleting(pod) and not pod_facts.is_finished(pod) for pod in pods)
 
 
 # --- the finished Job

@@ -7,10 +7,9 @@ in a namespace that is being deleted. Without a CA (the API server has no TLS) t
 
 from __future__ import annotations
 
-from trainyard.objects import Json, name_of
+from trainyard.objects import Json, is_deleting, name_of
 from trainyard.objects.resources import CONFIG_MAP, SERVICE_ACCOUNT
 from trainyard.objects.writes import Patch
-from trainyard.workloads.pods import is_deleting
 from trainyard.workloads.writes import CreateIfAbsent, Decision, Write
 
 DEFAULT_SERVICE_ACCOUNT, ROOT_CA_CONFIG_MAP, CA_KEY = "default", "kube-root-ca.crt", "ca.crt"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from hashlib import sha256
 
-from trainyard.objects import Json, encode, is_condition_true, name_of, namespace_of, parse_time
+from trainyard.objects import Json, encode, is_condition_true, is_deleting, name_of, namespace_of, parse_time
 from trainyard.objects.container_statuses import container_statuses
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, no characters that look alike
@@ -34,11 +34,6 @@ def replicas(workload: Json) -> int:
 
 def phase(pod: Json) -> str:
     return str(status_of(pod).get("phase") or "Pending")
-
-
-def is_deleting(obj: Json) -> bool:
-    """True when the object has a deletionTimestamp."""
-    return bool(obj.get("metadata", {}).get("deletionTimestamp"))
 
 
 def is_finished(pod: Json) -> bool:

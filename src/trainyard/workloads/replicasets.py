@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import count, islice
 
-from trainyard.objects import Json, controller_reference, name_of, parse_time, uid_of
+from trainyard.objects import Json, controller_reference, is_deleting, name_of, parse_time, uid_of
 from trainyard.objects.resources import POD, REPLICA_SET
 from trainyard.objects.writes import Create
 from trainyard.workloads import pods as pod_facts
@@ -20,10 +20,10 @@ from trainyard.workloads.writes import Decision, UpdateStatus, delete_of
 
 def decide(replica_set: Json, pods: list[Json], now: float) -> Decision:
     """The writes for one ReplicaSet. `pods` are those whose controller owner it is."""
-    if pod_facts.is_deleting(replica_set):
+    if is_deleting(replica_set):
         return Decision()
     active = [pod for pod in pods if pod_facts.active(pod)]
-    ended = [pod for pod in pods if pod_facts.is_finished(pod) and not pod_facts.is_deleting(pod)]
+    ended = [pod for pod in pods if pod_facts.is_finished(pod) and not is_deleting(pod)]
     replicas = pod_facts.replicas(replica_set)
     surplus = sorted(active, key=_deletion_order)[: max(0, len(active) - replicas)]
     used_names = {name_of(pod) for pod in pods}

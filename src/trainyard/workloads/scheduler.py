@@ -11,7 +11,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from trainyard.core import Event
-from trainyard.objects import Json, find_condition, is_condition_true, name_of, namespace_of, set_condition, uid_of
+from trainyard.objects import (
+    Json,
+    find_condition,
+    is_condition_true,
+    is_deleting,
+    name_of,
+    namespace_of,
+    set_condition,
+    uid_of,
+)
 from trainyard.objects.resources import POD
 from trainyard.objects.writes import Patch
 from trainyard.workloads import pods as pod_facts
@@ -74,7 +83,7 @@ def _claim_problem(claims: Mapping[str, Json | None]) -> str:
     for name, claim in claims.items():
         if claim is None:
             return f'persistentvolumeclaim "{name}" not found'
-        if pod_facts.is_deleting(claim):
+        if is_deleting(claim):
             return f'persistentvolumeclaim "{name}" is being deleted'
     return ""
 
@@ -90,5 +99,5 @@ def _is_schedulable(node: Json) -> bool:
     return (
         is_condition_true(status_of(node).get("conditions"), "Ready")
         and not spec_of(node).get("unschedulable")
-        and not pod_facts.is_deleting(node)
+        and not is_deleting(node)
     )

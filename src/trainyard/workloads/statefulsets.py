@@ -30,6 +30,7 @@ from trainyard.objects import (
     Json,
     controller_reference,
     find_condition,
+    is_deleting,
     labels_of,
     name_of,
     namespace_of,
@@ -60,7 +61,7 @@ class Step(NamedTuple):
 
 def decide(stateful_set: Json, pods: list[Json], now: float) -> Decision:
     """The writes for one StatefulSet. `pods` are those whose controller owner it is."""
-    if pod_facts.is_deleting(stateful_set):
+    if is_deleting(stateful_set):
         return Decision()
     by_ordinal = {index: pod for pod in pods if (index := ordinal(stateful_set, name_of(pod))) is not None}
     revision = _revision(stateful_set)
@@ -91,12 +92,12 @@ def _scale_steps(workload: Json, by_ordinal: dict[int, Json], revision: str, now
             yield Step((*_claims(workload, index), Create(POD, _new_pod(workload, index, revision))), wait=True)
     for index in sorted(by_ordinal.keys() - set(desired), reverse=True):
         pod = by_ordinal[index]
-        yield Step(() if pod_facts.is_deleting(pod) else (delete_of(POD, pod),), wait=True)
+        yield Step(() if is_deleting(pod) else (delete_of(POD, pod),), wait=True)
 
 
 def _replace_ended(workload: Json, pod: Json, now: float) -> Step:
     """The step for an existing pod of a desired ordinal: delete it when it has ended, wait until it is available."""
-    if pod_facts.is_deleting(pod):
+    if is_deleting(pod):
         return Step(wait=True)
     if pod_facts.is_finished(pod):
         created = parse_time(pod["metadata"].get("creationTimestamp")) or 0.0
@@ -118,7 +119,7 @@ def _rolling_update(workload: Json, by_ordinal: dict[int, Json], revision: str) 
         pod = by_ordinal.get(index)
         if index < partition:
             break
-        if pod is None or pod_facts.is_deleting(pod):
+        if pod is None or is_deleting(pod):
             return Step()
         if labels_of(pod).get(REVISION_LABEL) != revision:
             return Step(() if pod_facts.is_finished(pod) else (delete_of(POD, pod),))
@@ -226,7 +227,7 @@ def _status(workload: Json, by_ordinal: dict[int, Json], update_revision: str, n
     available_times = [time for pod in pods if (time := _available_at(workload, pod)) is not None]
 
     def pods_of(revision: str) -> int:
-        return sum(labels_of(pod).get(REVISION_LABEL) == revision for pod in pods if not pod_facts.is_deleting(pod))
+        return sum(labels_of(pod).get(REVISION_LABEL) == revision for pod in pods if not is_deleting(pod))
 
     replicas, ready, updated = len(pods), sum(map(_running_and_ready, pods)), pods_of(update_revision)
     update_strategy = (workload["spec"].get("updateStrategy") or {}).get("type", "RollingUpdate")

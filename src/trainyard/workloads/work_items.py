@@ -9,7 +9,17 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trainyard.controller_runtime.store import Change
-from trainyard.objects import GVK, Json, NamespacedName, controller_of, key_of, name_of, namespace_of, uid_of
+from trainyard.objects import (
+    GVK,
+    Json,
+    NamespacedName,
+    controller_of,
+    is_deleting,
+    key_of,
+    name_of,
+    namespace_of,
+    uid_of,
+)
 from trainyard.objects.resources import (
     CRD,
     DEPLOYMENT,
@@ -25,7 +35,7 @@ from trainyard.objects.resources import (
 from trainyard.workloads import endpoint_slices, gc, namespaces, scheduler
 from trainyard.workloads.discovery import RESTMapper
 from trainyard.workloads.graph import Graph
-from trainyard.workloads.pods import is_deleting, spec_of
+from trainyard.workloads.pods import spec_of
 
 WORKLOAD_RESOURCES = (JOB, REPLICA_SET, STATEFUL_SET, DEPLOYMENT)
 

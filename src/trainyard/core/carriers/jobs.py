@@ -64,9 +64,7 @@ def _pods_ended(job: Job, slot: Slot, child: Child, pod: Child | None) -> bool:
 
 def _observed(job: Job, slot: Slot, child: Child, pods: tuple[Child, ...], pod: Child | None) -> Replica:
     restarts, supervised = restart_count(pods), slot in job.supervised_slots()
-    failed = tuple(
-        sorted(candidate.uid for candidate in pods if candidate.phase == "Failed" and not _disrupted(candidate))
-    )
+    failed = _failed_pods(pods)
     stale = child.attempt < job.status.role(slot.role).attempt
     replaced = Replica(slot, child, "Unknown", message="is being replaced")
     if stale:  # an older attempt: its state has no effect, but its failures are counted
@@ -74,15 +72,22 @@ def _observed(job: Job, slot: Slot, child: Child, pods: tuple[Child, ...], pod: 
     if stale and job.restarts_gang():
         return replaced
     if child.phase == "Complete" or (pod and not child.deleting and succeeded(job, slot, pod, supervised)):
-        return Replica(slot, child, "Succeeded", None, () if supervised else failed, restarts)
+        failed = () if supervised else failed
+        return Replica(slot, child, "Succeeded", failed_attempts=failed, restart_count=restarts)
     if child.deleting or stale:
         return replaced
     if supervised:
-        return _observe_supervised(job, Replica(slot, child, "Unknown", None, (), restarts), child, pod)
+        return _observe_supervised(job, Replica(slot, child, "Unknown", restart_count=restarts), child, pod)
+    replica = Replica(slot, child, "Unknown", failed_attempts=failed, restart_count=restarts)
     if child.phase == "Failed":
-        return Replica(slot, child, "Failed", None, failed, restarts, child.message or child.reason)
+        return replica._replace(state="Failed", message=child.message or child.reason)
     state, message = run_state(job, slot, pod)
-    return Replica(slot, child, state, None, failed, restarts, message)
+    return replica._replace(state=state, message=message)
+
+
+def _failed_pods(pods: tuple[Child, ...]) -> tuple[str, ...]:
+    """The uids of the pods that failed without a disruption."""
+    return tuple(sorted(pod.uid for pod in pods if pod.phase == "Failed" and not _disrupted(pod)))
 
 
 def _stale_failures(job: Job, slot: Slot, child: Child, pod: Child | None) -> tuple[str, ...]:
@@ -108,9 +113,8 @@ def _termination_without_pod(child: Child) -> Termination | None:
     if child.phase != "Failed":
         return None
     reason = child.reason or "Failed"
-    return Termination(
-        child.uid, child.finished_at, child.created, -1, reason, "", False, False, child.finished_at + NO_POD_GRACE
-    )
+    ignored_until = child.finished_at + NO_POD_GRACE
+    return Termination(child.uid, child.finished_at, child.created, -1, reason, ignored_until=ignored_until)
 
 
 def _termination(job: Job, slot: Slot, child: Child, pod: Child) -> Termination | None:
@@ -127,16 +131,13 @@ def observe_retrying_job(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
     child, pods, pod = _objects_of(job, slot, owned)
     if child is None:
         return Replica(slot, None, "Unknown")
-    failed = tuple(
-        sorted(candidate.uid for candidate in pods if candidate.phase == "Failed" and not _disrupted(candidate))
-    )
+    failed = _failed_pods(pods)
     replica = Replica(
         slot,
         child,
         "Unknown",
-        None,
-        failed,
-        restart_count(pods),
+        failed_attempts=failed,
+        restart_count=restart_count(pods),
         pods_ended=bool(child.phase),
         failed_pods=child.failed_pods,
     )
@@ -169,10 +170,18 @@ def _job_termination(job: Job, slot: Slot, child: Child, pod: Child | None) -> T
         detail = _deleted_pods_message(job, slot, child)
     reason = child.reason or "Failed"
     message = "; ".join(dict.fromkeys(text for text in (child.message, detail) if text))
-    termination = Termination(
-        child.uid, child.finished_at, child.created, code, reason, name, False, True, 0.0, reason, message
+    return Termination(
+        child.uid,
+        child.finished_at,
+        child.created,
+        code,
+        reason,
+        container=name,
+        fails_job=True,
+        job_reason=reason,
+        message=message,
+        pod_is_gone=pod is None,
     )
-    return replace(termination, pod_is_gone=pod is None)
 
 
 def _deleted_pods_message(job: Job, slot: Slot, child: Child) -> str:

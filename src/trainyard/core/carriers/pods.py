@@ -33,9 +33,7 @@ def observe_pod(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
         slot,
         pod,
         "Unknown",
-        None,
-        (),
-        restarts,
+        restart_count=restarts,
         pods_ended=ended,
         last_restart_reason=last_restart_reason(pod) if restarts else "",
     )

@@ -28,23 +28,28 @@ def termination_of(job: Job, slot: Slot, pod: Child, uid: str) -> Termination | 
     ended = pod.finished_at or pod.start_time or pod.created
     if failed is None:
         fails_job = job.kind.lifecycle.on_exit(job, slot, -1, pod.reason) is ExitAction.FAIL
-        return Termination(
-            uid, ended, pod.start_time, -1, pod.reason or "Failed", "", False, fails_job, message=pod.message
-        )
+        reason = pod.reason or "Failed"
+        return Termination(uid, ended, pod.start_time, -1, reason, fails_job=fails_job, message=pod.message)
     # Only the main container's exit code can fail the job (S13); if another container failed, the code is unknown.
     code, exit_reason = (failed.exit_code, failed.reason) if failed is container else (-1, "")
     fails_job = job.kind.lifecycle.on_exit(job, slot, code, exit_reason) is ExitAction.FAIL
     reason = failed.reason or "Error"
     return Termination(
-        uid, ended, pod.start_time, failed.exit_code, reason, failed.name, False, fails_job, message=pod.message
+        uid,
+        ended,
+        pod.start_time,
+        failed.exit_code,
+        reason,
+        container=failed.name,
+        fails_job=fails_job,
+        message=pod.message,
     )
 
 
 def disruption_of(pod: Child, uid: str) -> Termination:
     """The termination of a disrupted pod: it is replaced, and no failure is counted (S27)."""
-    return Termination(
-        uid, pod.finished_at, pod.start_time or pod.created, -1, pod.reason or "Deleted", "", True, False
-    )
+    started = pod.start_time or pod.created
+    return Termination(uid, pod.finished_at, started, -1, pod.reason or "Deleted", disrupted=True)
 
 
 def main_container(job: Job, slot: Slot, pod: Child) -> ContainerRecord | None:

@@ -18,21 +18,19 @@ def effective_policy(job: Job, cause: str) -> CleanPodPolicy:
 
 
 def clean_pods(
-    job: Job, owned: OwnedObjects, clean: CleanPodPolicy, reason: str, resumes: bool = False
+    job: Job, owned: OwnedObjects, policy: CleanPodPolicy, reason: str, resumes: bool = False
 ) -> tuple[list[Delete], list[Patch]]:
-    """Deletes and patches that stop or remove children under the policy `clean`.
+    """Deletes and patches that stop or remove children under `policy`.
 
     `resumes`: the job may resume, so deletes use propagation Foreground: the names stay taken until the pods are gone.
     Children of slots that the status does not have any more are stopped under every policy.
     """
-    if clean == "All":
-        children = sorted(
-            owned.by_ref.values(), key=lambda child: child.index < 0
-        )  # slots first, then auxiliary objects
+    if policy == "All":
+        children = sorted(owned.by_ref.values(), key=lambda child: child.index < 0)  # slots, then auxiliary objects
         return [delete_child(job, child, reason) for child in children if not child.deleting], []
     deletes, patches, stopped = [], [], set()
     for child in slot_children(job, owned):
-        if clean != "Running" and not is_removed(job, child):
+        if policy != "Running" and not is_removed(job, child):
             continue
         carrier = job.carrier(child.role)
         replica = carrier.observe(job, Slot(child.role, child.index), owned)

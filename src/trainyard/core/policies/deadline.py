@@ -7,11 +7,8 @@ from trainyard.core.job import Job, Outcome
 
 def expires_at(job: Job, start: float | None) -> float | None:
     """When the deadline is over; None without one, or while the job is suspended."""
-    return (
-        None
-        if job.policy.active_deadline_seconds is None or start is None
-        else start + job.policy.active_deadline_seconds
-    )
+    seconds = job.policy.active_deadline_seconds
+    return None if seconds is None or start is None else start + seconds
 
 
 def outcome(job: Job, now: float) -> Outcome | None:
@@ -19,8 +16,5 @@ def outcome(job: Job, now: float) -> Outcome | None:
     expires = expires_at(job, job.status.start_time)
     if expires is None or now < expires:
         return None
-    return Outcome(
-        "Failed",
-        "DeadlineExceeded",
-        f"still running after activeDeadlineSeconds ({job.policy.active_deadline_seconds} s)",
-    )
+    text = f"still running after activeDeadlineSeconds ({job.policy.active_deadline_seconds} s)"
+    return Outcome("Failed", "DeadlineExceeded", text)

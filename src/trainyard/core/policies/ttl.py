@@ -8,11 +8,8 @@ from trainyard.objects.writes import Delete
 
 def expires_at(job: Job, completion: float | None) -> float | None:
     """When the finished job is deleted; None without a TTL."""
-    return (
-        None
-        if job.policy.ttl_seconds_after_finished is None or completion is None
-        else completion + job.policy.ttl_seconds_after_finished
-    )
+    seconds = job.policy.ttl_seconds_after_finished
+    return None if seconds is None or completion is None else completion + seconds
 
 
 def expired_job(job: Job, now: float) -> Delete | None:

@@ -18,7 +18,7 @@ from trainyard.controller_runtime import Backoff, Reflector, WatchBackoff, Watch
 from trainyard.controller_runtime.object_adapter import dict_adapter
 from trainyard.controller_runtime.reflector import ListReplaced, ObjectChanged, StoreEvent
 from trainyard.node.kubelet.events import PodEvent
-from trainyard.node.kubelet.pod_spec import Ref, TokenRequest
+from trainyard.node.kubelet.pod_spec import ConfigRef, TokenRequest
 from trainyard.node.kubelet.registration import (
     CORDONED_ANNOTATION,
     CREATED_ANNOTATION,
@@ -130,9 +130,9 @@ class NodeApiClient:
             self._api, target, dict_adapter(api_version=gvk.api_version, kind=gvk.kind), apply, on_refused=refused
         )
 
-    async def fetch(self, namespace: str, refs: set[Ref]) -> dict[Ref, Json | None]:
+    async def fetch(self, namespace: str, refs: set[ConfigRef]) -> dict[ConfigRef, Json | None]:
         """The ConfigMaps and Secrets in `refs`; None for one that does not exist."""
-        objects: dict[Ref, Json | None] = {}
+        objects: dict[ConfigRef, Json | None] = {}
         for kind, name in sorted(refs):
             request = partial(self._api.get, _GVKS[kind], namespace, name)
             try:
@@ -141,7 +141,7 @@ class NodeApiClient:
                 objects[kind, name] = None
         return objects
 
-    async def wait_for_change(self, namespace: str, ref: Ref, seen: Json | None) -> None:
+    async def wait_for_change(self, namespace: str, ref: ConfigRef, seen: Json | None) -> None:
         """Wait until the object exists with a resourceVersion other than that of `seen`. Without polling: by a watch
         of this name."""
         kind, name = ref

@@ -21,8 +21,8 @@ from trainyard.node.kubelet import interpolation
 from trainyard.node.kubelet.interpolation import expand, resource
 from trainyard.objects import Json, namespace_of, quantities
 
-Ref = tuple[str, str]  # ("configmap" | "secret", name)
-Refs = Mapping[Ref, Json | None]
+ConfigRef = tuple[str, str]  # ("configmap" | "secret", name)
+Refs = Mapping[ConfigRef, Json | None]
 
 _KIND_NAMES = {"configmap": "ConfigMap", "secret": "Secret"}
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
@@ -39,7 +39,7 @@ class Missing(Exception):
     when there is no such object; then `retry_after` is the time in seconds until a retry, 0 for no retry."""
 
     def __init__(
-        self, message: str, ref: Ref | None, reason: str = "CreateContainerConfigError", retry_after: float = 0.0
+        self, message: str, ref: ConfigRef | None, reason: str = "CreateContainerConfigError", retry_after: float = 0.0
     ) -> None:
         super().__init__(message)
         self.reason, self.message, self.ref, self.retry_after = reason, message, ref, retry_after
@@ -72,7 +72,7 @@ class EnvContext(msgspec.Struct, frozen=True):
             raise token
         return token
 
-    def data(self, ref: Ref, optional: bool, reason: str = "CreateContainerConfigError") -> dict[str, bytes]:
+    def data(self, ref: ConfigRef, optional: bool, reason: str = "CreateContainerConfigError") -> dict[str, bytes]:
         """Key -> value of a ConfigMap or Secret; empty when the object does not exist and is optional. Raises
         Missing."""
         obj = self.refs.get(ref)
@@ -110,9 +110,9 @@ def container_images(pod: Json) -> dict[str, str]:
     return {str(container.get("name")): str(container.get("image") or "") for container, _ in containers(pod)}
 
 
-def references(pod: Json) -> set[Ref]:
+def references(pod: Json) -> set[ConfigRef]:
     """Every ConfigMap and Secret that the pod's containers or volumes name."""
-    refs: set[Ref] = set()
+    refs: set[ConfigRef] = set()
 
     def add(kind: str, source: object, key: str = "name") -> None:
         if isinstance(source, dict) and source.get(key):

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from trainyard.node.kubelet import interpolation
-from trainyard.node.kubelet.pod_spec import EnvContext, Missing, Ref, TokenRequest, containers
+from trainyard.node.kubelet.pod_spec import ConfigRef, EnvContext, Missing, TokenRequest, containers
 from trainyard.node.supervisor import safe_paths
 from trainyard.objects import Json, namespace_of
 
@@ -175,7 +175,7 @@ _TYPES: dict[str, Callable[[str, Json, VolumeContext], Volume]] = {
 
 def _selected_keys(kind: str, name: str, source: Json, context: VolumeContext) -> dict[str, tuple[bytes, int | None]]:
     """The files of a ConfigMap or Secret: path -> content and mode; all keys when `items` is empty."""
-    ref: Ref = (kind, name)
+    ref: ConfigRef = (kind, name)
     optional = bool(source.get("optional"))
     data = context.env_context.data(ref, optional)
     if kind == "configmap":

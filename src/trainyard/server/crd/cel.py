@@ -16,25 +16,24 @@ from __future__ import annotations
 import datetime
 import importlib
 import ipaddress
+import math
 import re
 from collections.abc import Callable, Mapping
-from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from decimal import Decimal
+from fractions import Fraction
 from functools import cache, lru_cache
 from itertools import islice, pairwise
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from trainyard.objects import Json
+from trainyard.objects import Json, quantities
 from trainyard.schema.patterns import compiled_pattern
 
 EXTENSIONS = ("sets", "two-var-comprehensions", "lists", "strings", "math", "optional", "bindings")
 # An unterminated string extends to the end of the text: otherwise the search for a closing quote restarts at each
 # quote (quadratic time).
 RENAMED = re.compile(r"""("(?:\\.|[^"\\])*+(?:"|\\?\Z)|'(?:\\.|[^'\\])*+(?:'|\\?\Z))|\.(indexOf|lastIndexOf)(?=\()""")
-_SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
-_LARGEST = Decimal(2**63 - 1)
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
+_LARGEST = Fraction(2**63 - 1)
 _SEMVER = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", flags=re.ASCII
 )
@@ -190,35 +189,29 @@ def _find_all(text: str, pattern: str, most: int = -1) -> list[str]:
     return list(matches if most < 0 else islice(matches, most))
 
 
-def _decimal_of(text: str) -> Decimal:
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
+def _parse_quantity(text: str) -> Fraction:
+    value = quantities.exact(text)
+    if value is None:
         pattern = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
         raise ValueError(f"quantities must match the regular expression '{pattern}'")
-    digits, power, suffix = match[1], match[2], match[3] or ""
-    if power:
-        return Decimal(digits + power)
-    if suffix in _BINARY:
-        return Decimal(digits) * Decimal(1024) ** _BINARY[suffix]
-    return Decimal(digits).scaleb(_SUFFIXES[suffix])
+    return value
 
 
-def _quantity(value: Decimal) -> Json:
-    """A quantity, capped at the largest int64 as in Kubernetes: 1e900000000, written out, would fill the memory."""
-    value = max(-_LARGEST, min(value, _LARGEST))
-    nano = (value * 10**9).to_integral_value(ROUND_CEILING)
-    return {"quantity": format((nano / 10**9).normalize(), "f")}
+def _quantity(value: Fraction) -> Json:
+    """A quantity, rounded up to billionths and capped at the largest int64, as in Kubernetes."""
+    nano = math.ceil(max(-_LARGEST, min(value, _LARGEST)) * 10**9)
+    return {"quantity": format(Decimal(nano).scaleb(-9).normalize(), "f")}
 
 
-def _decimal(value: Any) -> Decimal:
-    return Decimal(value["quantity"] if isinstance(value, Mapping) else value)
+def _number(value: Any) -> Fraction:
+    return Fraction(value["quantity"] if isinstance(value, Mapping) else value)
 
 
 def _parses(parse: Callable[[str], Any]) -> Callable[[str], bool]:
     def parses(text: str) -> bool:
         try:
             parse(text)
-        except (ValueError, InvalidOperation):
+        except ValueError:
             return False
         return True
 
@@ -226,7 +219,7 @@ def _parses(parse: Callable[[str], Any]) -> Callable[[str], bool]:
 
 
 def _whole_number(value: Any) -> int:
-    if (number := _decimal(value)) != number.to_integral_value() or not -(2**63) <= number < 2**63:
+    if (number := _number(value)).denominator != 1 or not -(2**63) <= number < 2**63:
         raise ValueError("cannot convert value to integer")
     return int(number)
 
@@ -241,7 +234,7 @@ def _version(text: str) -> Json:
 def _sort_key(value: Any) -> tuple[Any, ...]:
     """A sort key for quantities and semantic versions."""
     if "quantity" in value:
-        return (_decimal(value),)
+        return (_number(value),)
     pre = [
         (0, int(identifier), "") if identifier.isdigit() else (1, 0, identifier)
         for identifier in value["pre"].split(".")
@@ -254,7 +247,7 @@ def _compared(left: Any, right: Any) -> int:
 
 
 def _added(sign: int) -> Callable[[Any, Any], Json]:
-    return lambda left, right: _quantity(_decimal(left) + sign * _decimal(right))
+    return lambda left, right: _quantity(_number(left) + sign * _number(right))
 
 
 def _address(text: str) -> Json:
@@ -320,12 +313,12 @@ FUNCTIONS: dict[str, list[tuple[str, str, Callable[..., Any]]]] = {
     ],
     "find": [(".ss", "s", _find)],
     "findAll": [(".ss", "l", _find_all), (".ssi", "l", _find_all)],
-    "quantity": [("s", "m", lambda text: _quantity(_decimal_of(text)))],
-    "isQuantity": [("s", "b", _parses(_decimal_of))],
+    "quantity": [("s", "m", lambda text: _quantity(_parse_quantity(text)))],
+    "isQuantity": [("s", "b", _parses(_parse_quantity))],
     "isInteger": [(".m", "b", _parses(_whole_number))],
     "asInteger": [(".m", "i", _whole_number)],
-    "asApproximateFloat": [(".m", "d", lambda value: float(_decimal(value)))],
-    "sign": [(".m", "i", lambda value: (_decimal(value) > 0) - (_decimal(value) < 0))],
+    "asApproximateFloat": [(".m", "d", lambda value: float(_number(value)))],
+    "sign": [(".m", "i", lambda value: (_number(value) > 0) - (_number(value) < 0))],
     "add": [(".mm", "m", _added(1)), (".mi", "m", _added(1))],
     "sub": [(".mm", "m", _added(-1)), (".mi", "m", _added(-1))],
     "compareTo": [(".mm", "i", _compared)],

@@ -332,7 +332,7 @@ STORIES: dict[str, tuple[Line, ...]] = {
         Line("debug web --image=busybox", "kubectl exec -it POD", code=1, differs="a real one accepts it"),
         Line("top pods", "Metrics API not available", code=1),
         Line("attach -i web -c side", "no standard input", code=1, differs="with a real server the node refuses it"),
-        Line("debug web --image=busybox --copy-to=copy", "kubectl exec -it POD", code=1, differs="a real one accepts it"),
+        Line("debug web --image=busybox --copy-to=copy", "kubectl exec -it POD", code=1, differs="a real one runs it"),
         Line("autoscale deployment none --max=3", 'deployments.apps "none" not found', code=1),
         Line("create cronjob late --image=busybox --schedule=@daily", "cronjobs.batch are not served here: let cron",
              code=1, differs="not served"),

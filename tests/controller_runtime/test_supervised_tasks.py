@@ -261,7 +261,7 @@ SHORT_LIVED = {
     "controller_runtime/reflector.py": "one exchange, awaited by `run`",
     "node/kubelet/exec.py": "one exec session",
     "node/images/environments.py": "progress of one build",
-    "node/images/ways.py": "one build, awaited by its pods",
+    "node/images/providers.py": "one build, awaited by its pods",
     "node/kubelet/server.py": "the start of what serves connections, awaited by its end",
     "node/kubelet/pod_worker.py": "one pod",
     "node/kubelet/container_runtime.py": "one start of a container",

@@ -98,7 +98,7 @@ def page() -> str:
     parts = [TEXT.replace("{types}", _types()) + "## Line by line\n"]
     for name, lines in STORIES.items():
         rows = [_row(line) for line in lines if not line.quiet]
-        parts.append("\n".join([f"\n### {name}\n", "| kubectl | ends with | |", "|---|---|---|", *rows]) + "\n")
+        parts.append("\n".join([f"\n### {name}\n", "| kubectl | exit code | |", "|---|---|---|", *rows]) + "\n")
     return "".join(parts)
 
 

@@ -70,8 +70,8 @@ def shipped_files() -> dict[str, str]:
 
 
 def _replace_server(files: dict[str, str], path: str, warn: Callable[[str], None]) -> None:
-    """Use the server program that the administrator names. When it cannot be read (the old images' path does not exist
-    here), the shipped one is used."""
+    """Use the server program that the administrator names. If it cannot be read (as the path of the old images), the
+    shipped one is used."""
     try:
         files[PS_SERVER] = Path(path).read_text()
     except (OSError, ValueError):

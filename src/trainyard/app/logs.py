@@ -1,6 +1,6 @@
 """The log format of the long-running programs: one line per message, as text or as JSON.
 
-The log messages of Trainyard are written `words name=%s name=%d`. The text format leaves them so; in JSON each such
+The log messages of Trainyard are written `message name=%s name=%d`. The text format prints them so; in JSON each such
 name is a field, taken from the template and not from the formatted text, so that a value with spaces or "=" cannot pass
 as a field.
 """
@@ -43,7 +43,7 @@ def _fill(part: str, remaining: list[Any]) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-11-21T20:00:00.123Z INFO control.loop words name=value`; a line break in a value is written \\n."""
+    """`2026-11-21T20:00:00.123Z INFO app.operating message name=value`; a line break in a value is written \\n."""
 
     def format(self, record: logging.LogRecord) -> str:
         message = printable(record.getMessage(), line=True)

@@ -308,8 +308,8 @@ class HistoryRecorder:
         return JobRecord(folder, data, self._options.limits)
 
     def _make_logs_folder(self, name: str) -> Path | None:
-        """A new folder for the logs of a job in the folder that --logs-dir named; existing folders are left alone. None
-        without --logs-dir, or when it cannot be made."""
+        """A new folder for the logs of a job in the folder of --logs-dir; existing folders are not changed. None
+        without --logs-dir, or if it cannot be created."""
         if self._options.logs is None:
             return None
         for number in range(1, 100):

@@ -79,8 +79,8 @@ def mark_interrupted(root: Path) -> None:
 
 
 def prune(root: Path, limits: RetentionLimits) -> None:
-    """Remove the oldest jobs beyond the limits, and the middle of logs that are too long; jobs that are recorded are
-    left alone. Does nothing while another process prunes. Raises OSError."""
+    """Remove the oldest jobs beyond the limits, and the middle of logs that are too long; running jobs are not
+    changed. Does nothing while another process prunes. Raises OSError."""
     with _exclusive(root) as locked:
         if not locked:
             return

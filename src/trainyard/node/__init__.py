@@ -1,4 +1,4 @@
-"""Pods become processes of this machine.
+"""The kubelet, network and supervisor of a node that runs pods as processes of this machine.
 
 Structure: `kubelet` watches the pods of this Node. The lifecycle of a pod is a transition table (`kubelet.lifecycle`);
 its inputs are computed by pure modules (`pod_spec`, `volumes`, `interpolation`, `status`); `kubelet.pod_worker`

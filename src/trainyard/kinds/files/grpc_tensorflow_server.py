@@ -1,11 +1,11 @@
 #!/usr/bin/env python
-"""A standard TensorFlow server: the program of a parameter server for which the job names no container.
+"""A standard TensorFlow server: the program of parameter servers without a container in their template.
 
 It runs inside the job's own TensorFlow image: Python 2.7 with TensorFlow 1.3 as well as Python 3 with TensorFlow 2.
-So it is one file, uses only what all of these have, and looks at its arguments before it imports TensorFlow.
+So it is one file, uses only features of all of these, and checks its arguments before it imports TensorFlow.
 
 The cluster is written "job|host:port;host:port,job|host:port"; the position of an address is its task number.
-A wrong argument is a ValueError, said in one line, and exit code 1. SIGTERM ends the server at once, also as process 1.
+A wrong argument is reported in one line, with exit code 1. SIGTERM ends the server at once, also as process 1.
 """
 
 from __future__ import print_function
@@ -37,7 +37,7 @@ def parse_cluster(text):
 
 
 def parse_arguments(words):
-    """The flags, and the cluster they describe. Flags of others are ignored."""
+    """The flags, and the cluster in them. Unknown flags are ignored."""
     parser = argparse.ArgumentParser(description="A standard TensorFlow gRPC server.")
     parser.add_argument("--cluster_spec", default="", help="job|host:port;host:port,job|host:port")
     parser.add_argument("--job_name", default="", help="this server's job")
@@ -56,7 +56,7 @@ def parse_arguments(words):
 
 
 def tensorflow_2():
-    """The folder of TensorFlow 2, None when the image has another TensorFlow. Imports nothing."""
+    """The folder of TensorFlow 2, None if the image has another TensorFlow. Imports nothing."""
     if sys.version_info < (3, 8):
         return None
     import importlib.util
@@ -67,14 +67,13 @@ def tensorflow_2():
 
 
 def server_library():
-    """What a server needs of TensorFlow: (Server, ClusterSpec, ConfigProto, GPUOptions).
+    """The classes that a server needs: (Server, ClusterSpec, ConfigProto, GPUOptions).
 
-    Importing TensorFlow 2 whole takes eight seconds of a processor, for Python that a server never calls; its server
-    alone takes one. So an empty module with the folder of the real one takes its name. Where TensorFlow is laid out
-    otherwise, this program starts afresh and imports it whole.
-    """
-    whole = "TRAINYARD_WHOLE_TENSORFLOW"
-    folder = None if os.environ.get(whole) else tensorflow_2()
+    Importing all of TensorFlow 2 takes eight CPU seconds, for Python code that a server never calls; its server
+    alone takes one. So an empty module with the path of the real package takes its place in sys.modules. If
+    TensorFlow has another layout, this program starts again and imports all of it."""
+    variable = "TRAINYARD_WHOLE_TENSORFLOW"
+    folder = None if os.environ.get(variable) else tensorflow_2()
     if folder:
         try:
             sys.modules["tensorflow"] = type(sys)("tensorflow")
@@ -84,7 +83,7 @@ def server_library():
 
             return Server, ClusterSpec, ConfigProto, GPUOptions
         except (ImportError, AttributeError):
-            os.environ[whole] = "1"
+            os.environ[variable] = "1"
             os.execv(sys.executable, [sys.executable] + sys.argv)
     try:
         import tensorflow.compat.v1 as tf  # TensorFlow 2, and 1 from 1.13
@@ -94,10 +93,10 @@ def server_library():
 
 
 def start(flags, cluster):
-    """The running server. It serves from threads of its own."""
+    """The running server, which serves in its own threads."""
     if not flags.verbose:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # a server that only keeps variables gains nothing from it
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # of no use to a server that only stores variables
     server, spec, config, gpus = server_library()
     wanted = config(gpu_options=gpus(per_process_gpu_memory_fraction=flags.gpu_memory_fraction))
     return server(spec(cluster), job_name=flags.job_name, task_index=flags.task_id, config=wanted)
@@ -109,7 +108,7 @@ def main(words):
     except ValueError as error:
         print("ValueError: %s" % error, file=sys.stderr)
         return 1
-    # server.join() would wait inside TensorFlow, where Python hears no signal; process 1 of a container has no default.
+    # During server.join() Python handles no signals, and process 1 of a container has no default action.
     signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
     if flags.verbose:
         print("cluster %s" % sorted(cluster.items()))

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""The remote shell of a ChainerJob: what ssh is to mpiexec elsewhere, through the API server's exec, without kubectl.
+"""The remote shell of a ChainerJob: replaces ssh for mpiexec by the API server's exec, without kubectl.
 
-    kubexec.py POD COMMAND...                             run the command there, in the container `chainer`
+    kubexec.py POD COMMAND...                             run the command in the container `chainer` of the pod
     kubexec.py --hostfile TARGET MASTER SLOTS SETS_FILE   wait until every worker runs, then write mpiexec's hostfile
 
-It runs inside the user's image: one file, the standard library alone, Python 3.5 or newer.
+It runs inside the user's image: one file, only the standard library, Python 3.5 or newer.
 
 Rules:
-- The words of a command are joined with spaces and read by /bin/sh over there, as ssh does it.
-- The exit code is the command's. What went wrong with the way there is told in one line, and is 255, as with ssh.
-- A command is sent once. What was refused before it began (no such pod yet, an API server that is busy) is tried again
-  for TRAINYARD_EXEC_TIMEOUT seconds (300); an answer that was lost is never a reason to send it again.
-- One thread: TLS is not safe to read and write from two. Nothing is read from stdin that cannot be sent on.
-- SIGTERM and SIGINT close the connection, and the exit code is 128 and the signal's number.
+- The arguments of a command are joined with spaces and parsed by /bin/sh in the pod, as by ssh.
+- The exit code is that of the command. An error of the connection is reported in one line, with exit code 255, as by
+  ssh.
+- A command is sent once. A request that was refused before the command started (no such pod yet, a busy API server)
+  is retried for TRAINYARD_EXEC_TIMEOUT seconds (300); after a lost response it is never sent again.
+- One thread, because a TLS connection cannot be read and written by two. Stdin is read only when its data can be
+  sent.
+- SIGTERM and SIGINT close the connection; the exit code is 128 plus the number of the signal.
 """
 
 import base64
@@ -31,23 +33,23 @@ import urllib.parse
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 CONTAINER = "chainer"
-V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"  # only v5 can say that stdin has ended
+V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"  # only v5 can close stdin
 STDIN, STDOUT, STDERR, OUTCOME, END = 0, 1, 2, 3, 255
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
-CHUNK = 32 * 1024  # so a frame's length always fits into 16 bits
-PILE = 256 * 1024  # what may wait to be sent before stdin has to wait
-LONGEST = 64 * 1024 * 1024  # no message is that long
-PATIENCE, FORBIDDEN_PATIENCE = 300.0, 10.0  # a new Role takes a moment until the API server knows it
+CHUNK = 32 * 1024  # the length of a frame fits into 16 bits
+PILE = 256 * 1024  # unsent bytes at which stdin is no longer read
+LONGEST = 64 * 1024 * 1024  # the limit of a message
+PATIENCE, FORBIDDEN_PATIENCE = 300.0, 10.0  # the API server's authorizer sees a new Role with a delay
 ANSWER_SECONDS, LINGER_SECONDS = 30.0, 10.0
 PING_SECONDS, SILENCE_SECONDS = 30.0, 120.0
 
 
 class Fault(Exception):
-    """It does not work, and will not by trying again. The text is one line for people."""
+    """A permanent error. The text is one line for users."""
 
 
 class Later(Exception):
-    """It does not work now."""
+    """A temporary error: the request can be retried."""
 
     def __init__(self, why, forbidden=False):
         super().__init__(why)
@@ -55,7 +57,7 @@ class Later(Exception):
 
 
 class Stopped(BaseException):
-    """A signal asks us to end."""
+    """Raised by SIGTERM and SIGINT."""
 
 
 def say(text):
@@ -63,7 +65,7 @@ def say(text):
 
 
 def write_all(fd, data):
-    """Write everything; whoever does not listen any more gets nothing more."""
+    """Write all data. If the reader has closed the descriptor, the rest is dropped."""
     while data:
         try:
             data = data[os.write(fd, data) :]
@@ -77,7 +79,8 @@ def write_all(fd, data):
 
 
 class Cluster(object):
-    """The API server, as the pod's own account sees it. Token and CA are read afresh each time: they are renewed."""
+    """The API server, with the credentials of the pod's ServiceAccount. Token and CA are read for each request: they
+    are rotated."""
 
     def __init__(self, environ):
         self.host = environ.get("KUBERNETES_SERVICE_HOST", "")
@@ -100,7 +103,7 @@ class Cluster(object):
             context = ssl.create_default_context(cafile=os.path.join(self.account, "ca.crt"))
         except OSError as error:
             raise Fault("%s/ca.crt: %s; the pod needs the cluster's CA there" % (self.account, error))
-        # Since Python 3.13 some CAs that every other client takes are refused; we check what they check.
+        # Python 3.13 refuses some CAs that all other clients accept: use their checks.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         return context
 
@@ -113,7 +116,7 @@ class Cluster(object):
         return "/api/v1/namespaces/%s/pods/%s" % quoted
 
     def pod(self, name):
-        """The pod. Raises Later."""
+        """The pod object. Raises Later."""
         connection = http.client.HTTPSConnection(self.host, self.port, timeout=ANSWER_SECONDS, context=self.context())
         try:
             connection.request("GET", self.path(name), headers=dict(self.headers()))
@@ -138,7 +141,7 @@ class Cluster(object):
 
 
 def refusal(code, body):
-    """What an answer that is not the wanted one means, as an exception."""
+    """The exception for an unexpected response."""
     message = body[:300].decode("utf-8", "replace")
     try:
         message = str(json.loads(body.decode("utf-8"))["message"])
@@ -155,7 +158,7 @@ def refusal(code, body):
 
 
 def why_not_running(pod):
-    """"" when the container runs. Raises Fault when it never will."""
+    """"" if the container runs, else the reason. Raises Fault if it will never run."""
     status = pod.get("status") or {}
     names = [one.get("name") for one in (pod.get("spec") or {}).get("containers") or []]
     if CONTAINER not in names:
@@ -169,7 +172,7 @@ def why_not_running(pod):
 
 
 def patiently(attempt, what, seconds):
-    """The attempt's result, as soon as it has one. Says why it waits whenever that changes."""
+    """The result of `attempt`, retried while it raises Later. Prints the reason of the wait whenever it changes."""
     begin, pause, said = time.monotonic(), 0.1, ""
     while True:
         try:
@@ -195,7 +198,7 @@ def patiently(attempt, what, seconds):
 
 
 class Wire(object):
-    """One TLS connection. `exchange` is the only place that waits."""
+    """One TLS connection. Only `exchange` blocks."""
 
     def __init__(self, cluster):
         self.open = True
@@ -219,11 +222,11 @@ class Wire(object):
         try:
             while data:
                 data = data[self._tls.write(data) :]
-        except ssl.SSLError:  # the other side has gone
+        except ssl.SSLError:  # the peer has closed the connection
             self.open = False
 
     def exchange(self, stdin=None, seconds=ANSWER_SECONDS):
-        """(what came, whether stdin has something). Comes back when there is something, or after so many seconds."""
+        """(received bytes, whether stdin is readable). Returns when there is either, or after so many seconds."""
         typed = self._wait(stdin, seconds)
         parts = []
         try:
@@ -249,7 +252,7 @@ class Wire(object):
         except BlockingIOError:
             pass
         except OSError:
-            self._unsent = b""  # nobody takes it; what still comes, and that it ends, is seen below
+            self._unsent = b""  # the peer reads no more; its last data and the end are handled below
         try:
             if self._socket in ready:
                 raw = self._socket.recv(4 * CHUNK)
@@ -264,7 +267,7 @@ class Wire(object):
         return stdin in ready
 
     def close(self):
-        """Say good-bye if that can be done without waiting."""
+        """Send a close frame if that does not block."""
         try:
             self.send(frame(CLOSE, struct.pack("!H", 1000)))
             self._socket.send(self._unsent + self._leaving.read())
@@ -274,7 +277,7 @@ class Wire(object):
 
 
 def frame(opcode, payload):
-    """A whole message from us to the server, which has to be masked. Ours are short (CHUNK)."""
+    """A whole masked message from the client to the server, at most CHUNK bytes."""
     size, mask = len(payload), os.urandom(4)
     length = struct.pack("!B", 0x80 | size) if size < 126 else struct.pack("!BH", 0x80 | 126, size)
     pad = (mask * (size // 4 + 1))[:size]
@@ -283,7 +286,7 @@ def frame(opcode, payload):
 
 
 class Frames(object):
-    """Bytes in, whole messages out: (opcode, payload)."""
+    """Parses bytes into whole messages: (opcode, payload)."""
 
     def __init__(self):
         self._raw, self._parts, self._kind = bytearray(), bytearray(), 0
@@ -305,8 +308,8 @@ class Frames(object):
             if len(self._parts) > LONGEST:
                 raise Fault("the server breaks the WebSocket protocol: a message without an end")
             if final:
-                opcode, self._kind, whole, self._parts = self._kind, 0, bytes(self._parts), bytearray()
-                yield opcode, whole
+                opcode, self._kind, message, self._parts = self._kind, 0, bytes(self._parts), bytearray()
+                yield opcode, message
 
     def _frame(self):
         raw = self._raw
@@ -330,7 +333,7 @@ class Frames(object):
 
 
 def start(cluster, pod, command):
-    """Have the command started: (wire, subprotocol, first bytes). Raises Later as long as it cannot have begun."""
+    """Start the command: (wire, subprotocol, first bytes). Raises Later while the command cannot have started."""
     why = why_not_running(cluster.pod(pod))
     if why:
         raise Later(why)
@@ -358,7 +361,8 @@ def start(cluster, pod, command):
 
 
 def upgraded(wire):
-    """The answer's code, its headers, and what follows: the first frames, or the body of a refusal."""
+    """The status code of the response, its headers, and the bytes after them: the first frames, or the body of an
+    error."""
     data, deadline = b"", time.monotonic() + ANSWER_SECONDS
     while True:
         head, end, rest = data.partition(b"\r\n\r\n")
@@ -378,7 +382,7 @@ def upgraded(wire):
 
 
 def converse(wire, protocol, data):
-    """Pass everything both ways until the command has ended. Returns its exit code."""
+    """Forward data in both directions until the command has ended. Returns its exit code."""
     frames, stdin, outcome = Frames(), 0, None
     heard = pinged = time.monotonic()
     while True:
@@ -411,7 +415,7 @@ def converse(wire, protocol, data):
 
 
 def forward(wire, protocol):
-    """Send on what stdin has. Returns where more comes from, None when it has ended."""
+    """Send the available data of stdin. Returns the descriptor to read from, None at the end of stdin."""
     try:
         chunk = os.read(0, CHUNK)
     except BlockingIOError:
@@ -427,7 +431,7 @@ def forward(wire, protocol):
 
 
 def exit_code(outcome):
-    """The code in the Status that ends a session."""
+    """The exit code in the Status that ends a session."""
     try:
         status = json.loads(outcome.decode("utf-8"))
         if status.get("status") == "Success":
@@ -443,7 +447,7 @@ def exit_code(outcome):
 
 def run(pod, command, environ):
     if pod == (environ.get("TRAINYARD_POD_NAME") or environ.get("POD_NAME") or socket.gethostname()):
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and the command would inherit that
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; the command would inherit that
             signal.signal(number, signal.SIG_DFL)
         os.execv("/bin/sh", ["/bin/sh", "-c", command])
     on_signals()
@@ -465,7 +469,7 @@ def run(pod, command, environ):
 
 
 def workers_in(path):
-    """[(pod, slots)] of a file with lines `<stateful set> slots=<n> replicas=<n>`, in its order."""
+    """[(pod, slots)] of a file with lines `<stateful set> slots=<n> replicas=<n>`, in the order of the lines."""
     workers = []
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
@@ -481,7 +485,8 @@ def workers_in(path):
 
 
 def write_hostfile(target, master, slots, sets):
-    """Wait for the workers, as long as it takes: the Job's deadline is the limit. The master comes last."""
+    """Wait for the workers without a timeout (the Job has a deadline), then write the hostfile. The master is its
+    last line."""
     slots = slots.replace("slots=", "", 1)
     if not slots.isdigit():
         raise Fault("the master's slots are %r; write slots=<n>" % slots)
@@ -509,7 +514,7 @@ def write_hostfile(target, master, slots, sets):
 
 
 def why_missing(cluster, name):
-    """"" when the pod is Running."""
+    """"" if the pod is Running, else the reason."""
     try:
         pod = cluster.pod(name)
     except Later as error:
@@ -529,7 +534,7 @@ def on_signals():
 
 
 def main(words):
-    for fd in (0, 1, 2):  # one that is closed would become our connection
+    for fd in (0, 1, 2):  # a closed one would get the descriptor number of the connection
         try:
             os.fstat(fd)
         except OSError:

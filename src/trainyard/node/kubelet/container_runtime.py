@@ -58,7 +58,7 @@ class ContainerRuntime:
 
     def __init__(self, node_context: NodeContext, record: PodRecord, warn: Warn) -> None:
         self._context, self._record, self._warn = node_context, record, warn
-        # The object as it was when the pod was taken in: a later change does not reach its containers.
+        # The object as it was when its worker was created: a later change does not reach its containers.
         self._pod, self._folder, self._uid = record.pod, record.folder, record.uid
         self._sandbox_ready = False
         self._sandbox_lock = asyncio.Lock()

@@ -152,7 +152,7 @@ class ExecSession:
                 ends.close_program_fds()
             await self._serve(ends)
         except ConnectionError:
-            pass  # the client has disconnected, and the program goes on without it
+            pass  # the client has disconnected, and the program continues without it
         finally:
             ends.close()
 

@@ -68,7 +68,7 @@ class PodCleanup:
         self.end_reported.set()
 
     async def clean_up_failed(self, failure: tuple[str, str], is_deleting: bool) -> None:
-        """Release the resources of a pod whose lifecycle does not go on, and write the status Failed. `failure`: reason
+        """Release the resources of a pod whose lifecycle has failed, and write the status Failed. `failure`: reason
         and message; `is_deleting`: its object is to be deleted."""
         record, cluster = self._record, self._node_context.cluster
         with contextlib.suppress(OSError, SandboxError, StartError):

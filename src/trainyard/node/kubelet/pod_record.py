@@ -1,9 +1,10 @@
 """The record of one pod on this node, which the parts of its worker share.
 
 Rules:
-- `state` is changed only by the lifecycle runner. The worker sets it only for a pod that has ended before it is taken
-  in.
-- `pod` is replaced only by a newer version of the object (`keep_newer`)."""
+- `state` is changed only by the lifecycle runner. The worker sets it only for a pod that ended before the worker was
+  created.
+- `pod` is replaced only by a newer version of the object (`keep_newer`).
+"""
 
 from __future__ import annotations
 

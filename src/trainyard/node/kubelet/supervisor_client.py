@@ -2,7 +2,7 @@
 
 Rules:
 - Each request gets one response, in any order; a response with an error is raised as `StartError`.
-- When the supervisor is gone, every pending request fails with SandboxError, and `on_lost` is called: the kernel has
+- When the supervisor has ended, every pending request fails with SandboxError, and `on_lost` is called: the kernel has
   killed all containers.
 - This module does not know a pod's spec: argv, env and mounts are computed by its callers."""
 
@@ -35,7 +35,7 @@ _READY_SECONDS = 60.0  # a supervisor that hangs is given up; one that ends is n
 
 
 class SandboxError(Exception):
-    """The supervisor could not be started, or is gone."""
+    """The supervisor could not be started, or has ended."""
 
 
 class StartError(Exception):

@@ -32,7 +32,7 @@ class HelperProcess:
             os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab") as errors,
         ):
             self._process = subprocess.Popen(
-                # The program does not read the folder: it is only for a person who looks at `ps`.
+                # The program does not read the folder: it only identifies the node in the output of `ps`.
                 [sys.executable, "-I", "-S", str(PROGRAM), str(helper_end.fileno()), mode, str(log.parent)],
                 pass_fds=[helper_end.fileno()],
                 stdin=subprocess.DEVNULL,

@@ -182,6 +182,6 @@ class Init:
 
 
 def write_line(fd: int, message: dict[str, Any]) -> None:
-    """Write one line of JSON to a pipe or socket; errors are ignored, because the reader may be gone."""
+    """Write one line of JSON to a pipe or socket; errors are ignored, because the reader may have ended."""
     with contextlib.suppress(OSError):
         os.write(fd, json.dumps(message).encode() + b"\n")

@@ -4,7 +4,6 @@ stored."""
 from __future__ import annotations
 
 from trainyard.objects import Json, Problem
-from trainyard.schema import Schema
 from trainyard.server import errors
 from trainyard.server.auth import authorization
 from trainyard.server.auth.rbac import Attributes
@@ -12,26 +11,6 @@ from trainyard.server.auth.users import User
 from trainyard.server.registry.context import RequestContext
 from trainyard.server.registry.resources import Resource
 
-_STRING: Json = {"type": "string", "nullable": True}
-_STRINGS: Json = {"type": "array", "items": {"type": "string"}, "nullable": True}
-
-
-def _object(**fields: Json) -> Json:
-    """The schema of an object with these fields; unknown fields are preserved."""
-    return {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "nullable": True, "properties": fields}
-
-
-def _review(**fields: Json) -> Schema:
-    """The schema of a review whose spec has these fields."""
-    return Schema.trusted({**_object(spec={**_object(**fields), "nullable": False}), "required": ["spec"]})
-
-
-_ATTRIBUTES = _object(
-    namespace=_STRING, verb=_STRING, group=_STRING, version=_STRING, resource=_STRING, subresource=_STRING, name=_STRING
-)
-_PATH = _object(path=_STRING, verb=_STRING)
-_ACCESS = _review(resourceAttributes=_ATTRIBUTES, nonResourceAttributes=_PATH, user=_STRING, groups=_STRINGS)
-_RULES = _review(namespace=_STRING)
 AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 
 
@@ -109,7 +88,7 @@ def self_subject_rules_review(review: Json, context: RequestContext) -> Json:
     }
 
 
-def _resource(group: str, kind: str, schema: Schema) -> Resource:
+def _resource(group: str, kind: str) -> Resource:
     respond = {
         "SelfSubjectReview": self_subject_review,
         "TokenReview": token_review,
@@ -117,13 +96,13 @@ def _resource(group: str, kind: str, schema: Schema) -> Resource:
         "SubjectAccessReview": subject_access_review,
         "SelfSubjectRulesReview": self_subject_rules_review,
     }[kind]
-    return Resource(group=group, kind=kind, plural=f"{kind.lower()}s", namespaced=False, schema=schema, review=respond)
+    return Resource(group=group, kind=kind, plural=f"{kind.lower()}s", namespaced=False, review=respond)
 
 
 RESOURCES = (
-    _resource(AUTHENTICATION, "SelfSubjectReview", Schema.trusted(_object())),
-    _resource(AUTHENTICATION, "TokenReview", _review(token=_STRING)),
-    _resource(AUTHORIZATION, "SelfSubjectAccessReview", _ACCESS),
-    _resource(AUTHORIZATION, "SubjectAccessReview", _ACCESS),
-    _resource(AUTHORIZATION, "SelfSubjectRulesReview", _RULES),
+    _resource(AUTHENTICATION, "SelfSubjectReview"),
+    _resource(AUTHENTICATION, "TokenReview"),
+    _resource(AUTHORIZATION, "SelfSubjectAccessReview"),
+    _resource(AUTHORIZATION, "SubjectAccessReview"),
+    _resource(AUTHORIZATION, "SelfSubjectRulesReview"),
 )

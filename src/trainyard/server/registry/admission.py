@@ -248,7 +248,7 @@ def _decode_and_validate(
     problems = [*resource.check(new, old), *_scale_problems(resource, new)]
     if not plain:
         reported = {problem.path for problem in problems if not problem.text.startswith(("Forbidden", "Not found"))}
-        problems += [problem for problem in _type_problems(resource, new) if problem.path not in reported]
+        problems += [problem for problem in type_problems(resource, new) if problem.path not in reported]
     if check := checks.get((resource.group, resource.kind)):
         problems += check(new, old)
     else:
@@ -256,7 +256,7 @@ def _decode_and_validate(
     return new, problems
 
 
-def _type_problems(resource: Resource, new: Json) -> Iterator[Problem]:
+def type_problems(resource: Resource, new: Json) -> Iterator[Problem]:
     """The problems that the type of a built-in resource tells. Its status is left to the controllers."""
     if resource.to_storage is not None or resource.schema is not None:
         return  # the fields of another version; those of a CRD

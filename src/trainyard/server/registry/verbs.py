@@ -254,7 +254,7 @@ class Verbs:
         if verb != "create" or target.name or resource.review is None:
             raise errors.method_not_allowed()
         sent = admission.read_object(resource, decode_body(request), target.namespace, "")
-        if resource.schema is not None and (problems := resource.schema.validate(sent)):
+        if problems := list(admission.type_problems(resource, sent)):
             raise errors.invalid(resource.kind, resource.group, "", problems)
         return reply(resource.review(sent, self.context(request.user)), 201)
 

@@ -6,11 +6,12 @@ Subresources that kubectl uses and this server does not serve are answered with 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from urllib.parse import parse_qs, quote, urlencode
 
 import msgspec
 
-from trainyard.objects import Json, NamespacedName, decode, encode, format_time
+from trainyard.objects import Json, NamespacedName, decode, encode
 from trainyard.objects.container_statuses import container_statuses
 from trainyard.objects.structs import replace
 from trainyard.schema.checks import json_text
@@ -80,37 +81,33 @@ def serve(parts: ServerParts, resource: Resource, target: Target, request: Reque
     record = parts.writes.log.get(resource.storage_key, NamespacedName(target.namespace, target.name))
     if record is None:
         raise errors.not_found(resource.plural, resource.group, target.name)
-    obj: Json = decode(record.body)
-    if target.subresource == "log" and request.method == "GET":
-        return _proxy_log(parts, obj, request)
-    if target.subresource == "exec" and request.method in ("GET", "POST"):
-        return _exec(parts, obj, request)
-    if target.subresource == "attach" and request.method in ("GET", "POST"):
-        return _stream(parts, obj, request, "attach", [])
-    if target.subresource == "token" and request.method == "POST":
-        sent = decode_body(request)
-        return reply(service_accounts.create_token_response(parts.tokens, obj, sent, parts.context), 201)
-    if target.subresource == "binding" and request.method == "POST":
-        return _bind(parts.writes, resource, obj, request, parts.context)
-    if target.subresource == "eviction" and request.method == "POST":
-        return _evict(parts, resource, obj, request)
-    if target.subresource == "finalize" and request.method == "PUT":
-        return _finalize(parts.writes, resource, obj, request)
-    raise errors.method_not_allowed()
+    methods, handler = _HANDLERS[target.subresource]
+    if request.method not in methods:
+        raise errors.method_not_allowed()
+    return handler(parts, resource, decode(record.body), request)
 
 
-def _proxy_log(parts: ServerParts, pod: Json, request: Request) -> KubeletProxy:
+def _log(parts: ServerParts, resource: Resource, pod: Json, request: Request) -> KubeletProxy:
     options = {name: request.query[name] for name in LOG_PARAMETERS if name in request.query}
     return KubeletProxy(f"{_kubelet_container_url(parts, pod, 'containerLogs', request)}?{urlencode(options)}")
 
 
-def _exec(parts: ServerParts, pod: Json, request: Request) -> Tunnel:
+def _exec(parts: ServerParts, resource: Resource, pod: Json, request: Request) -> Tunnel:
     """The tunnel of an exec. All checks happen before the WebSocket upgrade."""
     commands = parse_qs(request.query_string, keep_blank_values=True).get("command", [])
     if not commands or not commands[0]:
         _kubelet_container_url(parts, pod, "exec", request)
         raise errors.bad_request("command: Required value: name the program to run, one `command` for each word")
     return _stream(parts, pod, request, "exec", commands)
+
+
+def _attach(parts: ServerParts, resource: Resource, pod: Json, request: Request) -> Tunnel:
+    return _stream(parts, pod, request, "attach", [])
+
+
+def _token(parts: ServerParts, resource: Resource, account: Json, request: Request) -> Response:
+    sent = decode_body(request)
+    return reply(service_accounts.create_token_response(parts.tokens, account, sent, parts.context), 201)
 
 
 def _stream(parts: ServerParts, pod: Json, request: Request, operation: str, commands: list[str]) -> Tunnel:
@@ -219,7 +216,7 @@ def kubelet_address(node: Json) -> tuple[str, int]:
     return str(address or ""), port if isinstance(port, int) else 0
 
 
-def _bind(writes: Writes, resource: Resource, pod: Json, request: Request, context: RequestContext) -> Response:
+def _bind(parts: ServerParts, resource: Resource, pod: Json, request: Request) -> Response:
     """Binds a pod to a node: sets spec.nodeName and the condition PodScheduled. Raises StatusError 400, 409."""
     sent = decode_body(request)
     target = sent.get("target") if isinstance(sent, dict) else None
@@ -238,14 +235,14 @@ def _bind(writes: Writes, resource: Resource, pod: Json, request: Request, conte
         reason = f'pod {meta["name"]} is already assigned to node "{spec["nodeName"]}"'
         raise errors.conflict("pods/binding", "", meta["name"], reason)
     status = dict(pod.get("status") or {})
-    stamp = format_time(context.now)
+    stamp = parts.context.timestamp
     bound = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": stamp}
     other_conditions = [
         existing for existing in status.get("conditions") or () if existing.get("type") != "PodScheduled"
     ]
     status["conditions"] = [*other_conditions, bound]
     new = {**pod, "metadata": dict(meta), "spec": {**spec, "nodeName": node}, "status": status}
-    writes.put(resource, new, pod, is_dry_run(request))
+    parts.writes.put(resource, new, pod, is_dry_run(request))
     return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
 
@@ -262,7 +259,7 @@ def _evict(parts: ServerParts, resource: Resource, pod: Json, request: Request) 
     return reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
 
-def _finalize(writes: Writes, resource: Resource, obj: Json, request: Request) -> Response:
+def _finalize(parts: ServerParts, resource: Resource, obj: Json, request: Request) -> Response:
     """Updates spec.finalizers of a namespace, which only this subresource may change."""
     sent = admission.read_object(resource, decode_body(request), "", obj["metadata"]["name"])
     finalizers = (sent.get("spec") or {}).get("finalizers") if isinstance(sent.get("spec"), dict | None) else None
@@ -273,4 +270,17 @@ def _finalize(writes: Writes, resource: Resource, obj: Json, request: Request) -
         if meta.get(field) not in (None, "", "0", obj["metadata"][field]):
             raise errors.conflict(resource.plural, resource.group, obj["metadata"]["name"], errors.MODIFIED)
     new = {**obj, "metadata": dict(obj["metadata"]), "spec": {"finalizers": finalizers} if finalizers else {}}
-    return Response(writes.put(resource, new, obj, is_dry_run(request)))
+    return Response(parts.writes.put(resource, new, obj, is_dry_run(request)))
+
+
+_Handler = Callable[[ServerParts, Resource, Json, Request], Answer]
+_HANDLERS: Mapping[str, tuple[tuple[str, ...], _Handler]] = {
+    "log": (("GET",), _log),
+    "exec": (("GET", "POST"), _exec),
+    "attach": (("GET", "POST"), _attach),
+    "token": (("POST",), _token),
+    "binding": (("POST",), _bind),
+    "eviction": (("POST",), _evict),
+    "finalize": (("PUT",), _finalize),
+}
+"""Subresource -> (methods, handler). The handler gets the stored object."""

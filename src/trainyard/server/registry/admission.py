@@ -110,7 +110,7 @@ def decodability(resource: Resource, obj: Any, shallow: bool = False) -> tuple[b
     if plain and shape is not ANY:
         return True, ""  # the check covers metadata, too
     reason = decoding.metadata_decoding_error(obj.get("metadata"))
-    if not plain:
+    if is_built_in and not plain:
         reason = reason or decoding.decoding_error(obj, shape)
     if not is_built_in and resource.schema is not None:
         reason = reason or _unreadable_embedded(resource.schema, obj)

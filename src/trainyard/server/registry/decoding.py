@@ -100,7 +100,7 @@ class ObjectWithDuplicates(dict[str, Any]):
 
 def examine(value: Any, shape: TypeSchema, path: str = "") -> Iterator[Finding]:
     """Everything that the type does not allow, with paths: the slow counterpart of `is_canonical`."""
-    if value is None:
+    if value is None or (shape.kind == "any" and not isinstance(value, ObjectWithDuplicates | list)):
         return
     if isinstance(value, dict) and shape.kind in ("object", "map", "any"):
         yield from _examine_fields(value, shape, f"{path}." if path else "")

@@ -64,8 +64,9 @@ def _reported_fields(resource: Resource, request: Request, sent: Json, old: Json
     duplicates = _duplicate_fields(request.body) if is_strict_json and request.method != "PATCH" else []
     if all_known or is_canonical(sent, shape):
         return duplicates
-    stored_unknown = () if old is None else _unknown_fields(old, shape)
-    return duplicates + [text for text in sorted(_unknown_fields(sent, shape)) if text not in stored_unknown]
+    unknown = sorted(_unknown_fields(sent, shape))
+    stored_unknown = _unknown_fields(old, shape) if unknown and old is not None else ()
+    return duplicates + [text for text in unknown if text not in stored_unknown]
 
 
 def _unknown_fields(value: Any, shape: TypeSchema) -> list[str]:

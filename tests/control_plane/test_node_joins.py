@@ -272,7 +272,7 @@ async def test_a_name_whose_holder_nobody_can_know_is_taken_when_its_lease_is_ov
         await api.create(LEASE, "kube-node-lease", body)
         began = time.monotonic()
         node = await one.join(tmp_path)
-        assert time.monotonic() - began >= 2 and "watching whether that one lives" in one.said[0]
+        assert time.monotonic() - began >= 2 and "waiting to see whether it renews its lease" in one.said[0]
         await node.stop()
 
 

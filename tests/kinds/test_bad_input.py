@@ -161,9 +161,9 @@ CHAINER: list[tuple[str, Json, str, str]] = [
     ("a deadline as text", chainerjob(activeDeadlineSeconds="1h"), "spec.activeDeadlineSeconds", "must be an integer"),
 ]
 ELASTICS: list[tuple[str, Json, str, str]] = [
-    ("no endpoint", without(elasticjob(), "rdzvEndpoint"), "spec.rdzvEndpoint", "nowhere to meet: write rdzvEndpoint"),
-    ("an endpoint that is null", elasticjob(rdzvEndpoint=None), "spec.rdzvEndpoint", "nowhere to meet"),
-    ("an empty endpoint", elasticjob(rdzvEndpoint=""), "spec.rdzvEndpoint", "nowhere to meet"),
+    ("no endpoint", without(elasticjob(), "rdzvEndpoint"), "spec.rdzvEndpoint", "rendezvous: write rdzvEndpoint"),
+    ("an endpoint that is null", elasticjob(rdzvEndpoint=None), "spec.rdzvEndpoint", "need a rendezvous"),
+    ("an empty endpoint", elasticjob(rdzvEndpoint=""), "spec.rdzvEndpoint", "need a rendezvous"),
     (
         "the sample's placeholder",
         elasticjob(rdzvEndpoint="<your_etcd_endpoint>:2379"),
@@ -210,7 +210,7 @@ ELASTICS: list[tuple[str, Json, str, str]] = [
         f"{ELASTIC}.template",
         "write a template with a container named elasticjob-w",
     ),
-    ("no containers", worker(template={"spec": {"containers": []}}), f"{ELASTIC}.template", "nothing to run"),
+    ("no containers", worker(template={"spec": {"containers": []}}), f"{ELASTIC}.template", "have no containers"),
     ("an unknown restartPolicy", worker(restartPolicy="Sometimes"), f"{ELASTIC}.restartPolicy", "supported values:"),
     (
         "restartPolicy: always in the template",
@@ -357,7 +357,7 @@ WARNED = [
     pytest.param(
         kinds.ELASTICJOB,
         worker(template=pods("elasticjob-worker", restartPolicy="Always")),
-        "is not looked at; write spec.replicaSpecs.Worker.restartPolicy",
+        "is ignored; write spec.replicaSpecs.Worker.restartPolicy",
         id="a template's policy",
     ),
     pytest.param(kinds.ELASTICJOB, worker(restartPolicy="Always"), "the job never ends", id="Always"),

@@ -49,7 +49,7 @@ WRONG = {
     "slots that do not parse": (chainer_job(sets={"ws": worker_set(mpiConfig={"slots": "many"})}), "slots"),
     "min above max": (elastic_job(minReplicas=5, maxReplicas=4), "minReplicas must not be above maxReplicas"),
     "too few": (elastic_job(1, minReplicas=2), "replicas must not be below minReplicas"),
-    "no rendezvous": (elastic_job(rdzvEndpoint=None), "the nodes have nowhere to meet"),
+    "no rendezvous": (elastic_job(rdzvEndpoint=None), "the workers need a rendezvous"),
     "sets of a wrong shape": (elastic_job(replicaSpecs=["Worker"]), "replicaSpecs"),
 }
 
@@ -73,7 +73,7 @@ EDITS: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "another backend": ("ChainerJob", lambda spec: {"backend": "gloo"}),
     "no workers": ("ChainerJob", lambda spec: {"workerSets": {"ws": {"replicas": 0}}}),
     "above the bounds": ("ElasticJob", lambda spec: {"replicaSpecs": {"Worker": {"replicas": 9}}}),
-    "nowhere to meet": ("ElasticJob", lambda spec: {"rdzvEndpoint": None}),
+    "need a rendezvous": ("ElasticJob", lambda spec: {"rdzvEndpoint": None}),
     "nothing": ("ElasticJob", lambda spec: {"replicaSpecs": None}),
     "nobody": ("ChainerJob", lambda spec: {"workerSets": {"ws": {"template": None}}}),
 }

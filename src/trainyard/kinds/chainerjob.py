@@ -246,7 +246,7 @@ def warnings(job: Job) -> tuple[Problem, ...]:
         policy, supported = spec.get("restartPolicy"), ("Never", "OnFailure") if role.name == MASTER else ("Always",)
         if policy and policy not in supported:
             replacement = "OnFailure" if role.name == MASTER else "Always"
-            problems.append(Problem(f"{path}.restartPolicy", f"{policy} cannot be had here; {replacement} is used"))
+            problems.append(Problem(f"{path}.restartPolicy", f"{policy} is not supported; {replacement} is used"))
         if spec.get("serviceAccountName"):
             text = f"is replaced by {job.key.name}-launcher, which may reach the workers"
             problems.append(Problem(f"{path}.serviceAccountName", text))

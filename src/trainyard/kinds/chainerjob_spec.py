@@ -163,8 +163,8 @@ RULES = (
         "spec.workerSets",
         f"self.all(name, !('-' + name + '-').contains('{_WORKER_SET}'))",
         lambda sets, old: all(map(is_unambiguous_set_name, sets)),
-        "the word workerset stands between the name of the job and that of a set, so that the names of two jobs never "
-        "meet: name the set without it",
+        "workerset separates the name of a job from that of a worker set, so that children of two jobs have different "
+        "names: name the set without it",
     ),
     Rule(
         "spec.workerSets{}",

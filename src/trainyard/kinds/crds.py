@@ -116,7 +116,7 @@ def misspelling_problems(kind: Kind, wire: Json) -> tuple[list[Problem], Json]:
 def warnings(kind: Kind, wire: Json) -> list[Problem]:
     """Fields that are accepted but are probably a mistake (S30, S31)."""
     job = parse_job(kind, wire, Config())
-    text = "is not known here and will not be looked at; is it spelled right?"
+    text = "is unknown and ignored; check its spelling"
     return [*(Problem(path, text) for path in job.parsed.unknown), *_managed_by_warnings(job), *kind.api.warnings(job)]
 
 
@@ -126,10 +126,7 @@ def _managed_by_warnings(job: Job) -> list[Problem]:
     if is_managed_here(job) or managed_by in KNOWN_CONTROLLERS:
         return []
     known = ", ".join((TRAINYARD_OPERATOR, *sorted(KNOWN_CONTROLLERS)))
-    text = (
-        f"names {shorten(managed_by)}, so that Trainyard makes no request for the job;"
-        f" known are {known}, and nothing at all"
-    )
+    text = f"names {shorten(managed_by)}, so that Trainyard ignores the job; known are {known}; or leave it out"
     return [Problem("spec.managedBy", text)]
 
 

@@ -301,13 +301,13 @@ def warnings(job: Job) -> tuple[Problem, ...]:
     policy = worker_of(spec).get("restartPolicy")
     path = f"spec.replicaSpecs.{WORKER}"
     if spec_of(template).get("restartPolicy"):
-        text = f"is not looked at; write {path}.restartPolicy"
+        text = f"is ignored; write {path}.restartPolicy"
         problems.append(Problem(f"{path}.template.spec.restartPolicy", text))
     if policy == "Always":
         text = "starts a worker again that ended with 0, so the job never ends; write ExitCode, OnFailure or Never"
         problems.append(Problem(f"{path}.restartPolicy", text))
     if len(containers_of(template)) > 1 and not has_container(template, CONTAINER):
-        text = f"the first container gets the rendezvous arguments; name the one that is meant {CONTAINER}"
+        text = f"the first container gets the rendezvous arguments; name the right one {CONTAINER}"
         problems.append(Problem(f"{path}.template.spec.containers", text))
     if spec.get("rdzvBackend") == NO_RENDEZVOUS and spec.get("rdzvEndpoint"):
         problems.append(Problem("spec.rdzvEndpoint", "has no effect with rdzvBackend: none; leave one of them out"))

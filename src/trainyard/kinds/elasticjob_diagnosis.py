@@ -76,7 +76,7 @@ def too_few(job: Job, observed: ObservedReplicas) -> Iterator[Finding]:
     running = observed.states.count("Running")
     if min_replicas is not None and 0 < running < min_replicas and "Succeeded" not in observed.states:
         summary = f"{running} of at least {min_replicas} replicas run: its rendezvous waits for the others"
-        fix = "see what is said of the others; or lower spec.minReplicas"
+        fix = "see the findings about the others, or lower spec.minReplicas"
         yield Finding(BLOCK, summary, "spec.minReplicas", (), fix)
 
 

@@ -142,7 +142,7 @@ RULES = (
         "",
         f"!(self.metadata.name + '-').contains('{CHAINER_SET_SEPARATOR}')",
         lambda job, old: CHAINER_SET_SEPARATOR not in f"{job['metadata']['name']}-",
-        "the word workerset stands in the names of a ChainerJob's pods, to which it has rights: leave it out",
+        "workerset is part of the names of a ChainerJob's pods, on which it has permissions: leave it out",
         field="metadata.name",
     ),
     Rule(
@@ -150,7 +150,7 @@ RULES = (
         "has(self.rdzvBackend) && self.rdzvBackend in ['c10d', 'none']"
         " || has(self.rdzvEndpoint) && self.rdzvEndpoint.size() > 0",
         lambda spec, old: spec.get("rdzvBackend") in (C10D_BACKEND, NO_RENDEZVOUS) or bool(spec.get("rdzvEndpoint")),
-        "the nodes have nowhere to meet: write rdzvEndpoint, host:port of an etcd server; or rdzvBackend: c10d",
+        "the workers need a rendezvous: write rdzvEndpoint, host:port of an etcd server; or rdzvBackend: c10d",
         field="rdzvEndpoint",
     ),
     Rule(
@@ -179,7 +179,7 @@ RULES = (
         f"!({_SETS}) || (has({_TEMPLATE}) && {_TEMPLATE} != null && has({_TEMPLATE}.spec)"
         f" && has({_TEMPLATE}.spec.containers) && {_TEMPLATE}.spec.containers.size() > 0)",
         lambda spec, old: not has_worker(spec) or bool(containers_of(worker_of(spec).get("template"))),
-        f"the nodes have nothing to run: write a template with a container named {CONTAINER}",
+        f"the workers have no containers: write a template with a container named {CONTAINER}",
         field="replicaSpecs.Worker.template",
     ),
     Rule(

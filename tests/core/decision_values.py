@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.model.scenarios import gang
-from tests.model.simulated_job import Life, begun
+from tests.model.simulated_job import SimulatedJob, simulate
 from tests.support.builders import NOW, UID
 from tests.support.samples import elasticjob
 from trainyard import kinds
@@ -16,26 +16,26 @@ from trainyard.kinds import ELASTICJOB, MXJOB
 from trainyard.objects import Json, find_condition, format_time, is_condition_true
 
 
-def blocked_job(kind: Kind, job: Json, refusal: Refusal, **edit: object) -> Life:
+def blocked_job(kind: Kind, job: Json, refusal: Refusal, **edit: object) -> SimulatedJob:
     """A job that runs, and an edit of it from which the API server takes no child."""
-    life = begun(kind, job)
-    life.run()
-    life.settle()
-    life.edit(**edit)
-    life.refused = {create.ref: refusal for create in life.look().creates if create.slot}
-    life.job = {**life.job, "status": life.look().status}
-    assert is_condition_true(life.job["status"]["conditions"], "Blocked")
-    return life
+    simulated = simulate(kind, job)
+    simulated.run()
+    simulated.settle()
+    simulated.edit(**edit)
+    simulated.refused = {create.ref: refusal for create in simulated.look().creates if create.slot}
+    simulated.job = {**simulated.job, "status": simulated.look().status}
+    assert is_condition_true(simulated.job["status"]["conditions"], "Blocked")
+    return simulated
 
 
-def blocked_elastic_job(refusal: Refusal) -> Life:
+def blocked_elastic_job(refusal: Refusal) -> SimulatedJob:
     return blocked_job(ELASTICJOB, elasticjob(1), refusal, replicaSpecs=elasticjob(2)["spec"]["replicaSpecs"])
 
 
-def stopping_pod(life: Life, kind: str, name: str) -> Json:
+def stopping_pod(simulated: SimulatedJob, kind: str, name: str) -> Json:
     """The object is being deleted, and is still there."""
-    found = life.get(kind, name)
-    found["metadata"]["deletionTimestamp"] = format_time(life.now)
+    found = simulated.get(kind, name)
+    found["metadata"]["deletionTimestamp"] = format_time(simulated.now)
     return found
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.core.decision_values import begun_job, beside_a_sidecar, ended_pod, plan_for, stopping_pod, with_status
 from tests.model.scenarios import elastic
-from tests.model.simulated_job import begun
+from tests.model.simulated_job import simulate
 from tests.support.builders import batch_job, look, pod_of, started, tfjob
 from tests.support.samples import chainerjob, elasticjob, mxjob
 from trainyard.core import Kind, Plan
@@ -28,26 +28,26 @@ STOPPED: list[tuple[Json, int]] = [({"cleanPodPolicy": "Running"}, 1), ({"backof
 def test_a_job_that_somebody_deletes_has_not_ended_well_because_its_pod_answers_with_0(
     kind: Kind, job: Json, master: str
 ) -> None:
-    life = begun(kind, job)
-    life.run()
-    life.settle()
-    life.end(master, 0)
-    deleted = stopping_pod(life, "Job", master)
+    simulated = simulate(kind, job)
+    simulated.run()
+    simulated.settle()
+    simulated.end(master, 0)
+    deleted = stopping_pod(simulated, "Job", master)
     deleted["status"] = {}
-    assert not is_condition_true(life.settle()["conditions"], "Succeeded")
+    assert not is_condition_true(simulated.settle()["conditions"], "Succeeded")
 
 
 @pytest.mark.parametrize("policy", ["Never", "ExitCode", None])
 def test_a_worker_whose_preparation_fails_for_good_fails_the_job(policy: str | None) -> None:
     """Only ExitCode tries again, and only for the codes of the worker's own container (S23, S25; rules.md 2.4, 2.8)."""
-    life = begun(ELASTICJOB, elasticjob(2, worker={"restartPolicy": policy}))
-    life.run()
-    life.settle()
-    status = life.get("Pod", "example-worker-0")["status"]
+    simulated = simulate(ELASTICJOB, elasticjob(2, worker={"restartPolicy": policy}))
+    simulated.run()
+    simulated.settle()
+    status = simulated.get("Pod", "example-worker-0")["status"]
     status["phase"] = "Failed"
     status["containerStatuses"][0]["state"] = {"waiting": {"reason": "PodInitializing"}}
     status["initContainerStatuses"] = [{"name": "fetch", "state": {"terminated": {"exitCode": 2}}}]
-    found = life.settle()
+    found = simulated.settle()
     assert found["state"] == "Failed"
     failed = next(one for one in found["conditions"] if one["type"] == "Failed")
     assert "container fetch exited with code 2" in failed["message"]

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.simulated_job import Life, begun
+from tests.model.simulated_job import SimulatedJob, simulate
 from tests.support.samples import mxjob
 from trainyard.kinds import ALL, MXJOB
 from trainyard.objects import Json
 
 
-def gang_made_again(edit: Json | None = None) -> Life:
+def gang_made_again(edit: Json | None = None) -> SimulatedJob:
     """A gang whose first attempt was killed, after its back-off."""
-    life = begun(MXJOB, mxjob())
-    life.run()
-    life.settle()
+    simulated = simulate(MXJOB, mxjob())
+    simulated.run()
+    simulated.settle()
     if edit:
-        life.edit(**edit)
-    life.end("example-worker-1kkf-0", 137)
-    life.settle()
-    life.step(later=11)
-    return life
+        simulated.edit(**edit)
+    simulated.end("example-worker-1kkf-0", 137)
+    simulated.settle()
+    simulated.step(later=11)
+    return simulated
 
 
 @pytest.mark.parametrize("edit", [None, {"backoffLimit": -1}], ids=["", "with an edit that is not understood"])
 def test_the_name_of_a_scheduler_does_not_lead_to_the_attempt_before(edit: Json | None) -> None:
     """Its pod may be going for as long as it is given to: a worker that meets it there waits for ever (S33)."""
-    life = gang_made_again(edit)
-    life.settle()
-    selector = life.get("Service", "mxjob-1kkf")["spec"]["selector"]
-    jobs = [one for ref, one in life.objects.items() if ref.kind == "Job"]
+    simulated = gang_made_again(edit)
+    simulated.settle()
+    selector = simulated.get("Service", "mxjob-1kkf")["spec"]["selector"]
+    jobs = [one for ref, one in simulated.objects.items() if ref.kind == "Job"]
     assert len(jobs) == 4
     for job in jobs:
         labels = job["spec"]["template"]["metadata"]["labels"]
@@ -40,6 +40,6 @@ def test_the_name_of_a_scheduler_does_not_lead_to_the_attempt_before(edit: Json 
 def test_both_groups_of_a_gang_own_their_children_under_their_own_name() -> None:
     for group in ("mlkube.io", "mxnet.mlkube.io"):
         kind = next(one for one in ALL if one.gvk.kind == "MxJob" and one.gvk.group == group)
-        life = begun(kind, {**mxjob(), "apiVersion": f"{group}/v1beta1"})
-        owners = {one["metadata"]["ownerReferences"][0]["apiVersion"] for one in life.objects.values()}
+        simulated = simulate(kind, {**mxjob(), "apiVersion": f"{group}/v1beta1"})
+        owners = {one["metadata"]["ownerReferences"][0]["apiVersion"] for one in simulated.objects.values()}
         assert owners == {f"{group}/v1beta1"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.core.decision_values import every_kind, failed_condition
-from tests.model.simulated_job import begun
+from tests.model.simulated_job import simulate
 from tests.support.builders import NOW, batch_job, look, started
 from tests.support.samples import elasticjob, sample
 from trainyard import kinds
@@ -40,11 +40,11 @@ def test_a_job_whose_spec_is_no_object_is_told_what_an_api_server_says(kind: Kin
 
 @every_kind
 def test_a_job_that_has_lost_its_spec_goes_on_and_says_so(kind: Kind) -> None:
-    life = begun(kind, sample(kind.gvk.kind))
-    life.run()
-    life.settle()
-    life.job = {**life.job, "spec": None}
-    found = life.look()
+    simulated = simulate(kind, sample(kind.gvk.kind))
+    simulated.run()
+    simulated.settle()
+    simulated.job = {**simulated.job, "spec": None}
+    found = simulated.look()
     assert not (found.deletes or found.patches or found.creates)
     said = find_condition(found.status["conditions"], "SpecChangeIgnored") or {}
     assert said["status"] == "True" and "Required value: write an object" in said["message"]
@@ -52,29 +52,29 @@ def test_a_job_that_has_lost_its_spec_goes_on_and_says_so(kind: Kind) -> None:
 
 @pytest.mark.parametrize("edit", [{"restartPolicy": "Sometimes"}, {"replicas": "two"}, {"restartPolicy": ["ExitCode"]}])
 def test_a_bad_edit_of_an_elastic_job_does_not_make_a_retryable_end_a_permanent_one(edit: Json) -> None:
-    life = begun(kinds.ELASTICJOB, elasticjob(2))
-    life.run()
-    life.settle()
-    good = life.job["spec"]["replicaSpecs"]
-    life.edit(replicaSpecs={"Worker": {**good["Worker"], **edit}})
-    life.end("example-worker-0", 137)
-    life.now += 60
-    assert life.settle()["state"] != "Failed"
-    life.edit(replicaSpecs=good)
-    status = life.settle()
-    assert "example-worker-0" in life.names("Pod") and status["restarts"] == 1
-    life.edit(replicaSpecs={"Worker": {**good["Worker"], **edit}})
-    life.end("example-worker-1", 1)
-    assert failed_condition(life.settle())["reason"] == "ElasticJobFailed"
+    simulated = simulate(kinds.ELASTICJOB, elasticjob(2))
+    simulated.run()
+    simulated.settle()
+    good = simulated.job["spec"]["replicaSpecs"]
+    simulated.edit(replicaSpecs={"Worker": {**good["Worker"], **edit}})
+    simulated.end("example-worker-0", 137)
+    simulated.now += 60
+    assert simulated.settle()["state"] != "Failed"
+    simulated.edit(replicaSpecs=good)
+    status = simulated.settle()
+    assert "example-worker-0" in simulated.names("Pod") and status["restarts"] == 1
+    simulated.edit(replicaSpecs={"Worker": {**good["Worker"], **edit}})
+    simulated.end("example-worker-1", 1)
+    assert failed_condition(simulated.settle())["reason"] == "ElasticJobFailed"
 
 
 def test_a_bad_edit_makes_no_tensorboard() -> None:
-    life = begun(kinds.TFJOB, sample("TfJob"))
-    before = life.names()
-    life.edit(tensorboard={"logDir": "/a"}, tensorBoard={"logDir": "/b"})
-    status = life.settle()
+    simulated = simulate(kinds.TFJOB, sample("TfJob"))
+    before = simulated.names()
+    simulated.edit(tensorboard={"logDir": "/a"}, tensorBoard={"logDir": "/b"})
+    status = simulated.settle()
     assert (find_condition(status["conditions"], "SpecChangeIgnored") or {})["status"] == "True"
-    assert life.names() == before
-    life.edit(tensorBoard=None)
-    life.settle()
-    assert "Deployment" in {ref.kind for ref in life.objects}
+    assert simulated.names() == before
+    simulated.edit(tensorBoard=None)
+    simulated.settle()
+    assert "Deployment" in {ref.kind for ref in simulated.objects}

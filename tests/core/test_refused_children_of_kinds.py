@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.core.decision_values import every_kind, failed_condition
-from tests.model.simulated_job import Life
+from tests.model.simulated_job import SimulatedJob
 from tests.support.builders import NOW, batch_job, look, pod_of, started
 from tests.support.samples import chainerjob, sample
 from trainyard.core import Kind, Observed, Refusal, decode_child, plan
@@ -17,17 +17,17 @@ UNREADABLE = 'Pod in version "v1" cannot be handled as a Pod: quantities must ma
 
 @pytest.mark.parametrize("sets", [None, {}], ids=["distributed", "alone"])
 def test_nobody_is_made_who_would_run_as_the_account_of_somebody_else(sets: Json | None) -> None:
-    life = Life(CHAINERJOB, chainerjob(sets))
-    life.step()
+    simulated = SimulatedJob(CHAINERJOB, chainerjob(sets))
+    simulated.step()
     account = Ref("ServiceAccount", "example-launcher")
-    life.refused[account] = Refusal(409, "AlreadyExists", "it belongs to nobody", NOW)
-    life.objects.clear()
-    found = life.look()
+    simulated.refused[account] = Refusal(409, "AlreadyExists", "it belongs to nobody", NOW)
+    simulated.objects.clear()
+    found = simulated.look()
     rights = {"Role"} if sets is not None else set()  # without a worker there is nothing that it could name
     assert {one.gvk.kind for one in found.creates} - {"ConfigMap"} == rights and found.requeue_at == NOW + 10
     assert "example-launcher" in (find_condition(found.status["conditions"], "NameConflict") or {})["message"]
-    del life.refused[account]
-    assert any(one.slot for one in life.look().creates)
+    del simulated.refused[account]
+    assert any(one.slot for one in simulated.look().creates)
 
 
 @pytest.mark.parametrize(("ran", "phase"), [(False, "Failed"), (True, "Done")])
@@ -45,9 +45,9 @@ def test_a_child_that_is_refused_fails_the_setup_or_a_job_that_ran(ran: bool, ph
 @every_kind
 def test_a_child_that_the_server_cannot_even_read_ends_the_job_in_its_words(kind: Kind) -> None:
     """A quantity, a number for a text: the answer is 400 BadRequest, today and for ever."""
-    life = Life(kind, sample(kind.gvk.kind))
-    child = next(create for create in life.look().creates if create.slot is not None)
+    simulated = SimulatedJob(kind, sample(kind.gvk.kind))
+    child = next(create for create in simulated.look().creates if create.slot is not None)
     refusal = Refusal(400, "BadRequest", UNREADABLE, NOW)
-    found = plan(kind, life.job, Observed(refused={Ref(child.gvk.kind, child.name): refusal}), NOW)
+    found = plan(kind, simulated.job, Observed(refused={Ref(child.gvk.kind, child.name): refusal}), NOW)
     said = failed_condition(found.status)
     assert said["reason"] == "InvalidChild" and UNREADABLE in said["message"]

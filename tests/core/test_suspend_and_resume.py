@@ -21,7 +21,7 @@ from tests.core.decision_values import (
     with_status,
 )
 from tests.model.scenarios import chainer, elastic
-from tests.model.simulated_job import Life, begun
+from tests.model.simulated_job import SimulatedJob, simulate
 from tests.support.builders import NOW, batch_job, look, pod_of, replicas, started, tfjob
 from tests.support.samples import chainerjob, elasticjob, mx_set, mxjob, pods, sample, worker_set
 from trainyard.core import Kind, Plan, Refusal
@@ -31,7 +31,7 @@ from trainyard.objects import Ref, find_condition
 WORDS = "spec.containers[0].image: Required value"
 
 
-def blocked_chainer_job(refusal: Refusal) -> Life:
+def blocked_chainer_job(refusal: Refusal) -> SimulatedJob:
     return blocked_job(CHAINERJOB, chainerjob(), refusal, workerSets={"ws0": worker_set(2), "more": worker_set(1)})
 
 
@@ -47,41 +47,41 @@ EDITED = {
 }
 
 
-def is_alive(life: Life, pod: str) -> bool:
-    return life.get("Pod", pod)["status"]["phase"] in ("Pending", "Running")
+def is_alive(simulated: SimulatedJob, pod: str) -> bool:
+    return simulated.get("Pod", pod)["status"]["phase"] in ("Pending", "Running")
 
 
 @pytest.mark.parametrize("start", [blocked_elastic_job, blocked_chainer_job], ids=lambda one: one.__name__)
-def test_to_suspend_a_job_whose_edit_is_refused_does_not_end_it(start: Callable[[Refusal], Life]) -> None:
+def test_to_suspend_a_job_whose_edit_is_refused_does_not_end_it(start: Callable[[Refusal], SimulatedJob]) -> None:
     """It is what we tell people to do; nothing is asked for while it is suspended."""
-    life = start(Refusal(422, "Invalid", WORDS, NOW))
-    life.edit(suspend=True)
-    found = life.look()
+    simulated = start(Refusal(422, "Invalid", WORDS, NOW))
+    simulated.edit(suspend=True)
+    found = simulated.look()
     said = {one["type"]: one["status"] for one in found.status["conditions"]}
     assert said["Suspended"] == "True" and said.get("Failed") is None
 
 
 def test_a_suspended_job_is_not_called_blocked() -> None:
-    life = blocked_elastic_job(Refusal(403, "Forbidden", "exceeded quota", NOW))
-    life.edit(suspend=True)
-    status = life.settle()
+    simulated = blocked_elastic_job(Refusal(403, "Forbidden", "exceeded quota", NOW))
+    simulated.edit(suspend=True)
+    status = simulated.settle()
     assert (find_condition(status["conditions"], "Blocked") or {})["status"] == "False"
-    assert Ref("Pod", "example-worker-1") in life.refused
+    assert Ref("Pod", "example-worker-1") in simulated.refused
 
 
 def test_a_worker_that_answers_to_the_suspend_with_0_does_not_end_the_job() -> None:
-    life = begun(ELASTICJOB, elasticjob(1))
-    life.run()
-    life.settle()
-    life.edit(suspend=True)
-    assert [one.name for one in life.look().deletes] == ["example-worker-0"]
-    life.job["status"] = life.look().status
-    life.end("example-worker-0", 0)
-    stopping_pod(life, "Pod", "example-worker-0")
-    assert life.settle()["state"] == "Suspended"
-    life.drop(life.get("Pod", "example-worker-0")["metadata"]["uid"])
-    life.edit(suspend=False)
-    assert [one.slot for one in life.step().creates] != []
+    simulated = simulate(ELASTICJOB, elasticjob(1))
+    simulated.run()
+    simulated.settle()
+    simulated.edit(suspend=True)
+    assert [one.name for one in simulated.look().deletes] == ["example-worker-0"]
+    simulated.job["status"] = simulated.look().status
+    simulated.end("example-worker-0", 0)
+    stopping_pod(simulated, "Pod", "example-worker-0")
+    assert simulated.settle()["state"] == "Suspended"
+    simulated.drop(simulated.get("Pod", "example-worker-0")["metadata"]["uid"])
+    simulated.edit(suspend=False)
+    assert [one.slot for one in simulated.step().creates] != []
 
 
 def test_no_sidecar_runs_on_while_the_job_is_suspended() -> None:
@@ -154,18 +154,18 @@ def test_a_suspend_keeps_a_master_whose_pod_has_ended_well_and_whose_job_does_no
 @every_kind
 def test_a_job_that_is_suspended_and_edited_in_one_update_stops_and_is_resumed_as_edited(kind: Kind) -> None:
     """So does Kueue take a job back: nothing of the edit is ignored, and nothing is said of it."""
-    life = begun(kind, sample(kind.gvk.kind))
-    life.run()
-    life.settle()
+    simulated = simulate(kind, sample(kind.gvk.kind))
+    simulated.run()
+    simulated.settle()
     edited = {key: value for key, value in EDITED[kind.gvk.kind]["spec"].items() if key != "RuntimeId"}
-    life.edit(**edited, suspend=True)
-    said = {one["type"] for one in life.step().status["conditions"] if one["status"] == "True"}
+    simulated.edit(**edited, suspend=True)
+    said = {one["type"] for one in simulated.step().status["conditions"] if one["status"] == "True"}
     assert "Suspended" in said and "SpecChangeIgnored" not in said
-    status = life.settle()
+    status = simulated.settle()
     assert find_condition(status["conditions"], "SpecChangeIgnored") is None
-    assert not any(is_alive(life, name) for name in life.names("Pod"))
-    life.edit(suspend=False)
-    status = life.settle()
-    fresh = begun(kind, {**EDITED[kind.gvk.kind], "spec": {**life.job["spec"]}})
-    assert sorted(life.names()) == sorted(fresh.names())
+    assert not any(is_alive(simulated, name) for name in simulated.names("Pod"))
+    simulated.edit(suspend=False)
+    status = simulated.settle()
+    fresh = simulate(kind, {**EDITED[kind.gvk.kind], "spec": {**simulated.job["spec"]}})
+    assert sorted(simulated.names()) == sorted(fresh.names())
     assert status["resumes"] == 1 and not status["restarts"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.core.decision_values import blocked_elastic_job
-from tests.model.simulated_job import begun
+from tests.model.simulated_job import simulate
 from tests.support.builders import NOW, batch_job, look, started, tfjob
 from tests.support.samples import elasticjob
 from trainyard.core import Refusal
@@ -13,8 +13,8 @@ from trainyard.objects import Ref, format_time
 
 def test_a_refusal_from_a_time_that_is_to_come_does_not_wait_for_it() -> None:
     """A clock that was a day ahead must not stop the job for a day."""
-    life = blocked_elastic_job(Refusal(403, "Forbidden", "exceeded quota", NOW + 86400))
-    assert Ref("Pod", "example-worker-1") in {one.ref for one in life.look().creates}
+    simulated = blocked_elastic_job(Refusal(403, "Forbidden", "exceeded quota", NOW + 86400))
+    assert Ref("Pod", "example-worker-1") in {one.ref for one in simulated.look().creates}
 
 
 def test_a_failed_job_without_a_pod_that_ended_in_time_to_come_is_believed() -> None:
@@ -25,12 +25,12 @@ def test_a_failed_job_without_a_pod_that_ended_in_time_to_come_is_believed() -> 
 
 
 def test_a_start_in_the_future_does_not_stop_a_worker_for_ever() -> None:
-    life = begun(ELASTICJOB, elasticjob(2))
-    life.run()
-    life.settle()
-    life.end("example-worker-0", 137)
-    life.get("Pod", "example-worker-0")["status"]["startTime"] = "2200-01-01T00:00:00Z"
-    assert [one.name for one in life.step().deletes] == ["example-worker-0"]
+    simulated = simulate(ELASTICJOB, elasticjob(2))
+    simulated.run()
+    simulated.settle()
+    simulated.end("example-worker-0", 137)
+    simulated.get("Pod", "example-worker-0")["status"]["startTime"] = "2200-01-01T00:00:00Z"
+    assert [one.name for one in simulated.step().deletes] == ["example-worker-0"]
 
 
 def test_a_deletion_time_of_null_is_none() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.control_plane import faulty
-from tests.model.simulated_job import Life, begun
+from tests.model.simulated_job import SimulatedJob, simulate
 from tests.support.builders import NOW
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_fixtures import control_plane, installed, namespace
@@ -52,37 +52,37 @@ HELD: dict[str, tuple[GVK, str, Json]] = {
 
 @pytest.mark.parametrize("case", HELD)
 def test_the_master_of_a_chainer_job_is_not_started_while_a_name_is_not_ours(case: str) -> None:
-    life = Life(kinds.CHAINERJOB, chainerjob(name="mine"))
+    simulated = SimulatedJob(kinds.CHAINERJOB, chainerjob(name="mine"))
     gvk, name, _ = HELD[case]
     held = Ref(gvk.kind, name.format("mine"))
-    life.refused[held] = Refusal(409, "AlreadyExists", "belongs to nobody", NOW)
-    life.settle()
-    assert "mine-master" not in life.names("Job")
+    simulated.refused[held] = Refusal(409, "AlreadyExists", "belongs to nobody", NOW)
+    simulated.settle()
+    assert "mine-master" not in simulated.names("Job")
     if case in ("set", "account"):
-        assert not life.names("Role") and not life.names("RoleBinding")
-    del life.refused[held]
-    life.settle()
-    assert life.names("Job") == ["mine-master"]
+        assert not simulated.names("Role") and not simulated.names("RoleBinding")
+    del simulated.refused[held]
+    simulated.settle()
+    assert simulated.names("Job") == ["mine-master"]
 
 
 def test_a_set_that_is_added_to_a_running_job_gives_no_rights_before_it_is_ours() -> None:
-    life = begun(kinds.CHAINERJOB, chainerjob(name="mine"))
-    role = life.get("Role", "mine-launcher-role")["rules"]
-    life.refused[Ref("StatefulSet", "mine-workerset-theirs")] = Refusal(409, "AlreadyExists", "x", NOW)
-    life.edit(workerSets={"ws0": worker_set(), "theirs": worker_set()})
-    life.settle()
-    assert life.get("Role", "mine-launcher-role")["rules"] == role
-    life.refused.clear()
-    life.settle()
-    assert "mine-workerset-theirs-0" in life.get("Role", "mine-launcher-role")["rules"][0]["resourceNames"]
+    simulated = simulate(kinds.CHAINERJOB, chainerjob(name="mine"))
+    role = simulated.get("Role", "mine-launcher-role")["rules"]
+    simulated.refused[Ref("StatefulSet", "mine-workerset-theirs")] = Refusal(409, "AlreadyExists", "x", NOW)
+    simulated.edit(workerSets={"ws0": worker_set(), "theirs": worker_set()})
+    simulated.settle()
+    assert simulated.get("Role", "mine-launcher-role")["rules"] == role
+    simulated.refused.clear()
+    simulated.settle()
+    assert "mine-workerset-theirs-0" in simulated.get("Role", "mine-launcher-role")["rules"][0]["resourceNames"]
 
 
 def test_a_set_that_somebody_else_has_taken_meanwhile_loses_its_rights() -> None:
-    life = begun(kinds.CHAINERJOB, chainerjob({"a": worker_set(1), "b": worker_set(1)}, name="mine"))
-    life.lose("StatefulSet", "mine-workerset-b")
-    life.refused[Ref("StatefulSet", "mine-workerset-b")] = Refusal(409, "AlreadyExists", "x", NOW)
-    life.settle()
-    (named,) = {tuple(rule["resourceNames"]) for rule in life.get("Role", "mine-launcher-role")["rules"]}
+    simulated = simulate(kinds.CHAINERJOB, chainerjob({"a": worker_set(1), "b": worker_set(1)}, name="mine"))
+    simulated.lose("StatefulSet", "mine-workerset-b")
+    simulated.refused[Ref("StatefulSet", "mine-workerset-b")] = Refusal(409, "AlreadyExists", "x", NOW)
+    simulated.settle()
+    (named,) = {tuple(rule["resourceNames"]) for rule in simulated.get("Role", "mine-launcher-role")["rules"]}
     assert named == ("mine-workerset-a-0",)
 
 
@@ -90,10 +90,12 @@ def test_a_set_that_somebody_else_has_taken_meanwhile_loses_its_rights() -> None
 def test_labels_of_a_job_that_name_another_job_change_nothing(kind: Kind) -> None:
     job = sample(kind.gvk.kind)
     forged = {OWNER: "another", "trainyard.dev/attempt": "7", "trainyard.dev/index": "9"}
-    life = begun(kind, {**job, "apiVersion": kind.gvk.api_version, "metadata": {**job["metadata"], "labels": forged}})
-    for ref, child in life.objects.items():
+    simulated = simulate(
+        kind, {**job, "apiVersion": kind.gvk.api_version, "metadata": {**job["metadata"], "labels": forged}}
+    )
+    for ref, child in simulated.objects.items():
         labels = child["metadata"]["labels"]
-        assert labels[OWNER] == life.job["metadata"]["uid"], ref
+        assert labels[OWNER] == simulated.job["metadata"]["uid"], ref
         assert labels.get("trainyard.dev/attempt", "0") == "0", ref
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.test_hostile_values import ANY, SCALARS, STATUSES
-from tests.model.simulated_job import NOW, begun
+from tests.model.simulated_job import NOW, simulate
 from tests.support.samples import pods, sample
 from trainyard import kinds
 from trainyard.core import Child, Kind, Observed, decode_child, plan, render_child, render_object
@@ -101,9 +101,9 @@ def specs(kind: Kind) -> st.SearchStrategy[Any]:
 
 
 def children(kind: Kind) -> tuple[Child, ...]:
-    life = begun(kind, copy.deepcopy(sample(kind.gvk.kind)))
-    life.run()
-    return tuple(decode_child(one) for one in life.objects.values())
+    simulated = simulate(kind, copy.deepcopy(sample(kind.gvk.kind)))
+    simulated.run()
+    return tuple(decode_child(one) for one in simulated.objects.values())
 
 
 def settled(kind: Kind, job: Json, seen: Observed) -> None:
@@ -130,15 +130,15 @@ def test_any_json_as_spec_and_status_gives_a_plan_that_comes_to_rest(kind: Kind)
 
 @every_kind
 def test_any_json_as_an_edit_of_a_job_that_runs_gives_a_plan_that_comes_to_rest(kind: Kind) -> None:
-    life = begun(kind, copy.deepcopy(sample(kind.gvk.kind)))
-    life.run()
-    life.settle()
-    seen = life.seen()
+    simulated = simulate(kind, copy.deepcopy(sample(kind.gvk.kind)))
+    simulated.run()
+    simulated.settle()
+    seen = simulated.seen()
 
     @settings(max_examples=50, deadline=None)
     @given(spec=specs(kind))
     def rests(spec: Any) -> None:
-        settled(kind, {**life.job, "spec": spec}, seen)
+        settled(kind, {**simulated.job, "spec": spec}, seen)
 
     rests()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.model.simulated_job import Life, begun
+from tests.model.simulated_job import SimulatedJob, simulate
 from tests.support.builders import tfjob
 from tests.support.samples import chainerjob
 from trainyard.kinds import CHAINERJOB, TFJOB
@@ -11,34 +11,34 @@ from trainyard.objects import find_condition
 WAITS = "MASTER 0 waits: Job master-76no-0 has no pod, and its events say why"
 
 
-def said(life: Life) -> str:
-    return str((find_condition(life.look().status["conditions"], "Blocked") or {}).get("message", ""))
+def said(simulated: SimulatedJob) -> str:
+    return str((find_condition(simulated.look().status["conditions"], "Blocked") or {}).get("message", ""))
 
 
 def test_it_is_said_after_half_a_minute_once_and_taken_back_when_there_is_a_pod() -> None:
-    life = begun(TFJOB, tfjob())
-    assert life.look().requeue_at == life.now + 30 and "waits" not in said(life)
-    life.now += 30
-    found = life.step()
-    assert found.status_changed and said(life) == WAITS
+    simulated = simulate(TFJOB, tfjob())
+    assert simulated.look().requeue_at == simulated.now + 30 and "waits" not in said(simulated)
+    simulated.now += 30
+    found = simulated.step()
+    assert found.status_changed and said(simulated) == WAITS
     assert [(one.type, one.reason) for one in found.events] == [("Warning", "NoPod")]
-    assert life.look().idle  # said once
-    life.run()
-    assert said(life) == "" and find_condition(life.look().status["conditions"], "Blocked")
+    assert simulated.look().idle  # said once
+    simulated.run()
+    assert said(simulated) == "" and find_condition(simulated.look().status["conditions"], "Blocked")
 
 
 def test_a_job_whose_pods_come_one_after_the_other_is_not_spoken_of() -> None:
-    life = begun(TFJOB, tfjob())
-    life.now += 29
-    life.run("worker-76no-0")
-    life.now += 29
-    assert "waits" not in said(life)
-    life.now += 1
-    assert WAITS in said(life)
+    simulated = simulate(TFJOB, tfjob())
+    simulated.now += 29
+    simulated.run("worker-76no-0")
+    simulated.now += 29
+    assert "waits" not in said(simulated)
+    simulated.now += 1
+    assert WAITS in said(simulated)
 
 
 def test_a_set_without_pods_is_named_too() -> None:
-    life = begun(CHAINERJOB, chainerjob())
-    life.run("example-master")
-    life.now += 30
-    assert "StatefulSet example-workerset-ws0 has no pod" in said(life)
+    simulated = simulate(CHAINERJOB, chainerjob())
+    simulated.run("example-master")
+    simulated.now += 30
+    assert "StatefulSet example-workerset-ws0 has no pod" in said(simulated)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.model.simulated_job import Life, begun
+from tests.model.simulated_job import SimulatedJob, simulate
 from tests.support.builders import replicas, tfjob
 from tests.support.samples import chainerjob, elasticjob, mx_set, mxjob, worker_set
 from trainyard import kinds
@@ -61,38 +61,38 @@ TABLE = [
 ]
 
 
-def lives(life: Life, workload: str) -> bool:
+def lives(simulated: SimulatedJob, workload: str) -> bool:
     """Whether a pod of it runs."""
-    pods = [life.get("Pod", name) for name in life.pods(workload)]
+    pods = [simulated.get("Pod", name) for name in simulated.pods(workload)]
     return any(pod["status"]["phase"] == "Running" for pod in pods)
 
 
-def brought_about(player: Player, clean: str, end: str) -> Life:
+def brought_about(player: Player, clean: str, end: str) -> SimulatedJob:
     """The job at that end, with one replica that still runs where the end leaves one."""
     job = copy.deepcopy(player.job)
     job["spec"] |= {"cleanPodPolicy": clean} if clean else {}
     if end == "DeadlineExceeded":
         place = job["spec"]["master"] if player.kind is kinds.CHAINERJOB else job["spec"]
         place["activeDeadlineSeconds"] = 30
-    life = begun(player.kind, job)
-    life.run()
-    life.settle()
-    life.now += 60
+    simulated = simulate(player.kind, job)
+    simulated.run()
+    simulated.settle()
+    simulated.now += 60
     if end == "Succeeded":
         for one in {player.first, *([player.other] if player.kind is kinds.ELASTICJOB else [])}:
-            life.end(one, 0)
+            simulated.end(one, 0)
     elif end == "Failed":
-        life.end(player.first, 1)
+        simulated.end(player.first, 1)
         if player.kind is kinds.CHAINERJOB:
-            life.finish(player.first, "BackoffLimitExceeded")
+            simulated.finish(player.first, "BackoffLimitExceeded")
     elif end == "suspended":
-        life.edit(suspend=True)
+        simulated.edit(suspend=True)
     elif player.kind is kinds.CHAINERJOB:
-        for name in life.pods(player.first):
-            life.drop(life.get("Pod", name)["metadata"]["uid"])
-        life.finish(player.first, "DeadlineExceeded")
-    life.settle()
-    return life
+        for name in simulated.pods(player.first):
+            simulated.drop(simulated.get("Pod", name)["metadata"]["uid"])
+        simulated.finish(player.first, "DeadlineExceeded")
+    simulated.settle()
+    return simulated
 
 
 @pytest.mark.parametrize("name", PLAYERS)
@@ -101,41 +101,43 @@ def test_what_becomes_of_what_still_runs(name: str, clean: str, end: str, fate: 
     player = PLAYERS[name]
     if player.kind is kinds.CHAINERJOB and fate == "runs" and (clean == "" or end == "Failed"):
         fate = "stopped"  # as documented (S3); and what fails it is its master Job's limit (S4)
-    life = brought_about(player, clean, end)
-    conditions = life.job["status"]["conditions"]
+    simulated = brought_about(player, clean, end)
+    conditions = simulated.job["status"]["conditions"]
     wanted = {"DeadlineExceeded": "Failed", "suspended": "Suspended"}.get(end, end)
     assert is_condition_true(conditions, wanted)
     ends_with_it = player.kind is kinds.ELASTICJOB and end == "Succeeded"  # all its workers have ended
-    assert lives(life, player.other) == (fate == "runs" and not ends_with_it)
-    assert (life.names() == []) == (fate == "nothing")
+    assert lives(simulated, player.other) == (fate == "runs" and not ends_with_it)
+    assert (simulated.names() == []) == (fate == "nothing")
     if fate == "stopped" and end in ("Succeeded", "Failed"):
-        assert life.pods(player.first), "what has ended stays with its logs"
+        assert simulated.pods(player.first), "what has ended stays with its logs"
 
 
 @pytest.mark.parametrize("name", PLAYERS)
 @pytest.mark.parametrize("end", ["Succeeded", "Failed"])
 def test_a_finished_job_goes_when_its_time_to_live_is_over_and_not_before(name: str, end: str) -> None:
-    life = brought_about(PLAYERS[name], "", end)
-    life.edit(ttlSecondsAfterFinished=60)
-    life.now += 59
-    found = life.look()
-    assert not found.deletes and found.requeue_at == life.now + 1
-    life.now += 1
-    (gone,) = life.look().deletes
-    assert (gone.gvk, gone.name) == (PLAYERS[name].kind.gvk, life.job["metadata"]["name"])
+    simulated = brought_about(PLAYERS[name], "", end)
+    simulated.edit(ttlSecondsAfterFinished=60)
+    simulated.now += 59
+    found = simulated.look()
+    assert not found.deletes and found.requeue_at == simulated.now + 1
+    simulated.now += 1
+    (gone,) = simulated.look().deletes
+    assert (gone.gvk, gone.name) == (PLAYERS[name].kind.gvk, simulated.job["metadata"]["name"])
 
 
 @pytest.mark.parametrize("name", PLAYERS)
 def test_a_job_resumes_with_a_new_attempt_and_a_new_start(name: str) -> None:
     player = PLAYERS[name]
-    life = brought_about(player, "", "suspended")
-    assert "startTime" not in life.job["status"] and not any(lives(life, one) for one in (player.first, player.other))
-    life.edit(suspend=False)
-    life.now += 10
-    status = life.settle()
+    simulated = brought_about(player, "", "suspended")
+    assert "startTime" not in simulated.job["status"] and not any(
+        lives(simulated, one) for one in (player.first, player.other)
+    )
+    simulated.edit(suspend=False)
+    simulated.now += 10
+    status = simulated.settle()
     assert status["resumes"] == 1 and {role["attempt"] for role in status["roles"].values()} == {1}
-    life.run()
-    assert is_condition_true(life.settle().get("conditions"), "Running") and lives(life, player.other)
+    simulated.run()
+    assert is_condition_true(simulated.settle().get("conditions"), "Running") and lives(simulated, player.other)
 
 
 @pytest.mark.parametrize("name", PLAYERS)
@@ -143,10 +145,10 @@ def test_a_job_that_is_born_suspended_has_not_been_resumed_when_it_starts(name: 
     player = PLAYERS[name]
     job = copy.deepcopy(player.job)
     job["spec"]["suspend"] = True
-    life = begun(player.kind, job)
-    assert not any(life.names(kind) for kind in ("Job", "Pod", "StatefulSet"))
-    life.edit(suspend=False)
-    status = life.settle()
+    simulated = simulate(player.kind, job)
+    assert not any(simulated.names(kind) for kind in ("Job", "Pod", "StatefulSet"))
+    simulated.edit(suspend=False)
+    status = simulated.settle()
     assert "resumes" not in status and {role["attempt"] for role in status["roles"].values()} == {0}
 
 
@@ -154,9 +156,9 @@ def test_a_job_that_is_born_suspended_has_not_been_resumed_when_it_starts(name: 
 @pytest.mark.parametrize(("manager", "ours"), [("", True), ("trainyard.dev/operator", True), ("example.com/x", False)])
 def test_a_job_that_another_manages_is_left_alone(name: str, manager: str, ours: bool) -> None:
     player = PLAYERS[name]
-    life = Life(player.kind, copy.deepcopy(player.job))
-    life.edit(managedBy=manager)
-    assert life.look().idle is not ours
+    simulated = SimulatedJob(player.kind, copy.deepcopy(player.job))
+    simulated.edit(managedBy=manager)
+    assert simulated.look().idle is not ours
 
 
 @pytest.mark.parametrize(
@@ -167,14 +169,14 @@ def test_backoff_limit_counts_failed_attempts_and_stops_the_job(name: str, limit
     player = PLAYERS[name]
     job = copy.deepcopy(player.job)
     job["spec"]["backoffLimit"] = limit
-    life = begun(player.kind, job)
-    life.run()
-    life.settle()
-    life.end(player.first, 137)
-    status = life.settle()
+    simulated = simulate(player.kind, job)
+    simulated.run()
+    simulated.settle()
+    simulated.end(player.first, 137)
+    status = simulated.settle()
     assert sum(role["failures"] for role in status["roles"].values()) == 1
     assert is_condition_true(status["conditions"], "Failed") is over
-    assert lives(life, player.other) is not over
+    assert lives(simulated, player.other) is not over
 
 
 @pytest.mark.parametrize("name", ["TfJob", "MxJob", "ElasticJob"])  # of a ChainerJob its controllers do that
@@ -182,15 +184,15 @@ def test_a_disruption_is_replaced_and_not_counted(name: str) -> None:
     player = PLAYERS[name]
     job = copy.deepcopy(player.job)
     job["spec"]["backoffLimit"] = 0
-    life = begun(player.kind, job)
-    life.run()
-    life.settle()
-    life.evict(player.first)
-    life.now += 60
-    status = life.settle()
+    simulated = simulate(player.kind, job)
+    simulated.run()
+    simulated.settle()
+    simulated.evict(player.first)
+    simulated.now += 60
+    status = simulated.settle()
     assert not status["restarts"] and not is_condition_true(status["conditions"], "Failed")
-    life.run()
-    assert lives(life, player.first)
+    simulated.run()
+    assert lives(simulated, player.first)
 
 
 def test_every_carrier_of_a_kind_is_in_the_table() -> None:
@@ -199,6 +201,6 @@ def test_every_carrier_of_a_kind_is_in_the_table() -> None:
     assert played == {id(carrier) for carrier in CARRIERS.values()}
     assert {player.kind.gvk for player in PLAYERS.values()} == {kind.gvk for kind in kinds.KINDS}
     for player in PLAYERS.values():
-        roles = begun(player.kind, copy.deepcopy(player.job)).job["status"]["roles"]
+        roles = simulate(player.kind, copy.deepcopy(player.job)).job["status"]["roles"]
         used = {id(player.kind.roles.carrier(role)) for role in roles}
         assert used == {id(CARRIERS[carrier]) for carrier in player.carriers}

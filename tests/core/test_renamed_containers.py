@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.test_found_by_worlds_of_kinds import begun, ended, look
+from tests.core.decision_values import begun_job, ended_pod, plan_for
 from tests.model.scenarios import pod_template
 from tests.support.builders import NOW
 from trainyard.kinds import ELASTICJOB
@@ -26,8 +26,8 @@ def running(pod: Json, container: str) -> Json:
 
 @pytest.mark.parametrize(("before", "after"), [("elasticjob-worker", "trainer"), ("trainer", "elasticjob-worker")])
 def test_a_pod_made_before_its_container_was_renamed_still_speaks_for_its_replica(before: str, after: str) -> None:
-    job, made = begun(ELASTICJOB, spec(before))
+    job, made = begun_job(ELASTICJOB, spec(before))
     edited: dict[str, Any] = {**job, "spec": spec(after)}
     pod, service = (next(one for name, one in made.items() if name.startswith(kind)) for kind in ("Pod", "Service"))
-    assert look(ELASTICJOB, edited, running(pod, before), service).status["state"] == "Running"
-    assert look(ELASTICJOB, edited, ended(pod, 3, before), service).status["state"] == "Failed"
+    assert plan_for(ELASTICJOB, edited, running(pod, before), service).status["state"] == "Running"
+    assert plan_for(ELASTICJOB, edited, ended_pod(pod, 3, before), service).status["state"] == "Failed"

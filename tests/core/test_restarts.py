@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.simulated_job import begun
+from tests.model.simulated_job import simulate
 from tests.support.builders import NOW, batch_job, look, pod_of, replicas, started
 from tests.support.samples import elasticjob, mx_set, mxjob
 from trainyard import kinds
@@ -58,13 +58,13 @@ def test_a_deadline_leaves_a_failed_attempt_that_was_never_restarted() -> None:
 
 
 def test_a_pod_that_is_made_again_after_a_failure_is_one_restart_of_an_elastic_job() -> None:
-    life = begun(kinds.ELASTICJOB, elasticjob(2))
-    life.run()
-    life.settle()
-    life.end("example-worker-0", 137)
-    assert restarts(life.settle()) == 0
-    life.now += 60
-    assert restarts(life.settle()) == 1 and "example-worker-0" in life.names("Pod")
+    simulated = simulate(kinds.ELASTICJOB, elasticjob(2))
+    simulated.run()
+    simulated.settle()
+    simulated.end("example-worker-0", 137)
+    assert restarts(simulated.settle()) == 0
+    simulated.now += 60
+    assert restarts(simulated.settle()) == 1 and "example-worker-0" in simulated.names("Pod")
 
 
 def test_a_clock_that_is_set_back_does_not_take_a_restart_for_one_that_was_made() -> None:
@@ -78,43 +78,43 @@ def test_a_clock_that_is_set_back_does_not_take_a_restart_for_one_that_was_made(
 
 def test_a_leader_that_does_not_know_yet_that_a_failed_pod_was_deleted_takes_no_restart_back() -> None:
     """Found by histories: the watch of jobs may be ahead of the watch of pods."""
-    life = begun(kinds.ELASTICJOB, elasticjob(2))
-    life.run()
-    life.settle()
-    life.end("example-worker-0", 137)
-    life.settle()
-    failed = life.get("Pod", "example-worker-0")
-    life.now += 60
-    assert restarts(life.settle()) == 1
-    life.objects[Ref("Pod", "example-worker-0")] = failed
-    assert restarts(life.look().status) == 1
+    simulated = simulate(kinds.ELASTICJOB, elasticjob(2))
+    simulated.run()
+    simulated.settle()
+    simulated.end("example-worker-0", 137)
+    simulated.settle()
+    failed = simulated.get("Pod", "example-worker-0")
+    simulated.now += 60
+    assert restarts(simulated.settle()) == 1
+    simulated.objects[Ref("Pod", "example-worker-0")] = failed
+    assert restarts(simulated.look().status) == 1
 
 
 @pytest.mark.parametrize("victims", [1, 3])
 def test_a_gang_that_is_started_again_is_one_restart(victims: int) -> None:
     sets = [mx_set(role) for role in ("SCHEDULER", "SERVER", "WORKER")]
-    life = begun(kinds.MXJOB, mxjob(*sets))
-    life.run()
-    life.settle()
+    simulated = simulate(kinds.MXJOB, mxjob(*sets))
+    simulated.run()
+    simulated.settle()
     for role in ("scheduler", "server", "worker")[:victims]:
-        life.end(f"example-{role}-1kkf-0", 137)
-    assert restarts(life.settle()) == 0
-    life.now += 60
-    status = life.settle()
+        simulated.end(f"example-{role}-1kkf-0", 137)
+    assert restarts(simulated.settle()) == 0
+    simulated.now += 60
+    status = simulated.settle()
     assert restarts(status) == 1 and {role["attempt"] for role in status["roles"].values()} == {1}
 
 
 @pytest.mark.parametrize("suspended", [False, True])
 def test_what_a_drain_or_a_suspension_took_away_is_no_restart(suspended: bool) -> None:
-    life = begun(kinds.ELASTICJOB, elasticjob(1))
-    life.run()
-    life.settle()
+    simulated = simulate(kinds.ELASTICJOB, elasticjob(1))
+    simulated.run()
+    simulated.settle()
     if suspended:
-        life.edit(suspend=True)
-        life.settle()
-        life.edit(suspend=False)
+        simulated.edit(suspend=True)
+        simulated.settle()
+        simulated.edit(suspend=False)
     else:
-        life.drop(life.get("Pod", "example-worker-0")["metadata"]["uid"])
-    life.now += 60
-    life.settle()
-    assert "example-worker-0" in life.names("Pod") and restarts(life.settle()) == 0
+        simulated.drop(simulated.get("Pod", "example-worker-0")["metadata"]["uid"])
+    simulated.now += 60
+    simulated.settle()
+    assert "example-worker-0" in simulated.names("Pod") and restarts(simulated.settle()) == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.model.simulated_job import begun
+from tests.model.simulated_job import simulate
 from tests.support.builders import replicas, tfjob
 from trainyard.core import Kind
 from trainyard.kinds import TFJOB
@@ -20,21 +20,24 @@ def reworded() -> Kind:
 
 def test_what_still_runs_is_stopped_after_a_crash_although_the_reason_of_failed_is_reworded() -> None:
     """Found by the issue: the clean-up looked for DeadlineExceeded in the condition, and left everything running."""
-    life = begun(reworded(), tfjob(replicas("MASTER"), replicas("WORKER"), activeDeadlineSeconds=30))
-    life.run()
-    life.settle()
-    life.now += 60
-    life.job = {**life.job, "status": life.look().status}  # the operator is killed before it sends the deletes
-    failed = find_condition(life.job["status"]["conditions"], "Failed")
+    simulated = simulate(reworded(), tfjob(replicas("MASTER"), replicas("WORKER"), activeDeadlineSeconds=30))
+    simulated.run()
+    simulated.settle()
+    simulated.now += 60
+    simulated.job = {
+        **simulated.job,
+        "status": simulated.look().status,
+    }  # the operator is killed before it sends the deletes
+    failed = find_condition(simulated.job["status"]["conditions"], "Failed")
     assert failed and failed["reason"] == "TfJobFailed"
-    assert {delete.name for delete in life.look().deletes} == {"master-76no-0", "worker-76no-0"}
+    assert {delete.name for delete in simulated.look().deletes} == {"master-76no-0", "worker-76no-0"}
 
 
 def test_a_job_has_run_although_its_running_condition_is_gone() -> None:
-    life = begun(reworded(), tfjob(replicas("MASTER")))
-    life.run()
-    life.settle()
-    status = life.job["status"]
+    simulated = simulate(reworded(), tfjob(replicas("MASTER")))
+    simulated.run()
+    simulated.settle()
+    status = simulated.job["status"]
     rest = [entry for entry in status["conditions"] if entry["type"] != "Running"]
-    life.job = {**life.job, "status": {**status, "conditions": rest}}
-    assert life.look().status["hasRun"] is True
+    simulated.job = {**simulated.job, "status": {**status, "conditions": rest}}
+    assert simulated.look().status["hasRun"] is True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.simulated_job import begun
+from tests.model.simulated_job import simulate
 from tests.support.builders import batch_job, look, pod_of, started
 from tests.support.samples import elasticjob, pods
 from trainyard.kinds import ELASTICJOB
@@ -30,9 +30,11 @@ def test_a_worker_that_is_done_is_done_although_its_sidecar_runs_on(policy: str,
     """Only under Always does the node start it again; under OnFailure an exit with 0 is the last (S25)."""
     template = pods("elasticjob-worker")
     template["spec"]["containers"].append({"name": "proxy", "image": "example/proxy:1"})
-    life = begun(ELASTICJOB, elasticjob(1, worker={"template": template, "restartPolicy": policy}))
-    life.run()
-    life.settle()
-    (listed,) = (life.get("Pod", name)["status"]["containerStatuses"] for name in life.names("Pod"))
-    listed[0]["state"] = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": format_time(life.now)}}
-    assert (life.settle()["state"] == "Succeeded") is ends
+    simulated = simulate(ELASTICJOB, elasticjob(1, worker={"template": template, "restartPolicy": policy}))
+    simulated.run()
+    simulated.settle()
+    (listed,) = (simulated.get("Pod", name)["status"]["containerStatuses"] for name in simulated.names("Pod"))
+    listed[0]["state"] = {
+        "terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": format_time(simulated.now)}
+    }
+    assert (simulated.settle()["state"] == "Succeeded") is ends

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.model.simulated_job import Life, begun
+from tests.model.simulated_job import SimulatedJob, simulate
 from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.core import Kind
@@ -20,11 +20,11 @@ ROOT = Path(__file__).parents[2]
 every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
 
 
-def runs(kind: Kind) -> Life:
-    life = begun(kind, job_of(kind))
-    life.run()
-    life.settle()
-    return life
+def runs(kind: Kind) -> SimulatedJob:
+    simulated = simulate(kind, job_of(kind))
+    simulated.run()
+    simulated.settle()
+    return simulated
 
 
 def job_of(kind: Kind) -> Json:
@@ -34,26 +34,26 @@ def job_of(kind: Kind) -> Json:
 
 @every_kind
 def test_a_job_of_which_no_replica_runs_is_not_called_running(kind: Kind) -> None:
-    life = runs(kind)
-    assert life.job["status"]["state"] == "Running"
-    for name in life.names("Pod"):
-        life.drop(life.get("Pod", name)["metadata"]["uid"])
-    status = life.settle()
+    simulated = runs(kind)
+    assert simulated.job["status"]["state"] == "Running"
+    for name in simulated.names("Pod"):
+        simulated.drop(simulated.get("Pod", name)["metadata"]["uid"])
+    status = simulated.settle()
     assert status["state"] == "Starting" and status["ready"].startswith("0/")
     assert not is_condition_true(status["conditions"], "Running")
 
 
 @every_kind
 def test_a_suspended_job_says_so_in_its_state(kind: Kind) -> None:
-    life = runs(kind)
-    life.edit(suspend=True)
-    status = life.settle()
+    simulated = runs(kind)
+    simulated.edit(suspend=True)
+    status = simulated.settle()
     assert status["state"] == "Suspended" and is_condition_true(status["conditions"], "Suspended")
 
 
 @every_kind
 def test_restarts_are_counted_from_none(kind: Kind) -> None:
-    assert begun(kind, job_of(kind)).job["status"]["restarts"] == 0
+    assert simulate(kind, job_of(kind)).job["status"]["restarts"] == 0
 
 
 @every_kind
@@ -79,10 +79,10 @@ def test_who_blocks_a_job_is_a_column(kind: Kind) -> None:
 def test_batch_jobs_carry_the_labels_of_the_job_and_their_own_win(kind: Kind) -> None:
     job = job_of(kind)
     labels = {"team": "vision", OWNER: "another", "kueue.x-k8s.io/queue-name": "queue"}
-    life = begun(kind, {**job, "metadata": {**job["metadata"], "labels": labels}})
-    for name in life.names("Job"):
-        found = life.get("Job", name)["metadata"]["labels"]
-        assert (found["team"], found[OWNER]) == ("vision", life.job["metadata"]["uid"])
+    simulated = simulate(kind, {**job, "metadata": {**job["metadata"], "labels": labels}})
+    for name in simulated.names("Job"):
+        found = simulated.get("Job", name)["metadata"]["labels"]
+        assert (found["team"], found[OWNER]) == ("vision", simulated.job["metadata"]["uid"])
         assert "kueue.x-k8s.io/queue-name" not in found
 
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from tests.model.simulated_job import Life, begun
+from tests.model.simulated_job import SimulatedJob, simulate
 from tests.support.samples import chainerjob, elasticjob, mx_set, mxjob, pods, sample, worker_set
 from trainyard import kinds
 from trainyard.cli.lint import lint
@@ -254,7 +254,7 @@ def test_lint_says_the_same_and_ends_with_2(kind: Kind, job: Json, path: str, te
 
 @every_row
 def test_what_is_stored_all_the_same_fails_before_anything_is_made(kind: Kind, job: Json, path: str, text: str) -> None:
-    found = Life(kind, job).look()
+    found = SimulatedJob(kind, job).look()
     (failed,) = [one for one in found.status["conditions"] if one["type"] == "Failed"]
     assert failed["status"] == "True" and failed["reason"] == "InvalidSpec"
     assert found.status["state"] == "Failed" and not found.creates and found.spec_patch is None
@@ -266,14 +266,14 @@ def test_what_is_stored_all_the_same_fails_before_anything_is_made(kind: Kind, j
 def test_a_bad_edit_of_a_job_that_runs_stops_nothing_and_is_said(
     kind: Kind, job: Json, path: str, text: str, suspended: bool
 ) -> None:
-    life = begun(kind, sample(kind.gvk.kind))
-    life.run()
-    life.settle()
+    simulated = simulate(kind, sample(kind.gvk.kind))
+    simulated.run()
+    simulated.settle()
     if suspended:
-        life.edit(suspend=True)
-        life.settle()
-    life.job = {**life.job, "spec": job["spec"]}
-    found = life.look()
+        simulated.edit(suspend=True)
+        simulated.settle()
+    simulated.job = {**simulated.job, "spec": job["spec"]}
+    found = simulated.look()
     assert not found.deletes and not found.patches and not found.creates
     assert found.status["state" if kind.gvk.kind != "MxJob" else "phase"] not in ("Failed", "Done")
     said = {one["type"] for one in found.status["conditions"] if one["status"] == "True"}
@@ -316,9 +316,9 @@ def test_good_input_is_taken_here_and_by_the_operator(kind: Kind, job: Json) -> 
     full, found = kinds.admit(kind, job)
     assert found == []
     for given in (full, job):  # an older definition stores what it was given
-        life = Life(kind, copy.deepcopy(given))
-        life.settle()
-        assert life.objects and all(len(name) <= 63 for name in life.names())
+        simulated = SimulatedJob(kind, copy.deepcopy(given))
+        simulated.settle()
+        assert simulated.objects and all(len(name) <= 63 for name in simulated.names())
 
 
 LARGEST = [
@@ -330,7 +330,7 @@ LARGEST = [
 @pytest.mark.parametrize(("kind", "job"), LARGEST)
 def test_names_of_the_largest_job_are_legal(kind: Kind, job: Json) -> None:
     assert kinds.admit(kind, job)[1] == []
-    creates = Life(kind, job).look().creates
+    creates = SimulatedJob(kind, job).look().creates
     assert len(creates) > 10000 and all(len(create.name) <= 63 for create in creates)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.model.simulated_job import Life, begun
+from tests.model.simulated_job import SimulatedJob, simulate
 from tests.support.samples import chainerjob, pods, worker_set
 from trainyard import kinds
 from trainyard.kinds.chainerjob import job_limits, slots_of
@@ -51,8 +51,8 @@ def test_the_first_container_chainer_counts_and_no_other() -> None:
 
 def test_the_hostfiles_list_is_sorted_and_says_slots_and_sizes() -> None:
     sets = {"b": worker_set(2, mpiConfig={"slots": 4}), "a": worker_set(1)}
-    life = begun(kinds.CHAINERJOB, chainerjob(sets))
-    text = life.get("ConfigMap", "example-assets")["data"]["statefulsets_and_slots"]
+    simulated = simulate(kinds.CHAINERJOB, chainerjob(sets))
+    text = simulated.get("ConfigMap", "example-assets")["data"]["statefulsets_and_slots"]
     assert text == "example-workerset-a slots=1 replicas=1\nexample-workerset-b slots=4 replicas=2\n"
 
 
@@ -66,23 +66,23 @@ def test_the_hostfiles_list_is_sorted_and_says_slots_and_sizes() -> None:
 )
 def test_the_role_grants_exec_on_exactly_the_workers(sets: Json, names: list[str]) -> None:
     """A rule without names would be for every pod of the namespace (S22, docs/rules.md 1.5)."""
-    rules = begun(kinds.CHAINERJOB, chainerjob(sets)).get("Role", "example-launcher-role")["rules"]
+    rules = simulate(kinds.CHAINERJOB, chainerjob(sets)).get("Role", "example-launcher-role")["rules"]
     assert [(rule["resources"], rule["verbs"], rule["resourceNames"]) for rule in rules] == (
         [(["pods"], ["get"], names), (["pods/exec"], ["get", "create"], names)] if names else []
     )
 
 
 def test_the_binding_gives_the_role_to_the_jobs_account() -> None:
-    life = begun(kinds.CHAINERJOB, chainerjob())
-    binding = life.get("RoleBinding", "example-launcher-rolebinding")
+    simulated = simulate(kinds.CHAINERJOB, chainerjob())
+    binding = simulated.get("RoleBinding", "example-launcher-rolebinding")
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "example-launcher", "namespace": "default"}]
     assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("Role", "example-launcher-role")
-    assert "rules" not in life.get("ServiceAccount", "example-launcher")
+    assert "rules" not in simulated.get("ServiceAccount", "example-launcher")
 
 
-def objects(job: Json) -> tuple[Life, Json, Json]:
-    life = begun(kinds.CHAINERJOB, job)
-    return life, life.get("Job", "example-master"), life.get("StatefulSet", "example-workerset-ws0")
+def objects(job: Json) -> tuple[SimulatedJob, Json, Json]:
+    simulated = simulate(kinds.CHAINERJOB, job)
+    return simulated, simulated.get("Job", "example-master"), simulated.get("StatefulSet", "example-workerset-ws0")
 
 
 def test_the_master_job_and_the_stateful_set_have_the_shape_of_the_old_operators() -> None:
@@ -104,9 +104,9 @@ def test_the_master_job_and_the_stateful_set_have_the_shape_of_the_old_operators
 def test_the_labels_list_every_part_of_a_job() -> None:
     job = chainerjob()
     job["metadata"]["labels"] = {"team": "vision", "chainerjob.kubeflow.org/name": "mine"}
-    life, master, workers = objects(job)
-    life.run()
-    for body in life.objects.values():
+    simulated, master, workers = objects(job)
+    simulated.run()
+    for body in simulated.objects.values():
         assert body["metadata"]["labels"]["chainerjob.kubeflow.org/name"] == "example"
     for one, role in ((master, "master"), (workers, "workerset")):
         inner = one["spec"]["template"]["metadata"]["labels"]
@@ -133,14 +133,14 @@ def test_open_mpi_finds_its_agent_and_its_hosts() -> None:
 
 def test_a_job_without_worker_sets_needs_no_mpi() -> None:
     alone = chainerjob({}, master={"template": {"spec": {"containers": [{"image": "i"}]}}})
-    life = begun(kinds.CHAINERJOB, alone)
-    assert life.names() == [
+    simulated = simulate(kinds.CHAINERJOB, alone)
+    assert simulated.names() == [
         "example-launcher",
         "example-launcher-role",
         "example-launcher-rolebinding",
         "example-master",
     ]
-    spec = life.get("Job", "example-master")["spec"]["template"]["spec"]
+    spec = simulated.get("Job", "example-master")["spec"]["template"]["spec"]
     (only,) = spec["containers"]
     assert only["name"] == "chainer" and "env" not in only and "initContainers" not in spec and "volumes" not in spec
 
@@ -174,15 +174,15 @@ def test_the_masters_restart_policy(given: str | None, found: str) -> None:
 
 
 def test_the_status_of_a_done_job_is_a_job_status_as_printed() -> None:
-    life, _, _ = objects(chainerjob())
-    life.run()
-    assert life.settle()["active"] == 1
-    life.end("example-master", 0)
-    status = life.settle()
+    simulated, _, _ = objects(chainerjob())
+    simulated.run()
+    assert simulated.settle()["active"] == 1
+    simulated.end("example-master", 0)
+    status = simulated.settle()
     (complete,) = [one for one in status["conditions"] if one["type"] == "Complete"]
     assert complete["status"] == "True" and complete["lastProbeTime"] == complete["lastTransitionTime"]
     assert status["succeeded"] == 1 and "active" not in status and status["startTime"] and status["completionTime"]
-    assert life.get("StatefulSet", "example-workerset-ws0")["spec"]["replicas"] == 0
+    assert simulated.get("StatefulSet", "example-workerset-ws0")["spec"]["replicas"] == 0
 
 
 GONE = "and its pods have gone, so that the exit code of container chainer is not known"
@@ -201,22 +201,22 @@ def test_a_failed_master_job_is_counted_and_said_whatever_is_left_of_its_pods(
     reason: str, failed: int, pod: str, text: str
 ) -> None:
     """Kubernetes removes the running pods of a Job that it gives up: all that is left then is the Job's own count."""
-    life, _, _ = objects(chainerjob(master={"template": pods("chainer", restartPolicy="OnFailure")}))
-    life.run()
-    life.settle()
-    name = life.pods("example-master")[0]
+    simulated, _, _ = objects(chainerjob(master={"template": pods("chainer", restartPolicy="OnFailure")}))
+    simulated.run()
+    simulated.settle()
+    name = simulated.pods("example-master")[0]
     if pod == "3":
-        life.restart("example-master", 3)
-        life.settle()
+        simulated.restart("example-master", 3)
+        simulated.settle()
     if pod == "ended":
-        life.end("example-master", 3)
+        simulated.end("example-master", 3)
     if not pod:
-        life.drop(uid_of(life.get("Pod", name)))
+        simulated.drop(uid_of(simulated.get("Pod", name)))
     elif pod != "ended":
-        life.get("Pod", name)["metadata"]["deletionTimestamp"] = format_time(life.now)
-    life.finish("example-master", reason)
-    life.get("Job", "example-master")["status"]["failed"] = failed
-    status = life.settle()
+        simulated.get("Pod", name)["metadata"]["deletionTimestamp"] = format_time(simulated.now)
+    simulated.finish("example-master", reason)
+    simulated.get("Job", "example-master")["status"]["failed"] = failed
+    status = simulated.settle()
     (condition,) = [one for one in status["conditions"] if one["type"] == "Failed"]
     assert status.get("failed", 0) == failed and status["state"] == "Failed"
     assert condition["reason"] == reason and text in condition["message"], condition["message"]
@@ -226,24 +226,24 @@ def test_a_failed_master_job_is_counted_and_said_whatever_is_left_of_its_pods(
 
 
 def test_failed_pods_are_counted_once_whether_the_job_or_its_pods_are_seen_first() -> None:
-    life, _, _ = objects(chainerjob(backoffLimit=3))
-    life.run()
-    life.settle()
-    life.get("Job", "example-master")["status"] = {"active": 1, "failed": 1}
-    assert life.settle()["failed"] == 1, "the Job counts what has gone"
-    life.end("example-master", 3)
-    assert life.settle()["failed"] == 1, "the same pod"
-    life.drop(uid_of(life.get("Pod", life.pods("example-master")[0])))
-    life.get("Job", "example-master")["status"] = {"active": 1, "failed": 2}
-    assert life.settle()["failed"] == 2
+    simulated, _, _ = objects(chainerjob(backoffLimit=3))
+    simulated.run()
+    simulated.settle()
+    simulated.get("Job", "example-master")["status"] = {"active": 1, "failed": 1}
+    assert simulated.settle()["failed"] == 1, "the Job counts what has gone"
+    simulated.end("example-master", 3)
+    assert simulated.settle()["failed"] == 1, "the same pod"
+    simulated.drop(uid_of(simulated.get("Pod", simulated.pods("example-master")[0])))
+    simulated.get("Job", "example-master")["status"] = {"active": 1, "failed": 2}
+    assert simulated.settle()["failed"] == 2
 
 
 def test_the_files_stay_after_the_last_set_has_gone_because_the_master_mounts_them() -> None:
     """Its Job tries again by itself, and a pod does not start without what it mounts."""
-    life, _, _ = objects(chainerjob())
-    life.run()
-    life.settle()
-    life.edit(workerSets={})
-    life.settle()
-    assert life.names("StatefulSet") == [] and life.get("Role", "example-launcher-role")["rules"] == []
-    assert life.get("ConfigMap", "example-assets")["data"]["statefulsets_and_slots"] == ""
+    simulated, _, _ = objects(chainerjob())
+    simulated.run()
+    simulated.settle()
+    simulated.edit(workerSets={})
+    simulated.settle()
+    assert simulated.names("StatefulSet") == [] and simulated.get("Role", "example-launcher-role")["rules"] == []
+    assert simulated.get("ConfigMap", "example-assets")["data"]["statefulsets_and_slots"] == ""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.model.simulated_job import Life, begun
+from tests.model.simulated_job import SimulatedJob, simulate
 from tests.support.samples import elasticjob, pods
 from trainyard import kinds
 from trainyard.core import Plan
@@ -20,8 +20,8 @@ def job(count: int | None = 2, worker: Json | None = None, **spec: Any) -> Json:
     return elasticjob(count, name="imagenet", worker=worker, **spec)
 
 
-def args(life: Life, container: int = 0, name: str = "imagenet-worker-0") -> list[str]:
-    found: list[str] = life.get("Pod", name)["spec"]["containers"][container].get("args", [])
+def args(simulated: SimulatedJob, container: int = 0, name: str = "imagenet-worker-0") -> list[str]:
+    found: list[str] = simulated.get("Pod", name)["spec"]["containers"][container].get("args", [])
     return found
 
 
@@ -39,17 +39,17 @@ def test_the_arguments_stand_before_the_users_in_the_old_order(
     bounds = {"minReplicas": least, "maxReplicas": most}
     given = {key: value for key, value in bounds.items() if value is not None}
     one = {"name": "elasticjob-worker", "image": "i", "args": ["--nproc_per_node=1", "main.py"], "command": ["x"]}
-    life = begun(kinds.ELASTICJOB, job(count, containers(one), **given))
-    assert args(life) == [*RENDEZVOUS, f"--nnodes={nodes}", "--nproc_per_node=1", "main.py"]
-    assert life.get("Pod", "imagenet-worker-0")["spec"]["containers"][0]["command"] == ["x"]
+    simulated = simulate(kinds.ELASTICJOB, job(count, containers(one), **given))
+    assert args(simulated) == [*RENDEZVOUS, f"--nnodes={nodes}", "--nproc_per_node=1", "main.py"]
+    assert simulated.get("Pod", "imagenet-worker-0")["spec"]["containers"][0]["command"] == ["x"]
 
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_with_c10d_worker_0_holds_the_store_and_no_endpoint_is_needed(index: int) -> None:
     given = job(rdzvBackend="c10d")
     del given["spec"]["rdzvEndpoint"]
-    life = begun(kinds.ELASTICJOB, given)
-    assert args(life, name=f"imagenet-worker-{index}") == [
+    simulated = simulate(kinds.ELASTICJOB, given)
+    assert args(simulated, name=f"imagenet-worker-{index}") == [
         "--rdzv_backend=c10d",
         "--rdzv_endpoint=imagenet-worker-0:29400",
         "--rdzv_id=imagenet",
@@ -59,7 +59,7 @@ def test_with_c10d_worker_0_holds_the_store_and_no_endpoint_is_needed(index: int
 
 
 def test_with_c10d_a_users_endpoint_is_used_and_torch_finds_out_who_holds_the_store() -> None:
-    found = args(begun(kinds.ELASTICJOB, job(rdzvBackend="c10d", rdzvEndpoint="store:1")))
+    found = args(simulate(kinds.ELASTICJOB, job(rdzvBackend="c10d", rdzvEndpoint="store:1")))
     assert found == ["--rdzv_backend=c10d", "--rdzv_endpoint=store:1", "--rdzv_id=imagenet", "--nnodes=2:2"]
 
 
@@ -67,34 +67,36 @@ def test_without_a_rendezvous_the_arguments_are_the_users_alone() -> None:
     one = {"name": "elasticjob-worker", "image": "i", "args": ["main.py"]}
     given = job(2, containers(one), rdzvBackend="none")
     del given["spec"]["rdzvEndpoint"]
-    assert args(begun(kinds.ELASTICJOB, given)) == ["main.py"]
+    assert args(simulate(kinds.ELASTICJOB, given)) == ["main.py"]
 
 
 @pytest.mark.parametrize(
     ("names", "speaker"), [(["elasticjob-worker"], 0), (["main"], 0), (["a", "b"], 0), (["a", "elasticjob-worker"], 1)]
 )
 def test_one_container_gets_them_and_speaks_for_the_worker(names: list[str], speaker: int) -> None:
-    life = begun(kinds.ELASTICJOB, job(1, containers(*({"name": name, "image": "i"} for name in names))))
-    assert [bool(args(life, index)) for index in range(len(names))] == [index == speaker for index in range(len(names))]
-    life.run()
-    life.end("imagenet-worker-0", 137, container=names[speaker])
-    assert life.look().status["roles"]["Worker"]["failures"] == 1
+    simulated = simulate(kinds.ELASTICJOB, job(1, containers(*({"name": name, "image": "i"} for name in names))))
+    assert [bool(args(simulated, index)) for index in range(len(names))] == [
+        index == speaker for index in range(len(names))
+    ]
+    simulated.run()
+    simulated.end("imagenet-worker-0", 137, container=names[speaker])
+    assert simulated.look().status["roles"]["Worker"]["failures"] == 1
 
 
 def test_init_containers_are_left_alone() -> None:
     template = {**pods("elasticjob-worker", initContainers=[{"name": "data", "image": "i", "args": ["x"]}])}
-    life = begun(kinds.ELASTICJOB, job(1, {"template": template}))
-    assert life.get("Pod", "imagenet-worker-0")["spec"]["initContainers"] == template["spec"]["initContainers"]
+    simulated = simulate(kinds.ELASTICJOB, job(1, {"template": template}))
+    assert simulated.get("Pod", "imagenet-worker-0")["spec"]["initContainers"] == template["spec"]["initContainers"]
 
 
 @pytest.mark.parametrize("resumes", [0, 1, 2])
 def test_a_resumed_job_meets_under_an_id_of_its_own(resumes: int) -> None:
-    life = begun(kinds.ELASTICJOB, job())
+    simulated = simulate(kinds.ELASTICJOB, job())
     for _ in range(resumes):
         for suspend in (True, False):
-            life.edit(suspend=suspend)
-            life.settle()
-    assert args(life)[2] == "--rdzv_id=imagenet" + (f"-r{resumes}" if resumes else "")
+            simulated.edit(suspend=suspend)
+            simulated.settle()
+    assert args(simulated)[2] == "--rdzv_id=imagenet" + (f"-r{resumes}" if resumes else "")
 
 
 @pytest.mark.parametrize(
@@ -102,21 +104,21 @@ def test_a_resumed_job_meets_under_an_id_of_its_own(resumes: int) -> None:
     [("ExitCode", "Never"), ("Never", "Never"), ("OnFailure", "OnFailure"), ("Always", "Always"), (None, "Never")],
 )
 def test_the_restart_policy_of_a_pod(policy: str | None, found: str) -> None:
-    life = begun(kinds.ELASTICJOB, job(1, {"restartPolicy": policy}))
-    assert life.get("Pod", "imagenet-worker-0")["spec"]["restartPolicy"] == found
+    simulated = simulate(kinds.ELASTICJOB, job(1, {"restartPolicy": policy}))
+    assert simulated.get("Pod", "imagenet-worker-0")["spec"]["restartPolicy"] == found
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, 126, 127, 128, 129, 130, 134, 137, 138, 139, 143, 255])
 def test_four_exit_codes_are_tried_again_and_all_else_fails_the_job(code: int) -> None:
-    life = begun(kinds.ELASTICJOB, job())
-    life.run()
-    life.settle()
-    life.end("imagenet-worker-1", code)
-    assert life.look().status["state"] == ("Running" if code in (130, 137, 138, 143) else "Failed")
+    simulated = simulate(kinds.ELASTICJOB, job())
+    simulated.run()
+    simulated.settle()
+    simulated.end("imagenet-worker-1", code)
+    assert simulated.look().status["state"] == ("Running" if code in (130, 137, 138, 143) else "Failed")
 
 
 def test_a_pod_and_a_service_for_each_worker_with_the_labels_of_the_old_operator() -> None:
-    life = begun(kinds.ELASTICJOB, job(3))
+    simulated = simulate(kinds.ELASTICJOB, job(3))
     for index in range(3):
         wanted = {
             "group-name": "elastic.pytorch.org",
@@ -124,7 +126,7 @@ def test_a_pod_and_a_service_for_each_worker_with_the_labels_of_the_old_operator
             "replica-type": "worker",
             "replica-index": str(index),
         }
-        pod, service = (life.get(kind, f"imagenet-worker-{index}") for kind in ("Pod", "Service"))
+        pod, service = (simulated.get(kind, f"imagenet-worker-{index}") for kind in ("Pod", "Service"))
         assert all(one["metadata"]["labels"].items() >= wanted.items() for one in (pod, service))
         assert service["spec"]["selector"] == wanted
         assert service["spec"]["clusterIP"] == "None" and "ports" not in service["spec"]
@@ -133,8 +135,8 @@ def test_a_pod_and_a_service_for_each_worker_with_the_labels_of_the_old_operator
 # --- Words
 
 
-def said(life: Life, kind: str) -> tuple[str, str]:
-    (found,) = [one for one in life.job["status"]["conditions"] if one["type"] == kind]
+def said(simulated: SimulatedJob, kind: str) -> tuple[str, str]:
+    (found,) = [one for one in simulated.job["status"]["conditions"] if one["type"] == kind]
     return found["reason"], found["message"]
 
 
@@ -143,31 +145,31 @@ def told(found: Plan) -> list[tuple[str, str, str]]:
 
 
 def test_the_conditions_and_the_events_of_a_life_are_those_of_the_documents() -> None:
-    life = Life(kinds.ELASTICJOB, job())
-    made = told(life.step())
+    simulated = SimulatedJob(kinds.ELASTICJOB, job())
+    made = told(simulated.step())
     assert ("Normal", "SuccessfulCreatePod", "Created pod: imagenet-worker-0") in made
     assert ("Normal", "SuccessfulCreateService", "Created service: imagenet-worker-1") in made
-    life.run()
-    assert told(life.step()) == []
-    assert said(life, "Running") == ("ElasticJobRunning", "ElasticJob imagenet is running.")
-    (running,) = [one for one in life.job["status"]["conditions"] if one["type"] == "Running"]
+    simulated.run()
+    assert told(simulated.step()) == []
+    assert said(simulated, "Running") == ("ElasticJobRunning", "ElasticJob imagenet is running.")
+    (running,) = [one for one in simulated.job["status"]["conditions"] if one["type"] == "Running"]
     assert running["lastUpdateTime"] == running["lastTransitionTime"]
-    assert life.job["status"]["replicaStatuses"] == {"Worker": {"active": 2}}
+    assert simulated.job["status"]["replicaStatuses"] == {"Worker": {"active": 2}}
     for index in (0, 1):
-        life.end(f"imagenet-worker-{index}", 0)
+        simulated.end(f"imagenet-worker-{index}", 0)
     text = "ElasticJob imagenet is successfully completed."
-    assert told(life.step()) == [("Normal", "ElasticJobSucceeded", text)]
-    assert said(life, "Succeeded") == ("ElasticJobSucceeded", text)
-    assert life.job["status"]["replicaStatuses"] == {"Worker": {"succeeded": 2}}
+    assert told(simulated.step()) == [("Normal", "ElasticJobSucceeded", text)]
+    assert said(simulated, "Succeeded") == ("ElasticJobSucceeded", text)
+    assert simulated.job["status"]["replicaStatuses"] == {"Worker": {"succeeded": 2}}
 
 
 def test_a_failure_is_told_in_the_old_words_first() -> None:
-    life = begun(kinds.ELASTICJOB, job())
-    life.run()
-    life.settle()
-    life.end("imagenet-worker-1", 1)
-    events = told(life.step())
-    reason, text = said(life, "Failed")
+    simulated = simulate(kinds.ELASTICJOB, job())
+    simulated.run()
+    simulated.settle()
+    simulated.end("imagenet-worker-1", 1)
+    events = told(simulated.step())
+    reason, text = said(simulated, "Failed")
     assert reason == "ElasticJobFailed"
     assert text.startswith("ElasticJob imagenet is failed because 1 Worker replica(s) failed. Worker 1: container")
     assert ("Warning", "ElasticJobFailed", text) in events
@@ -175,12 +177,12 @@ def test_a_failure_is_told_in_the_old_words_first() -> None:
 
 
 def test_a_restart_is_told_in_the_old_words_first() -> None:
-    life = begun(kinds.ELASTICJOB, job())
-    life.run()
-    life.settle()
-    life.end("imagenet-worker-1", 143)
-    life.step()
-    reason, text = said(life, "Restarting")
+    simulated = simulate(kinds.ELASTICJOB, job())
+    simulated.run()
+    simulated.settle()
+    simulated.end("imagenet-worker-1", 143)
+    simulated.step()
+    reason, text = said(simulated, "Restarting")
     assert reason == "ElasticJobRestarting"
     assert text.startswith("ElasticJob imagenet is restarting because 1 Worker replica(s) failed. ")
 
@@ -193,28 +195,28 @@ LIMITS = [
 
 @pytest.mark.parametrize(("policy", "old"), LIMITS)
 def test_a_limit_is_told_in_the_old_words_first(policy: Json, old: str) -> None:
-    life = begun(kinds.ELASTICJOB, job(**policy))
-    life.run()
-    life.settle()
-    life.now += 10
+    simulated = simulate(kinds.ELASTICJOB, job(**policy))
+    simulated.run()
+    simulated.settle()
+    simulated.now += 10
     if "backoffLimit" in policy:
-        life.end("imagenet-worker-1", 137)
-    events = told(life.step())
-    _, text = said(life, "Failed")
+        simulated.end("imagenet-worker-1", 137)
+    events = told(simulated.step())
+    _, text = said(simulated, "Failed")
     assert text.startswith(f"{old}; ")
     assert ("Warning", "JobFailed", text) in events
 
 
 def test_scaling_is_told_and_the_templates_own_policy_is_warned_of() -> None:
     template = pods("elasticjob-worker", restartPolicy="Always")
-    life = begun(kinds.ELASTICJOB, job(2, {"template": template}))
-    worker = copy.deepcopy(life.job["spec"]["replicaSpecs"]["Worker"])
-    life.edit(replicaSpecs={"Worker": {**worker, "replicas": 3}})
-    events = told(life.step())
+    simulated = simulate(kinds.ELASTICJOB, job(2, {"template": template}))
+    worker = copy.deepcopy(simulated.job["spec"]["replicaSpecs"]["Worker"])
+    simulated.edit(replicaSpecs={"Worker": {**worker, "replicas": 3}})
+    events = told(simulated.step())
     text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
     assert ("Warning", "SettedPodTemplateRestartPolicy", text) in events
-    life.edit(replicaSpecs={"Worker": {**worker, "replicas": 1}})
-    events = told(life.step())
+    simulated.edit(replicaSpecs={"Worker": {**worker, "replicas": 1}})
+    events = told(simulated.step())
     assert ("Normal", "SuccessfulDeletePod", "Deleted pod: imagenet-worker-2") in events
     assert ("Normal", "SuccessfulDeleteService", "Deleted service: imagenet-worker-1") in events
 

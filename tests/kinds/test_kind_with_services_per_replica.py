@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from tests.model.explorer import InitialState, explore
 from tests.model.scenarios import Scenario
-from tests.model.simulated_job import Life, begun
+from tests.model.simulated_job import SimulatedJob, simulate
 from tests.model.transitions import Bounds
 from tests.support.samples import job_of, pods
 from trainyard import kinds
@@ -191,15 +191,15 @@ def job(master: str = "ExitCode", worker: str = "Never", **spec: Any) -> Json:
     return job_of("example.com/v1", "PyTorchJob", {"pytorchReplicaSpecs": roles, **spec})
 
 
-def started(**spec: Any) -> Life:
-    life = begun(PYTORCHJOB, job(**spec))
-    life.run()
-    life.settle()
-    return life
+def started(**spec: Any) -> SimulatedJob:
+    simulated = simulate(PYTORCHJOB, job(**spec))
+    simulated.run()
+    simulated.settle()
+    return simulated
 
 
-def condition_types(life: Life) -> list[str]:
-    return [condition["type"] for condition in life.job["status"]["conditions"] if condition["status"] == "True"]
+def condition_types(simulated: SimulatedJob) -> list[str]:
+    return [condition["type"] for condition in simulated.job["status"]["conditions"] if condition["status"] == "True"]
 
 
 @pytest.fixture(autouse=True)
@@ -213,7 +213,7 @@ def test_it_has_fewer_than_130_lines() -> None:
 
 
 def test_each_replica_has_a_service_that_is_created_right_after_its_pod() -> None:
-    creates = Life(PYTORCHJOB, {**job(), "status": {}}).step().creates
+    creates = SimulatedJob(PYTORCHJOB, {**job(), "status": {}}).step().creates
     names = ["example-master-0", "example-worker-0", "example-worker-1"]
     assert [(create.gvk.kind, create.name) for create in creates] == [
         (kind, name) for name in names for kind in ("Pod", "Service")
@@ -231,32 +231,32 @@ def test_the_environment_is_that_of_torch_distributed() -> None:
 
 
 def test_the_restart_policy_is_that_of_the_role() -> None:
-    life = started()
-    life.end("example-master-0", 143)
-    life.now += 60
-    assert life.settle()["restarts"] == 1 and life.names("Pod")[-1] == "example-master-0"
-    life.run()
-    life.settle()
-    life.end("example-worker-1", 143)
-    life.settle()
-    assert condition_types(life)[-1] == "Failed"
+    simulated = started()
+    simulated.end("example-master-0", 143)
+    simulated.now += 60
+    assert simulated.settle()["restarts"] == 1 and simulated.names("Pod")[-1] == "example-master-0"
+    simulated.run()
+    simulated.settle()
+    simulated.end("example-worker-1", 143)
+    simulated.settle()
+    assert condition_types(simulated)[-1] == "Failed"
 
 
 def test_conditions_replace_one_another_and_the_newest_is_last() -> None:
-    life = started()
-    assert condition_types(life) == ["Created", "Running"]
-    life.end("example-master-0", 137)
+    simulated = started()
+    assert condition_types(simulated) == ["Created", "Running"]
+    simulated.end("example-master-0", 137)
     for name in ("example-worker-0", "example-worker-1"):
-        life.lose("Pod", name)
-    life.step()
-    assert [condition["type"] for condition in life.job["status"]["conditions"]] == ["Created", "Restarting"]
-    life.now += 60
-    life.settle()
-    life.run()
-    life.settle()
-    assert [condition["type"] for condition in life.job["status"]["conditions"]] == ["Created", "Running"]
-    life.end("example-master-0", 0)
-    conditions = life.settle()["conditions"]
+        simulated.lose("Pod", name)
+    simulated.step()
+    assert [condition["type"] for condition in simulated.job["status"]["conditions"]] == ["Created", "Restarting"]
+    simulated.now += 60
+    simulated.settle()
+    simulated.run()
+    simulated.settle()
+    assert [condition["type"] for condition in simulated.job["status"]["conditions"]] == ["Created", "Running"]
+    simulated.end("example-master-0", 0)
+    conditions = simulated.settle()["conditions"]
     assert [(condition["type"], condition["status"], condition["reason"]) for condition in conditions][-1] == (
         "Succeeded",
         "True",
@@ -266,9 +266,9 @@ def test_conditions_replace_one_another_and_the_newest_is_last() -> None:
 
 def test_any_worker_of_an_elastic_job_makes_it_succeed_and_all_of_another() -> None:
     elastic, plain = started(master="", elastic=True), started(master="")
-    for life in (elastic, plain):
-        life.end("example-worker-1", 0)
-        life.settle()
+    for simulated in (elastic, plain):
+        simulated.end("example-worker-1", 0)
+        simulated.settle()
     assert condition_types(elastic)[-1] == "Succeeded" and condition_types(plain)[-1] == "Running"
     plain.end("example-worker-0", 0)
     plain.settle()
@@ -276,11 +276,11 @@ def test_any_worker_of_an_elastic_job_makes_it_succeed_and_all_of_another() -> N
 
 
 def test_the_service_of_a_replica_is_deleted_with_its_pod() -> None:
-    life = started(cleanPodPolicy="Running")
-    life.end("example-worker-0", 0)
-    life.end("example-master-0", 0)
-    life.settle()
-    assert sorted(life.names()) == ["example-master-0", "example-master-0", "example-worker-0", "example-worker-0"]
+    simulated = started(cleanPodPolicy="Running")
+    simulated.end("example-worker-0", 0)
+    simulated.end("example-master-0", 0)
+    simulated.settle()
+    assert sorted(simulated.names()) == ["example-master-0", "example-master-0", "example-worker-0", "example-worker-0"]
 
 
 def test_what_the_roles_are_made_of_is_fixed_after_the_start_without_a_rule_in_the_kind() -> None:
@@ -294,10 +294,10 @@ def test_what_the_roles_are_made_of_is_fixed_after_the_start_without_a_rule_in_t
 
 def test_a_lost_pod_of_an_edited_role_is_named_in_condition_blocked() -> None:
     """An API server without the rule took the edit: the replica cannot be made again, and that is said."""
-    life = started()
-    life.edit(pytorchReplicaSpecs={MASTER: replica_spec("Always"), WORKER: replica_spec("Never", 2)})
-    life.lose("Pod", "example-master-0")
-    status = life.settle()
+    simulated = started()
+    simulated.edit(pytorchReplicaSpecs={MASTER: replica_spec("Always"), WORKER: replica_spec("Never", 2)})
+    simulated.lose("Pod", "example-master-0")
+    status = simulated.settle()
     blocked = next(condition for condition in status["conditions"] if condition["type"] == "Blocked")
     assert blocked["status"] == "True" and "Master 0 is gone" in blocked["message"]
 

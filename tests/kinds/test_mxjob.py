@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.simulated_job import Life, begun
+from tests.model.simulated_job import SimulatedJob, simulate
 from tests.support.samples import mx_set, mxjob, pods
 from trainyard import kinds
 from trainyard.objects import Json, labels
@@ -20,8 +20,8 @@ WORKED_EXAMPLE = [
 """Contract II.6, worker 2 of the README's job."""
 
 
-def env(life: Life, job: str, container: str = "mxnet") -> list[tuple[str, str]]:
-    listed = life.get("Job", job)["spec"]["template"]["spec"]["containers"]
+def env(simulated: SimulatedJob, job: str, container: str = "mxnet") -> list[tuple[str, str]]:
+    listed = simulated.get("Job", job)["spec"]["template"]["spec"]["containers"]
     (found,) = [one for one in listed if one["name"] == container]
     return [(one["name"], one.get("value", "")) for one in found.get("env", [])]
 
@@ -33,8 +33,8 @@ def with_env(*given: Json) -> Json:
 
 
 def test_the_names_are_those_of_the_readme() -> None:
-    life = begun(kinds.MXJOB, README)
-    assert life.names("Job") == [
+    simulated = simulate(kinds.MXJOB, README)
+    assert simulated.names("Job") == [
         "example-dist-job-scheduler-1kkf-0",
         "example-dist-job-server-1kkf-0",
         "example-dist-job-server-1kkf-1",
@@ -45,35 +45,35 @@ def test_the_names_are_those_of_the_readme() -> None:
 
 
 def test_the_environment_is_the_worked_example() -> None:
-    life = begun(kinds.MXJOB, README)
-    assert env(life, "example-dist-job-worker-1kkf-2") == [*WORKED_EXAMPLE, ("DMLC_USE_KUBERNETES", "1")]
-    assert env(life, "example-dist-job-server-1kkf-1")[4] == ("DMLC_ROLE", "server")
-    assert env(life, "example-dist-job-scheduler-1kkf-0")[4] == ("DMLC_ROLE", "scheduler")
+    simulated = simulate(kinds.MXJOB, README)
+    assert env(simulated, "example-dist-job-worker-1kkf-2") == [*WORKED_EXAMPLE, ("DMLC_USE_KUBERNETES", "1")]
+    assert env(simulated, "example-dist-job-server-1kkf-1")[4] == ("DMLC_ROLE", "server")
+    assert env(simulated, "example-dist-job-scheduler-1kkf-0")[4] == ("DMLC_ROLE", "scheduler")
 
 
 @pytest.mark.parametrize("many", range(7))
 def test_the_users_variables_stay_and_stand_first(many: int) -> None:
     """With one to four the old operator died, with five and more it wrote over them (docs/rules.md II.6)."""
     given = [{"name": f"MINE_{index}", "value": str(index)} for index in range(many)]
-    found = env(begun(kinds.MXJOB, with_env(*given)), "example-worker-1kkf-0")
+    found = env(simulate(kinds.MXJOB, with_env(*given)), "example-worker-1kkf-0")
     assert found[:many] == [(one["name"], one["value"]) for one in given]
     assert [name for name, _ in found[many:]] == [*(name for name, _ in WORKED_EXAMPLE), "DMLC_USE_KUBERNETES"]
 
 
 def test_dmlc_use_kubernetes_is_the_users_when_given() -> None:
-    found = env(begun(kinds.MXJOB, with_env({"name": "DMLC_USE_KUBERNETES", "value": "0"})), "example-worker-1kkf-0")
+    found = env(simulate(kinds.MXJOB, with_env({"name": "DMLC_USE_KUBERNETES", "value": "0"})), "example-worker-1kkf-0")
     assert [pair for pair in found if pair[0] == "DMLC_USE_KUBERNETES"] == [("DMLC_USE_KUBERNETES", "0")]
 
 
 def test_a_sidecar_gets_no_variables() -> None:
     worker = mx_set("WORKER")
     worker["template"]["spec"]["containers"].append({"name": "sidecar", "image": "x"})
-    life = begun(kinds.MXJOB, mxjob(mx_set("SCHEDULER"), mx_set("SERVER"), worker))
-    assert env(life, "example-worker-1kkf-0", "sidecar") == []
+    simulated = simulate(kinds.MXJOB, mxjob(mx_set("SCHEDULER"), mx_set("SERVER"), worker))
+    assert env(simulated, "example-worker-1kkf-0", "sidecar") == []
 
 
 def test_a_job_is_one_attempt_and_carries_the_labels_of_the_old_operator() -> None:
-    job = begun(kinds.MXJOB, README).get("Job", "example-dist-job-worker-1kkf-2")
+    job = simulate(kinds.MXJOB, README).get("Job", "example-dist-job-worker-1kkf-2")
     spec = job["spec"]
     assert (spec["completions"], spec["parallelism"], spec["backoffLimit"]) == (1, 1, 0)
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
@@ -83,13 +83,13 @@ def test_a_job_is_one_attempt_and_carries_the_labels_of_the_old_operator() -> No
 
 
 def test_one_headless_service_names_every_pod() -> None:
-    life = begun(kinds.MXJOB, README)
-    service = life.get("Service", "mxjob-1kkf")["spec"]
+    simulated = simulate(kinds.MXJOB, README)
+    service = simulated.get("Service", "mxjob-1kkf")["spec"]
     assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"] is True
     assert service["ports"] == [{"name": "ps-root-port-9091", "port": 9091}]
-    life.run()
-    for name in life.names("Pod"):
-        pod = life.get("Pod", name)
+    simulated.run()
+    for name in simulated.names("Pod"):
+        pod = simulated.get("Pod", name)
         assert labels.matches_labels(service["selector"], pod["metadata"]["labels"])
         assert pod["spec"]["subdomain"] == "mxjob-1kkf" and pod["spec"]["hostname"] == name.rpartition("-")[0]
         assert pod["spec"]["dnsConfig"]["searches"] == ["mxjob-1kkf.default.svc.cluster.local"]
@@ -97,22 +97,22 @@ def test_one_headless_service_names_every_pod() -> None:
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_local_mode_is_one_job_and_nothing_else(count: int) -> None:
-    life = begun(kinds.MXJOB, mxjob(mx_set("WORKER", count), jobMode="local"))
-    assert life.names() == ["example-worker-1kkf-0"]
-    assert env(life, "example-worker-1kkf-0") == []
-    assert "subdomain" not in life.get("Job", "example-worker-1kkf-0")["spec"]["template"]["spec"]
+    simulated = simulate(kinds.MXJOB, mxjob(mx_set("WORKER", count), jobMode="local"))
+    assert simulated.names() == ["example-worker-1kkf-0"]
+    assert env(simulated, "example-worker-1kkf-0") == []
+    assert "subdomain" not in simulated.get("Job", "example-worker-1kkf-0")["spec"]["template"]["spec"]
 
 
 @pytest.mark.parametrize(("port", "found"), [(None, "9091"), (9091, "9091"), (7000, "7000")])
 def test_the_port_is_the_schedulers(port: int | None, found: str) -> None:
     scheduler = mx_set("SCHEDULER", **({} if port is None else {"PsRootPort": port}))
     job = mxjob(scheduler, mx_set("SERVER", PsRootPort=1), mx_set("WORKER"))
-    assert env(begun(kinds.MXJOB, job), "example-worker-1kkf-0")[0] == ("DMLC_PS_ROOT_PORT", found)
+    assert env(simulate(kinds.MXJOB, job), "example-worker-1kkf-0")[0] == ("DMLC_PS_ROOT_PORT", found)
 
 
 def test_the_users_object_is_not_touched() -> None:
     job = mxjob(mx_set("SCHEDULER"), mx_set("SERVER"), mx_set("WORKER", template=pods("mxnet")))
-    life = begun(kinds.MXJOB, job)
+    simulated = simulate(kinds.MXJOB, job)
     assert all(
-        item["template"] in (pods("mxnet"), mx_set("X")["template"]) for item in life.job["spec"]["replicaSpecs"]
+        item["template"] in (pods("mxnet"), mx_set("X")["template"]) for item in simulated.job["spec"]["replicaSpecs"]
     )

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from tests.model.explorer import InitialState, explore
 from tests.model.scenarios import Scenario
-from tests.model.simulated_job import begun
+from tests.model.simulated_job import simulate
 from tests.model.transitions import Bounds
 from tests.support.samples import job_of, pods
 from trainyard import kinds
@@ -143,16 +143,16 @@ def test_it_can_be_checked_and_planned(tmp_path: Path) -> None:
 
 def test_its_life_can_be_told() -> None:
     """What the golden cases are made of."""
-    life = begun(SPARKLE, job(backoffLimit=1, cleanPodPolicy="All"))
-    life.run()
-    assert life.settle()["sparkling"] == 2
-    life.end("example-0", 137)
-    life.now += 60
-    assert life.settle()["restarts"] == 1 and life.names() == ["example-1", "example-0"]
-    life.run()
+    simulated = simulate(SPARKLE, job(backoffLimit=1, cleanPodPolicy="All"))
+    simulated.run()
+    assert simulated.settle()["sparkling"] == 2
+    simulated.end("example-0", 137)
+    simulated.now += 60
+    assert simulated.settle()["restarts"] == 1 and simulated.names() == ["example-1", "example-0"]
+    simulated.run()
     for name in ("example-0", "example-1"):
-        life.end(name, 0)
-    assert life.settle()["state"] == "Succeeded" and not life.names()
+        simulated.end(name, 0)
+    assert simulated.settle()["state"] == "Succeeded" and not simulated.names()
 
 
 def test_every_small_world_of_it_keeps_the_rules() -> None:

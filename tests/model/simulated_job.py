@@ -1,4 +1,4 @@
-"""One job's life by hand: its children as an API server would hold them, passes carried out, pods that do as told.
+"""One simulated job: its children as an API server would hold them, passes carried out, pods that do as told.
 
 Rules for this file:
 - It knows no kind: whatever a kind makes is rendered, stored and patched here the same way.
@@ -21,7 +21,7 @@ MOST = 10
 
 
 @dataclass
-class Life:
+class SimulatedJob:
     """A job and its children. `step` carries a pass out; `run`, `end` and the like are what happens to the pods."""
 
     kind: Kind
@@ -217,8 +217,8 @@ def owner_of(one: Json) -> str:
     return str(owners[0].get("uid", ""))
 
 
-def begun(kind: Kind, job: Json, config: Config | None = None, at: float = NOW) -> Life:
-    """A life whose job was just taken and whose children are made."""
-    life = Life(kind, job, at, config=config or Config())
-    life.settle()
-    return life
+def simulate(kind: Kind, job: Json, config: Config | None = None, at: float = NOW) -> SimulatedJob:
+    """A job that was just taken and whose children exist."""
+    simulated = SimulatedJob(kind, job, at, config=config or Config())
+    simulated.settle()
+    return simulated

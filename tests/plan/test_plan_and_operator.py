@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.model.simulated_job import begun
+from tests.model.simulated_job import simulate
 from tests.support.samples import sample
 from trainyard import kinds
 from trainyard.cli import offline
@@ -127,26 +127,28 @@ def read_jobs(text: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.api.singular)
 def test_a_life_with_failures_and_two_suspensions_is_the_same_in_both(kind: Kind) -> None:
-    life = begun(kind, sample(kind.gvk.kind))
+    simulated = simulate(kind, sample(kind.gvk.kind))
     bodies = 0
 
     def settle() -> None:
         nonlocal bodies
         for _ in range(PASSES):
-            world = OfflineCluster([(life.job, kind)], list(life.objects.values()), life.config, life.now)
-            bodies += compare(world, life.job, kind)
-            if life.step().idle:
+            world = OfflineCluster(
+                [(simulated.job, kind)], list(simulated.objects.values()), simulated.config, simulated.now
+            )
+            bodies += compare(world, simulated.job, kind)
+            if simulated.step().idle:
                 return
 
     for _ in range(2):
-        life.run()
+        simulated.run()
         settle()
-        ended = next(name for name in life.names("Job") + life.names("Pod") if life.pods(name))
-        life.end(ended, 137)
-        life.now += 600
+        ended = next(name for name in simulated.names("Job") + simulated.names("Pod") if simulated.pods(name))
+        simulated.end(ended, 137)
+        simulated.now += 600
         settle()
-        life.edit(suspend=True)
+        simulated.edit(suspend=True)
         settle()
-        life.edit(suspend=False)
+        simulated.edit(suspend=False)
         settle()
     assert bodies > 3

@@ -1,0 +1,80 @@
+"""Specs that cannot be read, at creation and after an edit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.core.decision_values import every_kind, failed_condition
+from tests.model.simulated_job import simulate
+from tests.support.builders import NOW, batch_job, look, started
+from tests.support.samples import elasticjob, sample
+from trainyard import kinds
+from trainyard.core import Kind, Observed, plan, runtime_id_of
+from trainyard.objects import Json, find_condition
+
+
+def test_an_id_that_the_spec_has_lost_is_still_in_use() -> None:
+    job = started()
+    del job["spec"]["RuntimeId"]
+    assert runtime_id_of(job) == "76no"
+
+
+def test_another_runtime_id_after_the_start_changes_nothing_and_is_said() -> None:
+    job = started()
+    job["spec"]["RuntimeId"] = "zzzz"
+    found = look(job, batch_job("MASTER"), batch_job("WORKER"))
+    said = {one["type"]: one["message"] for one in found.status["conditions"]}
+    assert not found.creates and "RuntimeId is zzzz now, and 76no names" in said["SpecChangeIgnored"]
+
+
+@every_kind
+@pytest.mark.parametrize("spec", [None, [], "text", 5, True])
+def test_a_job_whose_spec_is_no_object_is_told_what_an_api_server_says(kind: Kind, spec: Any) -> None:
+    job = {**sample(kind.gvk.kind), "spec": spec}
+    found = plan(kind, job, Observed(), NOW)
+    (problem,) = kinds.admit(kind, job)[1]
+    assert failed_condition(found.status)["message"] == f"{problem.text} (spec)" and not found.creates
+
+
+@every_kind
+def test_a_job_that_has_lost_its_spec_goes_on_and_says_so(kind: Kind) -> None:
+    simulated = simulate(kind, sample(kind.gvk.kind))
+    simulated.run()
+    simulated.settle()
+    simulated.job = {**simulated.job, "spec": None}
+    found = simulated.look()
+    assert not (found.deletes or found.patches or found.creates)
+    said = find_condition(found.status["conditions"], "SpecChangeIgnored") or {}
+    assert said["status"] == "True" and "Required value: write an object" in said["message"]
+
+
+@pytest.mark.parametrize("edit", [{"restartPolicy": "Sometimes"}, {"replicas": "two"}, {"restartPolicy": ["ExitCode"]}])
+def test_a_bad_edit_of_an_elastic_job_does_not_make_a_retryable_end_a_permanent_one(edit: Json) -> None:
+    simulated = simulate(kinds.ELASTICJOB, elasticjob(2))
+    simulated.run()
+    simulated.settle()
+    good = simulated.job["spec"]["replicaSpecs"]
+    simulated.edit(replicaSpecs={"Worker": {**good["Worker"], **edit}})
+    simulated.end("example-worker-0", 137)
+    simulated.now += 60
+    assert simulated.settle()["state"] != "Failed"
+    simulated.edit(replicaSpecs=good)
+    status = simulated.settle()
+    assert "example-worker-0" in simulated.names("Pod") and status["restarts"] == 1
+    simulated.edit(replicaSpecs={"Worker": {**good["Worker"], **edit}})
+    simulated.end("example-worker-1", 1)
+    assert failed_condition(simulated.settle())["reason"] == "ElasticJobFailed"
+
+
+def test_a_bad_edit_makes_no_tensorboard() -> None:
+    simulated = simulate(kinds.TFJOB, sample("TfJob"))
+    before = simulated.names()
+    simulated.edit(tensorboard={"logDir": "/a"}, tensorBoard={"logDir": "/b"})
+    status = simulated.settle()
+    assert (find_condition(status["conditions"], "SpecChangeIgnored") or {})["status"] == "True"
+    assert simulated.names() == before
+    simulated.edit(tensorBoard=None)
+    simulated.settle()
+    assert "Deployment" in {ref.kind for ref in simulated.objects}

@@ -1,0 +1,53 @@
+"""Objects that the API server refuses, or that belong to others."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.decision_values import every_kind, failed_condition
+from tests.model.simulated_job import SimulatedJob
+from tests.support.builders import NOW, batch_job, look, pod_of, started
+from tests.support.samples import chainerjob, sample
+from trainyard.core import Kind, Observed, Refusal, decode_child, plan
+from trainyard.kinds import CHAINERJOB, TFJOB
+from trainyard.objects import Json, Ref, find_condition
+
+UNREADABLE = 'Pod in version "v1" cannot be handled as a Pod: quantities must match the regular expression'
+
+
+@pytest.mark.parametrize("sets", [None, {}], ids=["distributed", "alone"])
+def test_nobody_is_made_who_would_run_as_the_account_of_somebody_else(sets: Json | None) -> None:
+    simulated = SimulatedJob(CHAINERJOB, chainerjob(sets))
+    simulated.step()
+    account = Ref("ServiceAccount", "example-launcher")
+    simulated.refused[account] = Refusal(409, "AlreadyExists", "it belongs to nobody", NOW)
+    simulated.objects.clear()
+    found = simulated.look()
+    rights = {"Role"} if sets is not None else set()  # without a worker there is nothing that it could name
+    assert {one.gvk.kind for one in found.creates} - {"ConfigMap"} == rights and found.requeue_at == NOW + 10
+    assert "example-launcher" in (find_condition(found.status["conditions"], "NameConflict") or {})["message"]
+    del simulated.refused[account]
+    assert any(one.slot for one in simulated.look().creates)
+
+
+@pytest.mark.parametrize(("ran", "phase"), [(False, "Failed"), (True, "Done")])
+def test_a_child_that_is_refused_fails_the_setup_or_a_job_that_ran(ran: bool, phase: str) -> None:
+    job = started()
+    worker = batch_job("WORKER")
+    if ran:
+        job["status"] = look(job, batch_job("MASTER"), worker, pod_of(worker)).status
+    refused = {Ref("Job", "master-76no-0"): Refusal(422, "Invalid", "no such priority class", NOW)}
+    found = plan(TFJOB, job, Observed((decode_child(worker),), refused=refused), NOW)
+    assert (found.status["phase"], found.status["state"]) == (phase, "Failed")
+    assert "no such priority class" in found.status["reason"]
+
+
+@every_kind
+def test_a_child_that_the_server_cannot_even_read_ends_the_job_in_its_words(kind: Kind) -> None:
+    """A quantity, a number for a text: the answer is 400 BadRequest, today and for ever."""
+    simulated = SimulatedJob(kind, sample(kind.gvk.kind))
+    child = next(create for create in simulated.look().creates if create.slot is not None)
+    refusal = Refusal(400, "BadRequest", UNREADABLE, NOW)
+    found = plan(kind, simulated.job, Observed(refused={Ref(child.gvk.kind, child.name): refusal}), NOW)
+    said = failed_condition(found.status)
+    assert said["reason"] == "InvalidChild" and UNREADABLE in said["message"]

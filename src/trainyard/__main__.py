@@ -24,8 +24,9 @@ def start() -> None:
         if not isinstance(code, int):
             raise
         try:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:  # `>&-`: it was closed before the start
+                    stream.flush()
         except (OSError, ValueError):  # what cannot be written is the interpreter's to tell
             raise ended from None
         os._exit(code)

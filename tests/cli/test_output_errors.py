@@ -80,3 +80,25 @@ def test_an_error_of_the_command_line_fits_the_terminal(line: list[str], monkeyp
     assert ended.exit_code == 2
     error = ended.output[ended.output.index("Error: ") :]
     assert max(map(len, error.splitlines())) <= 40
+
+
+def test_stdout_that_was_closed_before_the_start_is_no_traceback(tmp_path: Path) -> None:
+    line = [*TRAINYARD, "lint", EXAMPLE]
+    ended = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *line], stderr=subprocess.PIPE, text=True, env=environment(tmp_path)
+    )
+    assert "Traceback" not in ended.stderr and ended.returncode == 0, ended.stderr
+
+
+def test_a_current_folder_that_was_deleted_is_named(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "train.py").write_text("print()")
+    line = [*TRAINYARD, "run", str(tmp_path / "train.py")]
+    ended = subprocess.run(
+        ["/bin/sh", "-c", 'cd "$0" && rmdir "$0" && exec "$@"', str(tmp_path / "gone"), *line],
+        capture_output=True,
+        text=True,
+        env=environment(tmp_path),
+    )
+    assert ended.returncode == 2 and "the current folder has been deleted" in ended.stderr, ended.stderr
+    assert "Traceback" not in ended.stderr

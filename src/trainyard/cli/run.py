@@ -125,6 +125,8 @@ def _make_manifest(ctx: click.Context, files: tuple[str, ...], params: dict[str,
     command line has no argument."""
     program = program_arguments(ctx)
     if program is not None:
+        if not current():
+            raise click.UsageError("the current folder has been deleted; change to one that exists", ctx)
         manifest = make_job(program, params)
         if manifest.note:
             note(manifest.note)

@@ -8,9 +8,10 @@ from trainyard.core import Config, Job, Kind, Rule, parse_job, violations, with_
 from trainyard.core.policies.managed_by import KNOWN_CONTROLLERS, TRAINYARD_OPERATOR, is_managed_here
 from trainyard.kinds.immutability import rules_of
 from trainyard.kinds.misspellings import misspelt_fields
-from trainyard.kinds.templates import templates_of
+from trainyard.kinds.templates import spec_of, templates_of
 from trainyard.objects import GVK, Json, Problem
 from trainyard.objects.ineffective_fields import ineffective_fields
+from trainyard.objects.quantities import is_quantity
 from trainyard.objects.structs import replace
 from trainyard.objects.yaml_scalars import shorten
 from trainyard.schema import Schema, from_struct
@@ -99,10 +100,31 @@ def _schemas_of(kind: Kind) -> tuple[Json, Schema]:
 
 
 def admit(kind: Kind, obj: Json) -> tuple[Json, list[Problem]]:
-    """Admission of a new object as in an API server: the object with defaults, and every problem."""
+    """Admission of a new object as in an API server: the object with defaults, and every problem. In addition the
+    problems that the API server reports only for the pods."""
     compiled = _schemas_of(kind)[1]
     defaulted = compiled.default(obj)
-    return defaulted, [*compiled.validate(defaulted), *rules_check(kind)(defaulted, None)]
+    problems = [*compiled.validate(defaulted), *rules_check(kind)(defaulted, None)]
+    return defaulted, [*problems, *_quantity_problems(defaulted)]
+
+
+def _quantity_problems(obj: Json) -> list[Problem]:
+    """A problem for each resource of a container that is no quantity: `100mi`. The schema of a CRD cannot say it."""
+    problems = []
+    for path, template in templates_of(obj.get("spec"), "spec"):
+        for part in ("initContainers", "containers"):
+            for index, container in enumerate(spec_of(template).get(part) or ()):
+                resources = container.get("resources") if isinstance(container, dict) else None
+                for field in ("requests", "limits"):
+                    quantities = resources.get(field) if isinstance(resources, dict) else None
+                    for name, value in quantities.items() if isinstance(quantities, dict) else ():
+                        if isinstance(value, str) and not is_quantity(value):
+                            place = f"{path}.spec.{part}[{index}].resources.{field}.{name}"
+                            text = (
+                                f"{shorten(value)} is no quantity; write a number with a suffix, such as 500m, 2Gi or 1"
+                            )
+                            problems.append(Problem(place, text))
+    return problems
 
 
 def misspelling_problems(kind: Kind, wire: Json) -> tuple[list[Problem], Json]:

@@ -76,8 +76,11 @@ async def test_an_environment_is_built_once_and_its_scripts_name_their_folder(
         ("Caused by: dns error: failed to lookup address information", "the package index cannot be reached"),
         ("WARNING: Retrying ... NewConnectionError(': Failed to establish')", "the package index cannot be reached"),
         ("ERROR: No matching distribution found for a==1", "does not have a pin for this Python and platform"),
-        ("Package 'a' requires a different Python: 3.14 not in '<3.14'", "a pin does not serve this Python"),
-        ("error: Failed to initialize cache at `/x`: permission denied", "set UV_CACHE_DIR to a folder you may write"),
+        ("Package 'a' requires a different Python: 3.14 not in '<3.14'", "a pin does not support this Python"),
+        (
+            "error: Failed to initialize cache at `/x`: permission denied",
+            "set UV_CACHE_DIR to a folder that you can write",
+        ),
         ("something new", "its installer ended with code 3"),
     ],
 )

@@ -84,7 +84,9 @@ def write_rows(
 
 def _columns(entry: Entry) -> tuple[Any, ...]:
     record = entry.record
-    body, labels, fields = (record.body, encode(record.labels), encode(record.fields)) if record else (None, None, None)
+    body, labels, fields = (
+        (record.body, encode(record.labels), encode(dict(record.fields))) if record else (None, None, None)
+    )
     row = (entry.revision, entry.store, *entry.key, body, labels, fields, entry.last_state)
     return (*row, _checksum(row))
 

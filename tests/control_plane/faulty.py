@@ -128,7 +128,7 @@ class Program:
 
     def asked(self, path: str) -> str:
         """What it serves there; "" before it serves anything."""
-        found = re.findall(r"served host=(\S+) port=(\d+)", self.said())
+        found = re.findall(r"serving health and metrics host=(\S+) port=(\d+)", self.said())
         if not found:
             return ""
         try:

@@ -69,7 +69,7 @@ class RealUserCluster(UserCluster):
         self._plane, self._home = plane, home
         self._programs: list[subprocess.Popen[bytes]] = []
         number = next(_numbers)
-        self.namespace, self._node = f"user_cluster-{number}", f"user_cluster-{number}"
+        self.namespace = self._node = f"user-cluster-{number}"
 
     def up(self, network: str) -> None:
         create_namespace(self._plane, self.namespace)

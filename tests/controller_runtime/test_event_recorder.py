@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from trainyard.client import ApiClient, ApiRequest, Forbidden
-from trainyard.controller_runtime.event_recorder import BUFFER_SIZE, DEDUPLICATION_SECONDS, EventRecorder
+from trainyard.controller_runtime.event_recorder import BUFFER_SIZE, DEDUPLICATION_SECONDS, MAX_RECENT, EventRecorder
 from trainyard.core import Event
 from trainyard.objects import Json, decode
 
@@ -95,3 +95,11 @@ async def test_a_thousand_and_one_events_forget_the_oldest_and_block_nobody() ->
     recorder.record(JOB, tuple(Event("Normal", f"Reason{number}", "") for number in range(BUFFER_SIZE + 1)), SOURCE)
     sent = await sent_events(recorder, api)
     assert len(sent) == BUFFER_SIZE and sent[0]["reason"] == "Reason1"
+
+
+def test_the_recorder_remembers_a_bounded_number_of_events() -> None:
+    """Thousands of short jobs within ten minutes: each leaves an event that is equal to no other."""
+    recorder = EventRecorder(ScriptedApi([]), clock=Clock())
+    for number in range(MAX_RECENT + 10):
+        recorder.record({**JOB, "metadata": {**JOB["metadata"], "uid": f"u{number}"}}, [RUNNING], SOURCE)
+    assert len(recorder._recent) == MAX_RECENT

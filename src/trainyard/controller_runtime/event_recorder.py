@@ -3,7 +3,8 @@
 Rules for this file:
 - Best effort: `record` never blocks and never fails a reconcile. When the buffer is full the oldest event is dropped;
   so is an event that the API server rejects.
-- An event of equal type, reason and message about the same object (uid) is recorded at most once in ten minutes.
+- An event of equal type, reason and message about the same object (uid) is recorded at most once in ten minutes, as
+  long as fewer than MAX_RECENT other events come in between.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from trainyard.objects.resources import EVENT
 log = logging.getLogger(__name__)
 
 DEDUPLICATION_SECONDS = 600.0  # for so long an equal event is not recorded again
+MAX_RECENT = 4096  # remembered events; as many as client-go's correlator remembers
 BUFFER_SIZE = 1000  # events
 MAX_MESSAGE_LENGTH = 1024  # characters, the limit of the Kubernetes API
 
@@ -78,7 +80,9 @@ class EventRecorder:
 
     def _is_new(self, uid: str, event: RecordableEvent) -> bool:
         now = self._clock()
-        while self._recent and now - next(iter(self._recent.values())) > DEDUPLICATION_SECONDS:
+        while self._recent and (
+            len(self._recent) >= MAX_RECENT or now - next(iter(self._recent.values())) > DEDUPLICATION_SECONDS
+        ):
             del self._recent[next(iter(self._recent))]
         key = (uid, event.type, event.reason, event.message)
         if key in self._recent:

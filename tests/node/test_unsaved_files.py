@@ -42,12 +42,15 @@ spec:
           - {name: kept, mountPath: /kept}
           - {name: empty, mountPath: /empty}
           - {name: missing, mountPath: /missing}
+          - {name: driver, mountPath: /driver}
+          - {name: empty, mountPath: FOLDER/project/mount-point}
         volumes: &volumes
         - {name: host, hostPath: {path: "FOLDER/host"}}
         - {name: mounted, persistentVolumeClaim: {claimName: mounted}}
         - {name: kept, persistentVolumeClaim: {claimName: kept}}
         - {name: empty, emptyDir: {}}
         - {name: missing, hostPath: {path: "FOLDER/no-such-folder"}}
+        - {name: driver, hostPath: {path: /proc/no-such-folder}}
   - tfReplicaType: WORKER
     template:
       spec:
@@ -70,7 +73,7 @@ spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
 """
 PLACES = (
     *("here.pt", "FOLDER/direct.pt", "HOME/home.pt", "/of-host/host.pt", "/mounted/mounted.pt", "/kept/kept.pt"),
-    *("ROOT", "/empty/empty.pt", "/missing/missing.pt"),
+    *("ROOT", "/empty/empty.pt", "/missing/missing.pt", "/driver/driver.pt"),
 )
 # Writes 2000 bytes into each place, and something into the folder of temporary files. Waits for a file of the others.
 PROGRAM = """
@@ -145,7 +148,10 @@ def outcome(request: pytest.FixtureRequest) -> Iterator[Outcome]:
 
 @pytest.mark.parametrize(
     "place",
-    ["project/here.pt", "direct.pt", "home/home.pt", "host/host.pt", "host/worker.pt", "mounted/mounted.pt"],
+    [
+        *("project/here.pt", "direct.pt", "home/home.pt", "host/host.pt", "host/worker.pt", "mounted/mounted.pt"),
+        "no-such-folder/missing.pt",
+    ],
 )
 def test_a_file_in_a_folder_of_the_user_is_there_afterwards(outcome: Outcome, place: str) -> None:
     assert (outcome.folder / place).stat().st_size == 2000, outcome.output
@@ -154,10 +160,14 @@ def test_a_file_in_a_folder_of_the_user_is_there_afterwards(outcome: Outcome, pl
 
 @pytest.mark.parametrize(
     ("who", "path"),
-    [("master-0", "/empty/empty.pt"), ("master-0", "/missing/missing.pt"), ("worker-0", "/in-the-image/workdir.pt")],
+    [("master-0", "/empty/empty.pt"), ("master-0", "/driver/driver.pt"), ("worker-0", "/in-the-image/workdir.pt")],
 )
 def test_a_file_that_goes_with_the_pod_is_named(outcome: Outcome, who: str, path: str) -> None:
     assert path in outcome.lost(who), outcome.output
+
+
+def test_the_mount_point_in_the_project_is_removed(outcome: Outcome) -> None:
+    assert not (outcome.folder / "project/mount-point").exists()
 
 
 def test_a_file_below_the_root_is_named_or_is_there_or_was_refused(outcome: Outcome) -> None:
@@ -181,7 +191,7 @@ def test_one_line_per_pod_says_number_size_and_what_to_do(outcome: Outcome) -> N
     number = 3 if outcome.network == "namespace" else 2
     line = outcome.lost("master-0")
     assert line.startswith(f"master-0: {number} files, {2 * number}.0 kB, are gone with the pod: /")
-    cure = f"write below {outcome.folder}/project or mount a volume (hostPath, or a claim with --mount CLAIM=DIR;"
+    cure = f"write below {outcome.folder}/project or create /proc/no-such-folder on this machine, or mount a volume ("
     assert cure in line and "\n" not in line
     assert outcome.lost("worker-0").count("worker-0: 1 file, 2.0 kB, is gone with the pod: ") == 1
     assert ".temporary" not in outcome.output, "temporary files are nobody's loss"

@@ -86,7 +86,6 @@ def tree(folder: Path) -> dict[str, str]:
         ),
         ({"persistentVolumeClaim": {"claimName": "new"}}, {}),
         ({"persistentVolumeClaim": {"claimName": "mine"}}, {}),
-        ({"hostPath": {"path": "/no/such/folder"}}, {}),
     ],
 )
 def test_what_a_volume_holds(source: Json, files: dict[str, str], room: VolumeContext) -> None:
@@ -139,10 +138,14 @@ def test_the_files_of_a_projected_volume_may_be_missing_have_modes_and_other_nam
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
-        ({"path": "/no/such", "type": "Directory"}, "/no/such is not a directory"),
-        ({"path": "/no/such", "type": "File"}, "/no/such is not a file"),
-        ({"path": "/etc/passwd", "type": "Directory"}, "/etc/passwd is not a directory"),
-        ({"path": "/etc", "type": "Socket"}, "/etc is not a socket"),
+        ({"path": "/no/such", "type": "Directory"}, "/no/such is not a directory: it does not exist"),
+        ({"path": "/no/such", "type": "File"}, "/no/such is not a file: it does not exist"),
+        ({"path": "/etc/passwd", "type": "Directory"}, "/etc/passwd is not a directory: it is a file"),
+        (
+            {"path": "/etc/passwd", "type": "DirectoryOrCreate"},
+            "/etc/passwd is not a directory: it is a file",
+        ),
+        ({"path": "/etc", "type": "Socket"}, "/etc is not a socket: it is a directory"),
     ],
 )
 def test_a_host_path_of_another_type_is_waited_for_in_the_words_of_the_kubelet(
@@ -219,13 +222,28 @@ async def test_a_pod_waits_for_a_directory_of_this_machine_until_it_is_there(
     assert await cluster.result("waits") == "it is there"
 
 
-async def test_a_host_path_that_is_missing_is_an_empty_folder_and_an_event_names_it(cluster: NodeCluster) -> None:
-    volumes = [{"name": "v", "hostPath": {"path": "/no/such/driver"}}]
+async def test_a_missing_host_path_without_a_type_is_created_and_an_event_names_it(
+    cluster: NodeCluster, tmp_path: Path
+) -> None:
+    volumes = [{"name": "v", "hostPath": {"path": f"{tmp_path}/results/new"}}]
+    mounts = {"volumeMounts": [{"name": "v", "mountPath": f"{tmp_path}/v"}]}
+    await cluster.pod("writes", f"open('{tmp_path}/v/model', 'w').write('m')", container=mounts, volumes=volumes)
+    await cluster.phase("writes", "Succeeded")
+    assert (tmp_path / "results/new/model").read_text() == "m"
+    (event,) = [one for one in await cluster.events("writes") if one["reason"] == "HostPathMissing"]
+    assert event["type"] == "Warning" and f"there was no {tmp_path}/results/new on this machine" in event["message"]
+
+
+async def test_a_host_path_that_cannot_be_created_is_an_empty_folder_and_an_event_names_it(
+    cluster: NodeCluster,
+) -> None:
+    volumes = [{"name": "v", "hostPath": {"path": "/proc/no/such/driver"}}]
     mounts = {"volumeMounts": [{"name": "v", "mountPath": "/v"}], "command": ["ls", "/v"]}
     await cluster.pod("driver", container=mounts, volumes=volumes)
     assert await cluster.result("driver") == ""
     (event,) = [one for one in await cluster.events("driver") if one["reason"] == "HostPathMissing"]
-    assert event["type"] == "Warning" and "there is no /no/such/driver on this machine" in event["message"]
+    assert event["type"] == "Warning" and "there is no /proc/no/such/driver on this machine" in event["message"]
+    assert "`mkdir -p /proc/no/such/driver`" in event["message"]
 
 
 async def test_containers_share_a_volume_and_a_claim_outlives_the_pod(cluster: NodeCluster) -> None:

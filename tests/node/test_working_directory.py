@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,10 @@ from tests.node.node_cluster import NodeCluster
 from tests.node.test_exec import soon
 from trainyard.node.images import PreparedImage
 from trainyard.node.kubelet.container_runtime import _visible_image_files
+from trainyard.node.kubelet.mount_points import MountPoints
 from trainyard.node.kubelet.supervisor_client import Mount
 from trainyard.node.kubelet.unsaved_files import UnsavedFiles, replica_name, report_claims, size_text, working_directory
+from trainyard.node.kubelet.volumes import FatalStartError
 from trainyard.node.supervisor import unsaved_count
 from trainyard.objects import Json
 from trainyard.objects.labels import INDEX, ROLE, WORKING_DIRECTORY
@@ -125,17 +128,100 @@ async def test_what_an_init_container_prepared_is_not_named_unless_it_was_change
     assert "2 files, 6 bytes, are gone with the pod: /work/changed, /work/made;" in await said(cluster, "work")
 
 
+def mounted_at(path: object, **mount: Any) -> Json:
+    return {**UNKNOWN, "volumeMounts": [{"name": "data", "mountPath": str(path), **mount}]}
+
+
+EMPTY = [{"name": "data", "emptyDir": {}}]
+BESIDE = """
+import os
+open('model.pt', 'w').write('m')
+os.mkdir('sub')
+open('sub/model.pt', 'w').write('m')
+"""
+
+
 @only_namespace
-async def test_a_folder_in_which_a_mount_point_is_missing_does_not_lose_files_in_silence(
+@pytest.mark.parametrize("mount_path", ["data", "data/deep", "link/data"])
+async def test_files_beside_a_mount_point_that_was_missing_stay(
+    cluster: NodeCluster, tmp_path: Path, mount_path: str
+) -> None:
+    """The mount point is created in the real folder, and removed when the pod has ended."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    container = mounted_at(tmp_path / mount_path)
+    await cluster.pod("beside", BESIDE, container=container, volumes=EMPTY, metadata=in_folder(tmp_path))
+    await cluster.phase("beside", "Succeeded")
+    assert await said(cluster, "beside") == ""
+    assert sorted(os.listdir(tmp_path)) == ["link", "model.pt", "real", "sub"]
+    assert (tmp_path / "sub/model.pt").read_text() == "m" and os.listdir(tmp_path / "real") == []
+
+
+@only_namespace
+async def test_the_mount_point_of_a_file_that_was_missing_is_an_empty_file_until_the_end(
     cluster: NodeCluster, tmp_path: Path
 ) -> None:
-    """Nothing is created in a folder of the machine: new names beside the mount point are in memory."""
-    container = {**UNKNOWN, "volumeMounts": [{"name": "data", "mountPath": f"{tmp_path}/data"}]}
-    volumes = [{"name": "data", "emptyDir": {}}]
-    await cluster.pod("beside", WHERE, container=container, volumes=volumes, metadata=in_folder(tmp_path))
-    await cluster.phase("beside", "Succeeded")
-    assert f"is gone with the pod: {tmp_path}/made;" in await said(cluster, "beside")
-    assert os.listdir(tmp_path) == []
+    items = {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}
+    container = mounted_at(tmp_path / "name.txt", subPath="name")
+    volumes = [{"name": "data", "downwardAPI": items}]
+    script = f"{BESIDE}\nprint(open('name.txt').read())"
+    await cluster.pod("beside", script, container=container, volumes=volumes, metadata=in_folder(tmp_path))
+    assert await cluster.result("beside") == "beside\n"
+    assert await said(cluster, "beside") == "" and sorted(os.listdir(tmp_path)) == ["model.pt", "sub"]
+
+
+@only_namespace
+async def test_a_mount_point_below_another_mount_is_created_in_the_mounted_folder(
+    cluster: NodeCluster, tmp_path: Path
+) -> None:
+    mounts = [{"name": "host", "mountPath": "/of-host"}, {"name": "data", "mountPath": "/of-host/data"}]
+    volumes = [*EMPTY, {"name": "host", "hostPath": {"path": str(tmp_path)}}]
+    script = "open('/of-host/model.pt', 'w').write('m'); open('/of-host/data/x', 'w')"
+    await cluster.pod("nested", script, container={"volumeMounts": mounts}, volumes=volumes)
+    await cluster.phase("nested", "Succeeded")
+    assert await said(cluster, "nested") == "" and os.listdir(tmp_path) == ["model.pt"]
+
+
+@only_namespace
+async def test_a_mount_point_stays_while_another_pod_uses_it_and_while_it_has_files(
+    cluster: NodeCluster, tmp_path: Path
+) -> None:
+    more = {"container": mounted_at(tmp_path / "data"), "volumes": EMPTY, "metadata": in_folder(tmp_path)}
+    wait = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\nopen('data/x', 'w').write('x')"
+    await cluster.pod("first", "pass", **more)
+    await cluster.pod("second", wait, **{**more, "metadata": {**more["metadata"], "name": "second"}})
+    await cluster.phase("first", "Succeeded")
+    await cluster.phase("second", "Running")
+    await cluster.pod("third", "pass", **{**more, "metadata": {**more["metadata"], "name": "third"}})
+    await cluster.phase("third", "Succeeded")
+    assert (tmp_path / "data").is_dir()
+    (tmp_path / "data/of-the-user").touch()
+    (tmp_path / "go").touch()
+    await cluster.phase("second", "Succeeded")
+    for name in ("first", "second", "third"):
+        await cluster.api.delete(POD, "default", name)
+    assert await soon(lambda: not cluster.node._pods.workers)
+    assert os.listdir(tmp_path / "data") == ["of-the-user"]
+
+
+def test_a_mount_point_that_another_node_uses_is_not_removed(tmp_path: Path) -> None:
+    """Its mount would be detached."""
+    mount = Mount("/", f"{tmp_path}/data")
+    ours, theirs = MountPoints(), MountPoints()
+    ours.create("a", [mount], "/", "")
+    theirs.create("b", [mount], "/", "")
+    ours.release("a")
+    assert (tmp_path / "data").is_dir()
+    theirs.release("b")
+    assert (tmp_path / "data").is_dir(), "it was created by the other node"
+
+
+def test_a_mount_point_that_cannot_be_created_in_the_project_is_an_error_with_the_fix() -> None:
+    """Elsewhere the container gets a copy of the folder."""
+    mount = Mount("/", "/proc/data")
+    MountPoints().create("a", [mount], "/", "/tmp")
+    with pytest.raises(FatalStartError, match=r"the mount point /proc/data does not exist .*`mkdir -p /proc/data`"):
+        MountPoints().create("a", [mount], "/", "/proc")
 
 
 async def test_a_pod_that_leaves_nothing_is_not_spoken_of(cluster: NodeCluster, tmp_path: Path) -> None:

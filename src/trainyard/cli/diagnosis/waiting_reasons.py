@@ -64,7 +64,11 @@ _KIND_NAMES = {
     "serviceaccount": "ServiceAccount",
     "persistentvolumeclaim": "PersistentVolumeClaim",
 }
-_HOST_PATH_PATTERN = re.compile(r"hostPath type check failed: (\S+) is not (a [a-z ]+|an? \S+)")
+# A kubelet does not say what is at the path, a Trainyard node does.
+_HOST_PATH_PATTERN = re.compile(
+    r"hostPath type check failed: (\S+) is not (a [a-z]+(?: device)?|there)(?:: it (does not exist|is .+))?"
+)
+_HOST_PATH_TYPES = {"a directory": "Directory", "a file": "File", "a socket": "Socket"}
 
 
 def missing_object(message: str, namespace: str) -> MissingObject | None:
@@ -112,15 +116,25 @@ def _local_image_cause(pod: Json, container: str, reason: str) -> Cause:
 
 def volume_cause(message: str) -> Cause | None:
     """Why a volume cannot be mounted; None unless the type check of a hostPath failed."""
-    if match := _HOST_PATH_PATTERN.search(message):
-        path, file_type = match[1], match[2]
-        create_fix = (
-            f"make it (`mkdir -p {path}`; nothing else may have that name)"
-            if file_type == "a directory"
-            else f"make {path}"
+    match = _HOST_PATH_PATTERN.search(message)
+    if match is None:
+        return None
+    path, file_type, problem = match[1], match[2], match[3] or ""
+    if problem.startswith("is "):
+        actual_type = problem.removeprefix("is ").strip()
+        type_fix = f", or write type: {_HOST_PATH_TYPES[actual_type]}" if actual_type in _HOST_PATH_TYPES else ""
+        return Cause(
+            f"its hostPath {path} is {actual_type}, not {file_type}",
+            f"name {file_type} in path of the hostPath{type_fix}",
         )
-        return Cause(f"its hostPath {path} is not {file_type}", f"{create_fix}, or mend path and type of the hostPath")
-    return None
+    command = f"make it (`mkdir -p {path}`)" if file_type == "a directory" else f"make {path}"
+    if problem:
+        explanation = f"its hostPath {path} does not exist"
+        return Cause(explanation, f"{command}, or mend path and type of the hostPath")
+    return Cause(
+        f"its hostPath {path} is not {file_type}",
+        f"{command} if nothing is there (`ls -ld {path}`), or mend path and type of the hostPath",
+    )
 
 
 def unschedulable_fix(message: str, namespace: str) -> str:

@@ -109,11 +109,12 @@ class ContainerRuntime:
         )
 
     async def remove_pod(self) -> None:
-        """Remove the pod's namespaces and its TMPDIR link."""
+        """Remove the pod's namespaces, its mount points and its TMPDIR link."""
         self._tokens.stop()
         if self._sandbox_ready:
             self._sandbox_ready = False
             await self._context.sandbox.remove_pod(self._uid)
+        self._context.mount_points.release(self._uid)
         self._tmpdir_link.unlink(missing_ok=True)
 
     def helper_lost(self) -> None:
@@ -230,6 +231,7 @@ class ContainerRuntime:
         rewrite_paths: Rewrite = str
         if context.network.isolated_network:
             process = replace(process, mounts=[*self._namespace_mounts(prepared, volumes), *mounts])
+            context.mount_points.create(self._uid, process.mounts, cwd, self.unsaved.working_directory)
         else:
             if reason := mount_paths.refusal(mounts):
                 raise FatalStartError(reason)
@@ -291,7 +293,7 @@ class ContainerRuntime:
             readonly = volume.readonly or bool(mount.get("readOnly"))
             target = os.path.normpath("/" + str(mount.get("mountPath")).lstrip("/"))
             if volume.temporary:
-                self.unsaved.watch(str(source / subpath), target)
+                self.unsaved.watch(str(source / subpath), target, volume.missing_host_path)
             mounts.append(Mount(str(source), target, readonly, volume.pod_owned, subpath, create=not volume.readonly))
         return mounts
 

@@ -43,6 +43,7 @@ class UnsavedFiles:
         self.working_directory = working_directory
         self._roots: dict[str, Mapping[str, Any]] = {}  # container -> count of its run with the most files
         self._folders: dict[str, str] = {}  # folder on this machine -> path in the container
+        self._missing_host_paths: dict[str, str] = {}  # path in the container -> the hostPath that is missing
         self._prepared = 0  # ctime (ns) after the init containers, by the file system's clock
 
     def add(self, container: str, count: Mapping[str, Any]) -> None:
@@ -50,9 +51,12 @@ class UnsavedFiles:
         if count.get("files", 0) >= self._roots.get(container, {}).get("files", 1):
             self._roots[container] = count
 
-    def watch(self, folder: str, path: str) -> None:
-        """Register a folder that is removed with the pod; `path`: its mount path in a container."""
+    def watch(self, folder: str, path: str, missing_host_path: str = "") -> None:
+        """Register a folder that is removed with the pod; `path`: its mount path in a container; `missing_host_path`:
+        the hostPath in whose place it is."""
         self._folders.setdefault(folder, path)
+        if missing_host_path:
+            self._missing_host_paths[path] = missing_host_path
 
     def init_containers_done(self, reference: Path) -> None:
         """The first container after the init containers starts. Files that the init containers have written to volumes
@@ -75,6 +79,9 @@ class UnsavedFiles:
                     count.add(folder, path)
             counts.append(count.message())
         advice = "mount a volume (hostPath, or a claim with --mount CLAIM=DIR; for a script: --mount DIR) to keep"
+        for path, host_path in self._missing_host_paths.items():
+            if any(name.startswith(f"{path}/") for count in counts for name, _ in count["largest"]):
+                advice = f"create {host_path} on this machine, or {advice}"
         if os.path.isdir(self.working_directory):
             advice = f"write below {self.working_directory} or {advice}"
         return _summary(counts, "with the pod", advice)

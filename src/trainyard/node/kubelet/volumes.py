@@ -2,7 +2,7 @@
 
 Rules:
 - Everything created for a pod is in the pod's own folder and is removed with it. Claims are folders in the cluster's
-  state and stay. A hostPath is created only when its type ends in "OrCreate".
+  state and stay. A missing hostPath is created when it has no type or one that ends in "OrCreate".
 - Volumes are written once, when the pod starts: a later change of a ConfigMap does not reach a running pod. Only
   service account tokens are renewed (tokens.py).
 - An obstacle that can go away raises `Missing`; one that cannot raises `FatalStartError`, which fails the pod."""
@@ -35,8 +35,8 @@ class FatalStartError(Exception):
 class VolumeContext:
     """The context in which volumes are created. `folder`: for the pod's volumes; `claims`: for claims; `claim_folders`:
     claim -> folder of the user (--mount). `rewrite` is applied to the texts of ConfigMaps (address rewrite of the
-    network); `on_missing_host_path` is called for a missing hostPath. `tmpfs_folders` collects the folders on which a
-    tmpfs is to be mounted."""
+    network); `on_missing_host_path` is called for a missing hostPath without a type. `tmpfs_folders` collects the
+    folders on which a tmpfs is to be mounted."""
 
     env_context: EnvContext
     folder: Path
@@ -56,12 +56,14 @@ class VolumeContext:
 
 class Volume(msgspec.Struct, frozen=True):
     """`pod_owned`: in the pod's own folder. `readonly`: also when the mount is not, as every ConfigMap. `temporary`:
-    files that programs write there are removed with the pod and reported."""
+    files that programs write there are removed with the pod and reported. `missing_host_path`: the hostPath in whose
+    place it is, because this user cannot create that."""
 
     path: Path
     pod_owned: bool = True
     readonly: bool = False
     temporary: bool = False
+    missing_host_path: str = ""
 
 
 def build(volume: Json, context: VolumeContext) -> Volume:
@@ -146,20 +148,42 @@ _CHECKS: dict[str, tuple[Callable[[int], bool], str]] = {
 
 def _host_path(name: str, source: Json, context: VolumeContext) -> Volume:
     path, kind = Path(str(source.get("path") or "/")), str(source.get("type") or "")
-    if kind == "DirectoryOrCreate":
-        path.mkdir(parents=True, exist_ok=True)
-    elif kind == "FileOrCreate":
-        path.touch(0o644, exist_ok=True)
-    elif kind == "" and not path.exists():
-        # The kubelet would create it as root. The usual case are folders of drivers that this machine does not have.
-        context.on_missing_host_path(f"volume {name}: there is no {path} on this machine; the pod gets an empty folder")
-        return Volume(context.make(name), temporary=True)
-    check, expected = _CHECKS.get(kind.removesuffix("OrCreate"), (lambda _: True, ""))
+    if not os.path.lexists(path):
+        if kind == "FileOrCreate":
+            path.touch(0o644)
+        elif kind == "DirectoryOrCreate":
+            path.mkdir(parents=True)
+        elif kind == "":
+            return _created_host_path(name, path, context)
+    check, expected = _CHECKS.get(kind.removesuffix("OrCreate"), (lambda _: True, "there"))
     if not path.exists() or not check(path.stat().st_mode):
+        problem = f"it is {_file_type(path)}" if path.exists() else "it does not exist"
         raise Missing(
-            f"hostPath type check failed: {path} is not {expected}", None, retry_after=_HOST_PATH_RETRY_SECONDS
+            f"hostPath type check failed: {path} is not {expected}: {problem}",
+            None,
+            retry_after=_HOST_PATH_RETRY_SECONDS,
         )
     return Volume(path, pod_owned=False)
+
+
+def _created_host_path(name: str, path: Path, context: VolumeContext) -> Volume:
+    """A hostPath without a type is created as a folder, as a container runtime does. Where this user cannot create it
+    (mostly the folder of a driver), the pod gets an empty folder."""
+    try:
+        path.mkdir(parents=True)
+    except OSError as error:
+        context.on_missing_host_path(
+            f"volume {name}: there is no {path} on this machine, and it cannot be created ({error.strerror}); the pod "
+            f"gets an empty folder, which is deleted with the pod; create it (`mkdir -p {path}`) to keep files there"
+        )
+        return Volume(context.make(name), temporary=True, missing_host_path=str(path))
+    context.on_missing_host_path(f"volume {name}: there was no {path} on this machine; it was created, an empty folder")
+    return Volume(path, pod_owned=False)
+
+
+def _file_type(path: Path) -> str:
+    mode = path.stat().st_mode
+    return next((text for check, text in _CHECKS.values() if check(mode)), "of another type")
 
 
 _TYPES: dict[str, Callable[[str, Json, VolumeContext], Volume]] = {

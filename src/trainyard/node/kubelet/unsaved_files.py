@@ -5,6 +5,7 @@ count."""
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from trainyard.objects.labels import INDEX, ROLE, WORKING_DIRECTORY
 
 FILES_LOST = "FilesLost"  # the reason of the event
 _LONGEST_PATH = 80
+_MAX_TICKS = 20  # milliseconds; a file system with a coarser clock may report a file of an init container
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -61,8 +63,17 @@ class UnsavedFiles:
     def init_containers_done(self, reference: Path) -> None:
         """The first container after the init containers starts. Files that the init containers have written to volumes
         do not count unless they change. `reference`: a file just created in the pod's folder; its ctime is the
-        reference, because the clock of a file system is coarser than the system's."""
-        self._prepared = self._prepared or reference.stat().st_ctime_ns
+        reference, because the clock of a file system is coarser than the system's. An init container may have written
+        in the same tick of that clock (1 to 4 ms on Linux), so the next tick is waited for."""
+        if self._prepared:
+            return
+        last = reference.stat().st_ctime_ns
+        for _ in range(_MAX_TICKS):
+            os.utime(reference)
+            self._prepared = reference.stat().st_ctime_ns
+            if self._prepared > last:
+                return
+            time.sleep(0.001)
 
     def _is_own(self, folder: str) -> bool:
         real = os.path.realpath(folder)

@@ -53,7 +53,9 @@ def refused(network: str, state: Path) -> subprocess.CompletedProcess[str]:
 def test_auto_takes_the_next_network_and_says_why(state: Path) -> None:
     done = refused("auto", state)
     said = done.stdout.splitlines()
-    assert said[0].startswith("network: shared (namespace does not work on this machine: the kernel's limit"), done.stderr
+    assert said[0].startswith("network: shared (namespace does not work on this machine: the kernel's limit"), (
+        done.stderr
+    )
     assert said[1] == "shared hello"
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainyard.core.job import Job, Outcome
+from trainyard.core.job import Job, Outcome, Replica
+from trainyard.core.policies.failure_policy import MAX_NAMED_REPLICAS, crash_text
 
 
 def expires_at(job: Job, start: float | None) -> float | None:
@@ -14,13 +15,12 @@ def expires_at(job: Job, start: float | None) -> float | None:
     )
 
 
-def outcome(job: Job, now: float) -> Outcome | None:
-    """Failed once the deadline is over, else None."""
+def outcome(job: Job, replicas: list[Replica], now: float) -> Outcome | None:
+    """Failed once the deadline is over, else None. The message names replicas whose containers ended again and again:
+    their pods are deleted, and with them the exit codes."""
     expires = expires_at(job, job.status.start_time)
     if expires is None or now < expires:
         return None
-    return Outcome(
-        "Failed",
-        "DeadlineExceeded",
-        f"still running after activeDeadlineSeconds ({job.policy.active_deadline_seconds} s)",
-    )
+    text = f"still running after activeDeadlineSeconds ({job.policy.active_deadline_seconds} s)"
+    crashes = [crash for replica in replicas if (crash := crash_text(replica))]
+    return Outcome("Failed", "DeadlineExceeded", "; ".join([text, *crashes[:MAX_NAMED_REPLICAS]]))

@@ -10,7 +10,8 @@ import pytest
 
 from trainyard.cli.diagnosis.output import cause_of, ports_in
 from trainyard.cli.diagnosis.tracebacks import last_exception
-from trainyard.core.diagnosis import ContainerContext
+from trainyard.core.diagnosis import ContainerContext, MissingModules
+from trainyard.kinds import ELASTICJOB
 
 LOCAL = ContainerContext(on_process_node=True, interpreter="/venv/bin/python")
 
@@ -108,3 +109,45 @@ def test_a_module_is_installed_where_its_python_is_from(name: str, around: Conta
 def test_ports_that_a_line_names() -> None:
     lines = ["server.bind(('127.0.0.1', 2222))", "bind: [::]:8080", "port 29500 at 12:34:56, loss 0.5, took 99999 s"]
     assert {2222, 8080, 29500} <= set(ports_in(lines)) and 99999 not in ports_in(lines)
+
+
+OWN_PACKAGE = LOCAL._replace(modules=MissingModules(packages={"pkg": "/home/ann"}))
+SYSTEM = LOCAL._replace(
+    modules=MissingModules(interpreters={"torch": "/usr/bin/python3"}), module_fixes=ELASTICJOB.diagnosis.module_fixes
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "around", "fix", "not_fix"),
+    [
+        ("mine", LOCAL, "`--env PYTHONPATH=FOLDER` (run SCRIPT)", "name its folder in PYTHONPATH"),
+        ("pkg.nomod", OWN_PACKAGE, "write /home/ann/pkg/nomod.py", "pip show"),
+        (
+            "torch",
+            SYSTEM,
+            "`--python /usr/bin/python3`; or `/venv/bin/python -m pip install torch`; or `make fra",
+            "own",
+        ),
+    ],
+)
+def test_a_missing_module_is_told_where_it_is(name: str, around: ContainerContext, fix: str, not_fix: str) -> None:
+    cause = cause_of([*MODULE, f"ModuleNotFoundError: No module named '{name}'"], 1, "Error", around)
+    assert fix in cause.fix and not_fix not in cause.fix
+
+
+@pytest.mark.parametrize(
+    ("line", "explanation", "fix"),
+    [
+        ("python: can't open file '/root/t.py': [Errno 13] Permission denied", "it may not read /root/t.py", "ls -l"),
+        ('exec: "/home/ann/t.py": permission denied', "/home/ann/t.py may not be executed", "`python /home/ann/t.py`"),
+    ],
+)
+def test_a_file_that_may_not_be_used_is_named(line: str, explanation: str, fix: str) -> None:
+    cause = cause_of([line], 2, "Error", LOCAL)
+    assert explanation in cause.explanation and fix in cause.fix and "[sh," not in cause.fix
+
+
+def test_a_pod_that_its_node_took_along_is_not_told_as_killed() -> None:
+    lost = cause_of(["step 1"], 137, "ContainerStatusUnknown", LOCAL)
+    assert "the process that ran its node ended" in lost.explanation
+    assert "SIGKILL" not in lost.explanation and "oom" not in lost.fix

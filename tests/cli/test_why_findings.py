@@ -202,3 +202,8 @@ def test_who_has_the_port_is_named() -> None:
     held = {"listeners": {2222: "process 42 (python serve.py)"}, "logs": {("p-MASTER-0", "tensorflow"): lines}}
     (finding,) = found(tfjob(("Failed", "PermanentFailure", "x")), one, **held)
     assert "process 42 (python serve.py) listens on 2222" in finding.what and "end process 42" in finding.fix
+
+
+def test_the_end_of_a_chainerjob_by_one_exception_is_one_block() -> None:
+    case = next(case for case in JOB_CASES if case.name == "one failure of a ChainerJob is told once")
+    assert len(found(case.job, *case.pods, **case.more)) == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.cli.why_values import RUNNING, WORKERS, Case, at, ended, pod, tfjob, waits
+from typing import Any
+
+from tests.cli.why_values import RUNNING, WORKERS, Case, at, elastic, ended, pod, template, tfjob, waits
 from trainyard.cli.diagnosis import BLOCK, END, FINE, WAIT
 from trainyard.objects import Json
 
@@ -26,6 +28,55 @@ def young() -> Json:
     job["metadata"]["creationTimestamp"] = at(1)
     return job
 
+
+def restarted(job: Json) -> Json:
+    job["status"]["restarts"] = 5
+    return job
+
+
+def chainer(job: Json, **master: Any) -> Json:
+    spec = {"backend": "mpi", "master": {"template": template("chainer"), **master}}
+    return {**job, "apiVersion": "kubeflow.org/v1alpha1", "kind": "ChainerJob", "spec": spec}
+
+
+def torch_failed() -> Json:
+    return elastic(("Failed", "ElasticJobFailed", "Worker 0: exited with code 1"))
+
+
+def torch_pod(slot: str, ago: float = 30, code: int = 1) -> Json:
+    return pod(slot, {"state": ended(code, ago=ago)}, "Failed", "elasticjob-worker")
+
+
+RATE = (
+    "hi",
+    "Traceback (most recent call last):",
+    '  File "/a/f1.py", line 4, in <module>',
+    "    d[k]",
+    "KeyError: 'rate'",
+)
+PEER_LOST = (
+    "Traceback (most recent call last):",
+    '  File "/a/f1.py", line 9, in <module>',
+    "    dist.all_reduce(t)",
+    '  File "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py", line 1541, in all_reduce',
+    "    work.wait()",
+    "RuntimeError: [./gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.244.0.2]:51585",
+)
+TORCHRUN = (
+    "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 6) of binary: /p",
+    "Traceback (most recent call last):",
+    '  File "<frozen runpy>", line 198, in _run_module_as_main',
+    '  File "/usr/lib/python3/dist-packages/torch/distributed/run.py", line 766, in <module>',
+    "    main()",
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+    "============================================================",
+    "f1.py FAILED",
+    "Root Cause (first observed failure):",
+    "[0]:",
+    "  rank      : 0 (local_rank: 0)",
+    "  exitcode  : 1 (pid: 6)",
+)
+KILLED = "  traceback : Signal 9 (SIGKILL) received by PID 6"
 
 JOB_CASES = (
     # --- the job is not ours to look at, or nobody looks at it
@@ -79,6 +130,83 @@ JOB_CASES = (
         (),
         END,
         ("backoffLimit is 2", "raise spec.backoffLimit"),
+    ),
+    Case(
+        "a deadline after a crash loop",
+        restarted(failed("DeadlineExceeded", "still running; MASTER 0 was restarted 5 times: exited with code 3")),
+        (),
+        END,
+        (
+            "replicas ended and were started again, 5 times",
+            "exited with code 3",
+            "mend what makes its program end (`trainyard logs tfjob/mnist`)",
+            "a longer spec.activeDeadlineSeconds does not help",
+        ),
+    ),
+    Case(
+        "the deadline of a ChainerJob's master",
+        chainer(failed("DeadlineExceeded", "still running"), activeDeadlineSeconds=9),
+        (),
+        END,
+        ("raise spec.master.activeDeadlineSeconds",),
+    ),
+    Case(
+        "torchrun's process, not torchrun",
+        torch_failed(),
+        (torch_pod("Worker-0"),),
+        END,
+        ("worker-0 ended with exit code 1 (Error): KeyError: 'rate' at /a/f1.py:4", "mend /a/f1.py:4"),
+        {"logs": {("p-Worker-0", "elasticjob-worker"): (*RATE, *TORCHRUN)}},
+    ),
+    Case(
+        "the torch worker that failed first, and the one that lost its peer",
+        torch_failed(),
+        (torch_pod("Worker-0", ago=40), torch_pod("Worker-1", ago=30)),
+        END,
+        ("worker-1 ended with exit code 1 (Error): KeyError: 'rate'", "; worker-0 lost a peer by that, and ended, too"),
+        {
+            "logs": {
+                ("p-Worker-0", "elasticjob-worker"): (*PEER_LOST, *TORCHRUN),
+                ("p-Worker-1", "elasticjob-worker"): (*RATE, *PEER_LOST, *TORCHRUN),
+            }
+        },
+    ),
+    Case(
+        "the torch worker that failed and waited for its peers until it was stopped",
+        torch_failed(),
+        (torch_pod("Worker-0", ago=40), torch_pod("Worker-1", ago=30, code=143)),
+        END,
+        ("worker-1 ended with exit code 143 (Error): KeyError: 'rate'", "; worker-0 lost a peer by that"),
+        {
+            "logs": {
+                ("p-Worker-0", "elasticjob-worker"): (*PEER_LOST, *TORCHRUN),
+                ("p-Worker-1", "elasticjob-worker"): RATE,
+            }
+        },
+    ),
+    Case(
+        "every torch worker lost a peer",
+        torch_failed(),
+        (torch_pod("Worker-0"),),
+        END,
+        ("it lost a peer: another process of the job ended", "see why that one ended"),
+        {"logs": {("p-Worker-0", "elasticjob-worker"): (*PEER_LOST, *TORCHRUN)}},
+    ),
+    Case(
+        "a process of torchrun that SIGKILL ended",
+        torch_failed(),
+        (torch_pod("Worker-0"),),
+        END,
+        ("one of its processes was killed with SIGKILL", "dmesg"),
+        {"logs": {("p-Worker-0", "elasticjob-worker"): ("step 1", *TORCHRUN[:-1], KILLED)}},
+    ),
+    Case(
+        "one failure of a ChainerJob is told once",
+        chainer(failed("BackoffLimitExceeded", "Job has reached the specified backoff limit")),
+        (pod("Master-0", {"state": ended(1)}, "Failed", "chainer"),),
+        END,
+        ("master-0 ended with exit code 1 (Error): KeyError: 'rate'", "mend /a/f1.py:4"),
+        {"logs": {("p-Master-0", "chainer"): RATE}},
     ),
     Case(
         "a deadline, and what it waited for",

@@ -149,6 +149,22 @@ REPLICA_CASES = (
         WAIT,
         ("worker-0: its pod has failed, and is made again later; it ended with exit code 139", "SIGSEGV"),
     ),
+    Case(
+        "a pod that ended with the process of its node",
+        tfjob(RUNNING),
+        (pod("WORKER-0", {"state": ended(137, "ContainerStatusUnknown")}, "Failed"),),
+        WAIT,
+        ("ContainerStatusUnknown): the process that ran its node ended, and its pods with it", "nothing needs to be"),
+        {"process_nodes": frozenset({"here"})},
+    ),
+    Case(
+        "an environment that `run` does not try again",
+        tfjob(RUNNING),
+        (pod("MASTER-0", waits("ErrImagePull", "the package index cannot be reached"), "Pending"),),
+        BLOCK,
+        ("cannot be had on this machine", "and run it again"),
+        {"process_nodes": frozenset({"here"}), "cluster_ends": True},
+    ),
     Case("an eviction", tfjob(RUNNING), (evicted(),), WAIT, ("Evicted", "low on resource: memory")),
     Case(
         "a refused pod",

@@ -9,6 +9,7 @@ import pytest
 from tests.node.node_cluster import TOKEN, CurrentInterpreter, NodeCluster, terminated
 from trainyard.client import ApiClient
 from trainyard.node import Node
+from trainyard.objects import find_condition
 from trainyard.server import Server
 
 pytestmark = pytest.mark.slow
@@ -25,7 +26,9 @@ async def test_a_pod_whose_start_was_not_told_is_not_run_twice(state: Path) -> N
         log.parent.mkdir(parents=True)
         log.write_text("begun\n")
         await node.start()
-        ended = terminated((await cluster.phase("once", "Failed"))["status"])
+        status = (await cluster.phase("once", "Failed"))["status"]
+        ended, disruption = terminated(status), find_condition(status["conditions"], "DisruptionTarget")
+        assert disruption is not None and disruption["reason"] == "TerminationByKubelet"
         assert ended is not None and (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
         assert await cluster.logs("once") == "begun\n"
         await node.stop(kill=True)

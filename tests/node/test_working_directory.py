@@ -186,7 +186,11 @@ async def test_a_mount_point_below_another_mount_is_created_in_the_mounted_folde
 async def test_a_mount_point_stays_while_another_pod_uses_it_and_while_it_has_files(
     cluster: NodeCluster, tmp_path: Path
 ) -> None:
-    more = {"container": mounted_at(tmp_path / "data"), "volumes": EMPTY, "metadata": in_folder(tmp_path)}
+    more: dict[str, Any] = {
+        "container": mounted_at(tmp_path / "data"),
+        "volumes": EMPTY,
+        "metadata": in_folder(tmp_path),
+    }
     wait = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\nopen('data/x', 'w').write('x')"
     await cluster.pod("first", "pass", **more)
     await cluster.pod("second", wait, **{**more, "metadata": {**more["metadata"], "name": "second"}})

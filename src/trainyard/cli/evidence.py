@@ -18,6 +18,7 @@ from trainyard.cli.diagnosis.inputs import log_key
 from trainyard.cli.diagnosis.output import port_in_use, ports_in, printable_lines
 from trainyard.cli.jobs import JobInfo, get_related_objects
 from trainyard.cli.listeners import listeners
+from trainyard.cli.modules import look_up_modules
 from trainyard.cli.recorded_objects import TAIL_LINES, find_record, gone_pods, kept_logs
 from trainyard.cli.replica_view import replica
 from trainyard.cli.view import job_result
@@ -47,6 +48,8 @@ async def gather_facts(context: ClusterContext, info: JobInfo, deleted: Iterable
         _process_nodes(context.api, related.pods),
     )
     gone, gone_logs = _gone_pods(info, related.pods, deleted)
+    logs = {**gone_logs, **logs}
+    local_pods = [pod for pod in related.pods if process_nodes.get(_node_of(pod))]
     return Facts(
         kind=info.kind,
         job=info.job,
@@ -55,11 +58,12 @@ async def gather_facts(context: ClusterContext, info: JobInfo, deleted: Iterable
         children=tuple(related.children),
         events=tuple(related.events),
         deleted_pods=gone,
-        logs={**gone_logs, **logs},
+        logs=logs,
         nodes=nodes,
         endpoint=endpoint,
         process_nodes=frozenset(process_nodes),
-        listeners=_listeners([pod for pod in related.pods if process_nodes.get(_node_of(pod))], logs),
+        listeners=_listeners(local_pods, logs),
+        modules=await asyncio.to_thread(look_up_modules, [*local_pods, *gone], logs),
     )
 
 

@@ -48,7 +48,7 @@ class Explainer:
         for job in list(view.jobs.values()):
             if job_result(job) == "Succeeded" or (facts := await self._gather_facts(job)) is None:
                 continue
-            findings = diagnosis.why(facts)
+            findings = diagnosis.why(replace(facts, cluster_ends=code == UNAVAILABLE))
             if not job_result(job) and code == TIMEOUT:
                 findings = self._unreported(job, findings)
             findings = [
@@ -70,9 +70,15 @@ class Explainer:
 
     def _without_recent_output(self, evidence: tuple[str, ...]) -> tuple[str, ...]:
         """The evidence, or a reference to the lines above if the screen has just printed the same lines."""
-        shown = {text for _, text in self._screen.recent}
         lines = [line for text in evidence for line in text.splitlines()][-MAX_EVIDENCE_LINES:]
-        return ("its last lines, above",) if lines and all(line in shown for line in lines) else evidence
+        outputs: dict[str, list[str]] = {}
+        for prefix, text in self._screen.recent:
+            outputs.setdefault(prefix, []).append(text)
+        for shown in outputs.values():
+            # A launcher may have printed a long traceback of its own after these lines.
+            if lines and lines[-1] in shown[-MAX_EVIDENCE_LINES:] and set(lines) <= set(shown):
+                return ("its last lines, above",)
+        return evidence
 
 
 def _heading(facts: diagnosis.Facts, code: int) -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from trainyard.app.cluster_folders import BackgroundError
+from trainyard.app.cluster_folders import BackgroundError, command_line
 from trainyard.app.history import (
     ID_LENGTH,
     HistoryRecord,
@@ -31,7 +31,7 @@ from trainyard.objects.log_files import read_piece, tail_offset
 from trainyard.objects.manifest import ManifestError
 from trainyard.objects.manifest import read as read_manifest
 
-TAIL_LINES = 40  # last lines of a log: enough for a traceback with its first frame in the user's code
+TAIL_LINES = 240  # last lines of a log: enough for a launcher's tracebacks of several processes, and its own
 NOT_KEPT = "(its log is not kept)"
 MAX_TAIL_BYTES = 1 << 16  # maximal size of these lines in bytes
 
@@ -180,7 +180,7 @@ def _cut_short(record: HistoryRecord, facts: Facts) -> Iterator[Finding]:
     summary = f"it was deleted{ago}, before its end" if deleted else f"it was cut short{ago}"
     rerun = f"`trainyard run {with_tilde(record.folder)}/manifest.yaml` runs it again"
     continues = not deleted and record.text("where") != "run"
-    fix = f"`trainyard up` lets it go on; {rerun}" if continues else rerun
+    fix = f"`{command_line('up', record.text('where'))}` lets it go on; {rerun}" if continues else rerun
     where = f"history {record.id}, result.json: result={record.result}"
     yield Finding(END, summary, where, (message,) if message and not deleted else (), fix)
     yield from failures(facts, include_stopped=False)

@@ -47,6 +47,27 @@ class OutputPattern(NamedTuple):
     fix: str | Callable[[str, ContainerContext], str]  # or a function of that group and the container
 
 
+class LauncherOutput(NamedTuple):
+    """How the output of a launcher, such as torchrun, is told from that of the processes that it starts. All fields are
+    regular expressions.
+
+    files: source files that only the launcher's own tracebacks have. lines: further lines of the launcher. exit_code:
+    its line with the exit code of a process, the first group. lost_peer: exceptions (`KIND: MESSAGE`) of a process or
+    launcher whose peers ended first, so that the cause is theirs."""
+
+    files: str
+    lines: str
+    exit_code: str
+    lost_peer: str
+
+
+class MissingModules(NamedTuple):
+    """Where this machine has Python modules that a program did not find, as far as it was looked up."""
+
+    packages: Mapping[str, str] = {}
+    interpreters: Mapping[str, str] = {}
+
+
 class ContainerContext(NamedTuple):
     """What is known about a terminated container beside its output."""
 
@@ -57,6 +78,10 @@ class ContainerContext(NamedTuple):
     # (port that its output or spec names, program or pod that listens on it)
     port_holders: tuple[tuple[int, str], ...] = ()
     output_patterns: tuple[OutputPattern, ...] = ()  # those of the kind
+    launcher: LauncherOutput | None = None  # that of the kind
+    job_ended: bool = False  # nothing of the job is started again
+    modules: MissingModules = MissingModules()
+    module_fixes: Mapping[str, str] = {}
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -86,7 +111,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     they precede the common ones. condition_texts: condition type -> (summary, fix) where the common texts are too
     general. endpoint(job object): the address that the replicas need. peers_needed(spec): the number of replicas that
     must run at the same time, None when one alone can go on. refine(job, cause): a more exact cause of a container's
-    termination.
+    termination. launcher: the output of the program that starts a replica's processes, None when they need none.
+    module_fixes: Python module -> how to get it on this machine beside `pip install`.
     """
 
     rules: tuple[Callable[[Job, ObservedReplicas], Iterable[Finding]], ...] = ()
@@ -95,3 +121,5 @@ class Diagnosis(msgspec.Struct, frozen=True):
     endpoint: Callable[[Json], Endpoint | None] = lambda job: None
     peers_needed: Callable[[Json], int | None] = lambda spec: None
     refine: Callable[[Job, Cause], Cause] = lambda job, cause: cause
+    module_fixes: Mapping[str, str] = msgspec.field(default_factory=dict)
+    launcher: LauncherOutput | None = None

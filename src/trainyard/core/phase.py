@@ -12,7 +12,7 @@ def compute_phase(job: Job, replicas: list[Replica], now: float) -> Outcome:
         success_policy.outcome(job, replicas)
         or failure_policy.outcome(job, replicas)
         or backoff_limit.outcome(job, replicas)
-        or deadline.outcome(job, now)
+        or deadline.outcome(job, replicas, now)
     )
     if outcome is not None:
         return outcome

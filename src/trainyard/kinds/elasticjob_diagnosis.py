@@ -13,6 +13,7 @@ from trainyard.core.diagnosis import (
     Diagnosis,
     Endpoint,
     Finding,
+    LauncherOutput,
     ObservedReplicas,
     OutputPattern,
 )
@@ -22,7 +23,47 @@ from trainyard.objects import Json, namespace_of
 
 RDZV_ENDPOINT = "rdzvEndpoint"
 
+KERNEL_LOG_FIX = (
+    "if nobody killed it, the machine may have run out of memory: see the kernel log, `dmesg | grep -i oom`"
+)
+NATIVE_CRASH_FIX = "set PYTHONFAULTHANDLER=1 in its env to see where, then check the versions of its native libraries"
+TORCHRUN = LauncherOutput(
+    files=r"/torch/distributed/(?:run|launch|launcher/\w+|elastic/agent/[\w/]+)\.py$|/torchelastic/|/bin/torchrun$",
+    lines=(
+        r"^(?:[A-Z]+:|\[[^\]]*\] ?|[IWE]\d{4} [^\]]* )torch[./]distributed[./]|torch\.distributed\.run: \["
+        r"|^WARNING:__main__:|^(?:W\d{4} .*\] )?\*{10,}$|Setting OMP_NUM_THREADS"
+        r"|^={10,}$|^-{10,}$|^\S+ FAILED$|^Failures:$|<NO_OTHER_FAILURES>|^Root Cause \(first|^\[\d+\]:$"
+        r"|^ +(?:time|host|rank|exitcode|error_file|traceback) *: "
+        r"|^waiting for the rendezvous at |^stopped by signal \d+$"
+    ),
+    exit_code=r"^ +exitcode *: (-?\d+) \(pid",
+    lost_peer=(
+        r"Connection (?:closed|reset) by peer|Connection was likely closed|Broken pipe|remote process exited"
+        r"|^DistNetworkError|^Rendezvous\w*Error|^SignalException"
+    ),
+)
+
 OUTPUT_PATTERNS = (
+    OutputPattern(
+        r"Connection (?:closed|reset) by peer|Connection was likely closed|remote process exited",
+        "it lost a peer: another process of the job ended",
+        "see why that one ended: its lines in `trainyard logs`",
+    ),
+    OutputPattern(
+        r"(?:Signal 9 \(SIGKILL\)) received by PID|exitcode: (-9)\)",
+        "one of its processes was killed with SIGKILL",
+        KERNEL_LOG_FIX,
+    ),
+    OutputPattern(
+        r"Signal \d+ \((SIGSEGV|SIGABRT|SIGBUS|SIGFPE|SIGILL)\) received by PID",
+        "one of its processes crashed in native code ({name})",
+        NATIVE_CRASH_FIX,
+    ),
+    OutputPattern(
+        r"^ +exitcode *: (\d+) \(pid",
+        "one of its processes ended with exit code {name}",
+        "mend what its last lines say",
+    ),
     OutputPattern(
         r"EtcdConnectionFailed|Could not get the list of servers, maybe"
         r"|etcd.*(?:connection (?:failed|refused)|unreachable|no more machines)",
@@ -111,4 +152,8 @@ DIAGNOSIS = Diagnosis(
     endpoint=rendezvous_endpoint,
     peers_needed=peers_needed,
     refine=refine,
+    launcher=TORCHRUN,
+    module_fixes={
+        "torch": "or `make frameworks` in Trainyard's repository: it installs torch for Debian's /usr/bin/python3"
+    },
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainyard.cli.diagnosis.inputs import Facts, container_context, container_field, container_spec, log_key
+from trainyard.cli.diagnosis.launchers import process_lines
 from trainyard.cli.diagnosis.output import cause_of, port_in_use, ports_in
 from trainyard.cli.diagnosis.waiting_reasons import volume_cause
 from trainyard.core.diagnosis import Cause
@@ -10,6 +11,7 @@ from trainyard.objects import Json
 from trainyard.objects.container_statuses import ContainerStatus
 
 NO_OUTPUT = "it printed nothing"
+SHOWN_LINES = 40  # last lines of a finding
 
 
 def termination(
@@ -19,6 +21,7 @@ def termination(
     code, reason = int(terminated["exitCode"]), str(terminated.get("reason") or "Error")
     lines = last_lines(facts, pod, container.name, terminated)
     cause = termination_cause(facts, pod, container, code, reason, lines)
+    lines = shown_lines(facts, lines)
     summary = f"ended with exit code {code} ({reason})" + (
         f" in init container {container.name}" if container.init else ""
     )
@@ -49,6 +52,11 @@ def declared_ports(pod: Json, container: str) -> list[int]:
     return [number for number in ports if isinstance(number, int)]
 
 
+def shown_lines(facts: Facts, lines: tuple[str, ...]) -> tuple[str, ...]:
+    """The last lines of the program itself, not those of its launcher."""
+    return process_lines(lines, facts.kind.diagnosis.launcher)[-SHOWN_LINES:]
+
+
 def default_fix(lines: tuple[str, ...], container: ContainerStatus) -> str:
     """The fix when the cause is unknown."""
     if lines:
@@ -59,6 +67,9 @@ def default_fix(lines: tuple[str, ...], container: ContainerStatus) -> str:
 
 
 def last_lines(facts: Facts, pod: Json, container_name: str, terminated: Json) -> tuple[str, ...]:
-    """The last lines of the output; without output, the termination message of the container."""
+    """The last lines of the output; without output, the termination message of the container.
+
+    More than SHOWN_LINES where a launcher may have printed the last ones."""
     message = str(terminated.get("message") or "")
-    return facts.logs.get(log_key(pod, container_name)) or tuple(message.splitlines())
+    lines = facts.logs.get(log_key(pod, container_name)) or tuple(message.splitlines())
+    return lines if facts.kind.diagnosis.launcher else lines[-SHOWN_LINES:]

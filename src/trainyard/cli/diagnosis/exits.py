@@ -40,6 +40,8 @@ def exit_cause(code: int, reason: str, surroundings: ContainerContext = Containe
 
     code: as in a container status; 128 + N means signal N. Returns an empty Cause for an unknown code."""
     memory_limit = surroundings.memory_limit
+    if reason == "ContainerStatusUnknown":
+        return _lost_cause(surroundings)
     if reason == "OOMKilled":
         fix = "raise resources.limits.memory of the container, or lower what the program uses"
         if memory_limit:
@@ -60,6 +62,16 @@ def exit_cause(code: int, reason: str, surroundings: ContainerContext = Containe
         cause = SIGNAL_CAUSES.get(posix_signal, Cause())
         return Cause(f"{posix_signal.name}: {cause.explanation}" if cause.explanation else posix_signal.name, cause.fix)
     return Cause()
+
+
+def _lost_cause(surroundings: ContainerContext) -> Cause:
+    """The cause of an exit that no node has observed. The exit code, 137, is not the program's."""
+    repeat = (
+        "make the job again" if surroundings.job_ended else "nothing needs to be mended: its replica is started again"
+    )
+    if surroundings.on_process_node:
+        return Cause("the process that ran its node ended, and its pods with it; the program did not fail", repeat)
+    return Cause("its node lost the container, as after a restart; how the program ended is not known", repeat)
 
 
 def _sigkill_cause(surroundings: ContainerContext) -> Cause:

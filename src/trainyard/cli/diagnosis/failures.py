@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainyard.cli.diagnosis.containers import termination
-from trainyard.cli.diagnosis.inputs import Facts, join_names
+from trainyard.cli.diagnosis.containers import last_lines, termination
+from trainyard.cli.diagnosis.inputs import Facts, container_context, join_names
+from trainyard.cli.diagnosis.launchers import is_consequence
+from trainyard.cli.diagnosis.output import REASONS_BEFORE_OUTPUT, failed_before_stop
 from trainyard.cli.diagnosis.replicas import waiting
 from trainyard.cli.view import job_result
 from trainyard.core.diagnosis import END, Finding
@@ -43,15 +45,38 @@ def failures(facts: Facts, include_stopped: bool = True) -> Iterator[Finding]:
     terminations = [
         entry
         for index, entry in enumerate(terminations)
-        if (include_stopped and index == 0) or entry[3].get("exitCode") not in STOP_EXIT_CODES
+        if (include_stopped and index == 0) or not _was_stopped(facts, entry[1], entry[2], entry[3])
     ]
+    consequences = [entry for entry in terminations if _is_consequence(facts, entry[1], entry[2], entry[3])]
+    causes = [entry for entry in terminations if entry not in consequences]
     groups: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
-    for _, pod, container, terminated in terminations:
+    for _, pod, container, terminated in causes or consequences:
         finding = _failure_finding(facts, pod, container, terminated)
         groups.setdefault((finding.what, finding.fix), []).append((replica_name(pod), finding))
-    for members in list(groups.values())[:MAX_FAILURES]:
+    for index, members in enumerate(list(groups.values())[:MAX_FAILURES]):
         first = members[0][1]
-        yield replace(first, what=f"{join_names(name for name, _ in members)} {first.what}")
+        summary = f"{join_names(name for name, _ in members)} {first.what}"
+        if index == 0 and causes and consequences:
+            names = join_names(replica_name(entry[1]) for entry in consequences)
+            summary += f"; {names} lost a peer by that, and ended, too"
+        yield replace(first, what=summary)
+
+
+def _was_stopped(facts: Facts, pod: Json, container: ContainerStatus, terminated: Json) -> bool:
+    """True when the container was stopped with its job, and no process of it had failed before."""
+    code = int(terminated["exitCode"])
+    if code not in STOP_EXIT_CODES:
+        return False
+    context = container_context(facts, pod, container.name, container.status)
+    return not failed_before_stop(last_lines(facts, pod, container.name, terminated), code, context)
+
+
+def _is_consequence(facts: Facts, pod: Json, container: ContainerStatus, terminated: Json) -> bool:
+    """True when the container ended because its peers did."""
+    launcher = facts.kind.diagnosis.launcher
+    if launcher is None or terminated.get("reason") in REASONS_BEFORE_OUTPUT:
+        return False
+    return is_consequence(last_lines(facts, pod, container.name, terminated), launcher)
 
 
 def _is_supervised(pod: Json, supervised: set[tuple[str, str]]) -> bool:

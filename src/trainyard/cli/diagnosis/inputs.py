@@ -9,7 +9,7 @@ from functools import cached_property
 from trainyard.cli.replica_view import Replica, group_by_slot, replica
 from trainyard.cli.view import job_result
 from trainyard.core import Config, Job, Kind, parse_job
-from trainyard.core.diagnosis import ContainerContext, Endpoint
+from trainyard.core.diagnosis import ContainerContext, Endpoint, MissingModules
 from trainyard.objects import Json, Problem, find_condition, name_of, namespace_of, parse_time, uid_of
 
 MAX_NAMES = 4
@@ -33,6 +33,8 @@ class Facts:
     endpoint: Endpoint | None = None
     notes: tuple[Problem, ...] = ()  # fields that have no effect where the job runs
     process_nodes: frozenset[str] = frozenset()  # names of the Trainyard nodes: there, containers are processes
+    cluster_ends: bool = False  # the cluster ends with the command, as that of `trainyard run`: nothing is tried again
+    modules: MissingModules = field(default_factory=MissingModules)
     listeners: Mapping[int, str] = field(default_factory=dict)  # programs of this machine by listening port
 
     @cached_property
@@ -124,6 +126,10 @@ def container_context(
         memory_limit=str(limits.get("memory") or "") if isinstance(limits, dict) else "",
         port_holders=holders,
         output_patterns=facts.kind.diagnosis.output_patterns,
+        launcher=facts.kind.diagnosis.launcher,
+        job_ended=facts.has_ended,
+        modules=facts.modules,
+        module_fixes=facts.kind.diagnosis.module_fixes,
     )
 
 

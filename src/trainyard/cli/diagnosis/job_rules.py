@@ -10,15 +10,15 @@ from trainyard.cli.diagnosis.inputs import Facts
 from trainyard.cli.view import format_age, format_clock, job_result
 from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Finding
 from trainyard.core.policies.managed_by import is_managed_here
-from trainyard.objects import format_time, parse_time
+from trainyard.objects import Json, format_time, parse_time
 
 FAILED_CONDITION = "status.conditions[Failed]"
 RECONCILE_SECONDS = 10.0  # seconds in which an operator first reconciles a new job
 NORMAL_CONDITIONS = frozenset({"Created", "Running", "Suspended", "Succeeded", "Failed", "Complete", "Restarting"})
 
 FAILURE_FIXES = {
-    "DeadlineExceeded": "raise spec.activeDeadlineSeconds, or make the job faster; then make the job again",
-    "BackoffLimitExceeded": "mend what fails (below), or raise spec.backoffLimit; then make the job again",
+    "DeadlineExceeded": "raise {activeDeadlineSeconds}, or make the job faster; then make the job again",
+    "BackoffLimitExceeded": "mend what fails, or raise {backoffLimit}; then make the job again",
     "InvalidSpec": "mend the spec and make the job again; `trainyard lint` shows every problem",
     "InvalidChild": "mend the template of that replica and make the job again",
     "PermanentFailure": "mend the program or its arguments and make the job again",
@@ -68,8 +68,12 @@ def terminating(facts: Facts) -> Iterator[Finding]:
         yield Finding(BLOCK, f"the job is being deleted{_for_duration(seconds)}", "metadata.deletionTimestamp", (), fix)
 
 
-JOB_FAILURE_REASONS = frozenset({"DeadlineExceeded", "BackoffLimitExceeded", "InvalidSpec", "InvalidChild"})
+JOB_FAILURE_REASONS = frozenset({"DeadlineExceeded", "InvalidSpec", "InvalidChild"})
 """Reasons of the Failed condition that no terminated container explains."""
+CRASHED_UNTIL_DEADLINE_FIX = (
+    "mend what makes its program end (`{logs}`), then make the job again; a longer {activeDeadlineSeconds} "
+    "does not help"
+)
 
 
 def ended_job(facts: Facts) -> Iterator[Finding]:
@@ -87,8 +91,21 @@ def ended_job(facts: Facts) -> Iterator[Finding]:
         if not failures or reason in JOB_FAILURE_REASONS:
             summary = f"it failed{_finished_ago(facts)}" + (f" ({reason})" if reason else "")
             fix = FAILURE_FIXES.get(reason, "mend what is named here and make the job again")
+            restarts = facts.status.get("restarts")
+            if reason == "DeadlineExceeded" and isinstance(restarts, int) and restarts > 0:
+                times = "once" if restarts == 1 else f"{restarts} times"
+                summary += f"; before that its replicas ended and were started again, {times}"
+                fix = CRASHED_UNTIL_DEADLINE_FIX.replace("{logs}", facts.command("logs"))
+            for field in ("activeDeadlineSeconds", "backoffLimit"):
+                fix = fix.replace(f"{{{field}}}", policy_field(facts.spec, field))
             yield Finding(END, summary, FAILED_CONDITION, tuple(filter(None, [message])), fix)
         yield from failures
+
+
+def policy_field(spec: Json, name: str) -> str:
+    """Where the spec has a policy: in itself, or in a part of it, such as spec.master or spec.runPolicy."""
+    parts = [part for part, value in spec.items() if isinstance(value, dict) and value.get(name) is not None]
+    return f"spec.{name}" if spec.get(name) is not None or not parts else f"spec.{parts[0]}.{name}"
 
 
 def heading(facts: Facts) -> str:

@@ -10,13 +10,17 @@ OUTPUT_PATTERNS is a table: pattern of an output line, cause, fix. Kind.diagnosi
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable, Sequence
 
 from trainyard.cli.diagnosis.exits import exit_cause
+from trainyard.cli.diagnosis.launchers import is_consequence, process_failure, process_lines
 from trainyard.cli.diagnosis.tracebacks import UncaughtException, is_launcher_exception, last_exception, without_frames
 from trainyard.core.diagnosis import Cause, ContainerContext, OutputPattern
 
 CAUSE_LINES = 8  # number of last lines that are searched for the cause when there is no exception
+
+REASONS_BEFORE_OUTPUT = frozenset({"OOMKilled", "ContainerStatusUnknown"})  # they say more than the output
 
 PACKAGE_BY_MODULE = {
     "cv2": "opencv-python",
@@ -34,19 +38,40 @@ PACKAGE_BY_MODULE = {
 def _missing_module_fix(name: str, surroundings: ContainerContext) -> str:
     module, _, submodule = name.partition(".")
     if submodule:  # Python's message has the dotted name only when the top-level package exists
+        path = name.replace(".", "/")
+        if folder := surroundings.modules.packages.get(module):
+            return f"write {folder}/{path}.py (or {folder}/{path}/__init__.py), or mend the name"
         command = f"`{surroundings.interpreter or 'python'} -m pip show {PACKAGE_BY_MODULE.get(module, module)}`"
-        return f"{module} is there, but this version of it has no {name}: see {command}"
+        return (
+            f"{module} is there, but this version of it has no {name}: see {command}; if {module} is code of your own, "
+            f"its file {path}.py is missing"
+        )
     package = PACKAGE_BY_MODULE.get(module, module)
-    path_fix = f"if {module} is code of your own, name its folder in PYTHONPATH"
+    # The shell's PYTHONPATH is not passed on to a program.
+    path_fix = f"if {module} is code of your own, name the folder that holds it: PYTHONPATH in env of the template"
+    if surroundings.on_process_node:
+        path_fix += ", or `--env PYTHONPATH=FOLDER` (run SCRIPT)"
     if surroundings.on_process_node and "/environments/" in surroundings.interpreter:
         return f"add {package} to the requirements of the image's entry in your catalogue (--images); {path_fix}"
     if surroundings.on_process_node:
         python = surroundings.interpreter or "python"
+        other_python = surroundings.modules.interpreters.get(module)
+        other_fix = f"run it with one that has it: `--python {other_python or 'PATH'}`"
+        if framework_fix := surroundings.module_fixes.get(module):
+            return f"{other_fix}; or `{python} -m pip install {package}`; {framework_fix}"
+        if other_python:
+            return f"{other_fix}; or `{python} -m pip install {package}`; {path_fix}"
         return f"`{python} -m pip install {package}`, or run it with a Python that has it; {path_fix}"
     return (
         f"install {PACKAGE_BY_MODULE.get(module, module)} into the image"
         f"{f' {surroundings.image}' if surroundings.image else ''}; {path_fix}"
     )
+
+
+def _not_executable_fix(name: str, surroundings: ContainerContext) -> str:
+    if name.endswith(".py"):
+        return f"start it with Python, `python {name}` (command: [python, {name}]), or `chmod +x {name}`"
+    return f"`chmod +x {name}`, or start it with its interpreter, such as command: [sh, {name}]"
 
 
 def _missing_program_fix(name: str, surroundings: ContainerContext) -> str:
@@ -133,7 +158,7 @@ OUTPUT_PATTERNS = (
     OutputPattern(
         r'exec: "([^"]+)": permission denied|(?:sh|bash): (?:line )?\d*:? ?([^\s:]+): Permission denied',
         "{name} may not be executed",
-        "`chmod +x {name}`, or start it with its interpreter, such as command: [sh, {name}]",
+        _not_executable_fix,
     ),
     OutputPattern(
         r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",
@@ -150,6 +175,11 @@ OUTPUT_PATTERNS = (
         r"(?:No space left on device|Errno 28\b)[^:\n]*(?:: '([^']+)')?",
         "a disk is full",
         "free some space (`df -h`), or write to a larger volume",
+    ),
+    OutputPattern(
+        r"can't open file '?([^':]+)'?: \[Errno 13\]|cannot open ([^:]+): Permission denied",
+        "it may not read {name} (permission denied)",
+        _permission_fix,
     ),
     OutputPattern(
         r"(?:Permission denied|Errno 13\b)[^:\n]*(?:: '([^']+)')?",
@@ -187,14 +217,29 @@ def cause_of(lines: Sequence[str], code: int, reason: str, surroundings: Contain
 
     Returns an empty Cause when neither tells it."""
     exit_code_cause = exit_cause(code, reason, surroundings)
-    if code > 128 or reason == "OOMKilled":
+    if (code > 128 and not failed_before_stop(lines, code, surroundings)) or reason in REASONS_BEFORE_OUTPUT:
         return exit_code_cause
+    if (failure := process_failure(lines, surroundings.launcher)) is not None:
+        return _exception_cause(failure.exception, surroundings)
     exception = last_exception(lines)
-    if exception is not None and not is_launcher_exception(exception):
-        return _exception_cause(exception, surroundings)
     program_lines = without_frames(lines)
-    cause = output_cause(program_lines if exception is not None else program_lines[-CAUSE_LINES:], surroundings)
-    return cause or (exit_code_cause if exception is None else _exception_cause(exception, surroundings))
+    if exception is None:
+        return output_cause(program_lines[-CAUSE_LINES:], surroundings) or exit_code_cause
+    cause = None
+    if is_launcher_exception(exception):
+        cause = output_cause(without_frames(process_lines(lines, surroundings.launcher)), surroundings)
+    return cause or output_cause(program_lines, surroundings) or _exception_cause(exception, surroundings)
+
+
+def failed_before_stop(lines: Sequence[str], code: int, surroundings: ContainerContext) -> bool:
+    """True when SIGTERM ended a launcher, and a process of it had failed before: the launcher waited for its peers."""
+    launcher = surroundings.launcher
+    return (
+        code == 128 + signal.SIGTERM
+        and launcher is not None
+        and process_failure(lines, launcher) is not None
+        and not is_consequence(lines, launcher)
+    )
 
 
 def _exception_cause(exception: UncaughtException, surroundings: ContainerContext) -> Cause:

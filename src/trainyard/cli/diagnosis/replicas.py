@@ -9,6 +9,7 @@ from trainyard.cli.diagnosis.containers import (
     NO_OUTPUT,
     default_fix,
     last_lines,
+    shown_lines,
     termination,
     termination_cause,
 )
@@ -20,15 +21,17 @@ from trainyard.cli.diagnosis.inputs import (
     join_names,
     log_key,
 )
+from trainyard.cli.diagnosis.launchers import is_consequence, is_launcher_line, process_failure
 from trainyard.cli.diagnosis.output import cause_of, output_cause
 from trainyard.cli.diagnosis.tracebacks import without_frames
 from trainyard.cli.diagnosis.waiting_reasons import missing_object, unschedulable_fix, volume_cause, waiting_cause
 from trainyard.cli.view import format_age
-from trainyard.core.diagnosis import BLOCK, NOTE, WAIT, Cause, Finding
+from trainyard.core.diagnosis import BLOCK, NOTE, WAIT, Cause, ContainerContext, Finding
 from trainyard.objects import Json, find_condition, format_time, name_of, namespace_of, uid_of
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.structs import replace
 
+MAX_LINES = 15  # last lines of an output in a finding about a job that goes on
 SCHEDULING_SECONDS = 10.0  # seconds in which a pod is scheduled, or deleted after its grace period
 PREPARATION_SECONDS = 20.0  # seconds after which a container whose image is still being prepared is a finding
 
@@ -75,7 +78,8 @@ def _failed_pod_finding(facts: Facts, pod: Json) -> Finding:
         terminated = container.state("terminated")
         if terminated is not None and terminated.get("exitCode"):
             summary, where, lines, fix = termination(facts, pod, container, terminated)
-            return Finding(WAIT, f"its pod has failed, and {restart_text}; it {summary}", where, lines, fix)
+            summary = f"its pod has failed, and {restart_text}; it {summary}"
+            return Finding(WAIT, summary, where, lines[-MAX_LINES:], fix)
     status = pod.get("status") or {}
     summary = f"its pod has failed ({status.get('reason') or 'no reason is said'}), and {restart_text}"
     where = f"pod {name_of(pod)}: status.reason"
@@ -200,7 +204,7 @@ def _crash_loop_finding(facts: Facts, pod: Json, container: ContainerStatus) -> 
     summary = f"{summary}: {cause.explanation}" if cause.explanation else summary
     fix = cause.fix or default_fix(lines, container)
     where = container_field(pod, container.name, f"lastState.terminated.exitCode={code}")
-    return Finding(BLOCK, summary, where, lines or (NO_OUTPUT,), fix)
+    return Finding(BLOCK, summary, where, shown_lines(facts, lines)[-MAX_LINES:] or (NO_OUTPUT,), fix)
 
 
 def _restarted_finding(facts: Facts, pod: Json, container: ContainerStatus) -> Finding | None:
@@ -231,7 +235,13 @@ def _times(count: int) -> str:
 def _error_output_finding(facts: Facts, pod: Json, container: ContainerStatus) -> Finding | None:
     """A running container whose last lines match an output pattern."""
     lines = facts.logs.get(log_key(pod, container.name), ())
-    cause = output_cause(without_frames(lines)[-5:], container_context(facts, pod, container.name, container.status))
+    context = container_context(facts, pod, container.name, container.status)
+    if _launcher_waits(lines, context):
+        failure = cause_of(lines, 1, "Error", context)
+        summary = f"one of its processes has failed, and its launcher has not ended yet: {failure.explanation}"
+        evidence = shown_lines(facts, lines)[-MAX_LINES:]
+        return Finding(WAIT, summary, container_field(pod, container.name, "log"), evidence, failure.fix)
+    cause = output_cause(without_frames(lines)[-5:], context)
     if cause is None:
         return None
     return Finding(
@@ -241,6 +251,14 @@ def _error_output_finding(facts: Facts, pod: Json, container: ContainerStatus) -
         lines[-5:],
         cause[1],
     )
+
+
+def _launcher_waits(lines: tuple[str, ...], context: ContainerContext) -> bool:
+    """True when a process of the launcher has failed by itself, and the launcher has written the last line since."""
+    launcher = context.launcher
+    if launcher is None or not lines or not is_launcher_line(lines[-1], launcher):
+        return False
+    return process_failure(lines, launcher) is not None and not is_consequence(lines, launcher)
 
 
 def _newest_event(facts: Facts, uid: str, reason: str) -> str:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 _FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+)(?:, in (\S+))?')
 _HEADER = re.compile(r"^\s*Traceback \(most recent call last\)|^\s*(?:During handling of|The above exception)")
+_CHAIN = re.compile(r"^\s*(?:During handling of|The above exception)")
+_PREFIX = re.compile(r"^\[[a-z]+\d+\]: ?")  # torchrun's of a process: [rank1]: or [default1]:
 _EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::\s*(.*))?$")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^<(?!string>|stdin>)|/lib-dynload/")
 LAUNCHER_EXCEPTIONS = ("ChildFailedError", "CalledProcessError", "RayTaskError", "ProcessRaisedException", "SystemExit")
@@ -43,35 +45,73 @@ class UncaughtException(NamedTuple):
         return f"{self.file}:{self.line}{function}"
 
 
+class Traceback(NamedTuple):
+    """A traceback in the output: the index of its first line, that of its exception's line, and its frames' files."""
+
+    start: int
+    end: int
+    exception: UncaughtException
+    files: tuple[str, ...]
+
+
+def tracebacks(lines: Sequence[str]) -> list[Traceback]:
+    """The tracebacks that end with an exception, in the order of their ends. Exceptions that are chained ("During
+    handling of ...") are one traceback. Processes whose lines have a prefix, such as [rank1]:, are read apart."""
+    outputs: dict[str, list[tuple[int, str]]] = {}
+    for index, line in enumerate(lines):
+        prefix = _PREFIX.match(line)
+        text = line[prefix.end() :] if prefix else line
+        outputs.setdefault(prefix[0].strip() if prefix else "", []).append((index, text))
+    spans = [
+        _traceback([text for _, text in output[start : end + 1]], output[start][0], output[end][0])
+        for output in outputs.values()
+        for start, end in _spans([text for _, text in output])
+    ]
+    return sorted(spans, key=lambda traceback: traceback.end)
+
+
 def last_exception(lines: Sequence[str]) -> UncaughtException | None:
     """The last exception that a traceback precedes. None where there is no traceback."""
-    frames = [index for index, line in enumerate(lines) if _FRAME.match(line)]
-    headers = [index for index, line in enumerate(lines) if _HEADER.match(line)]
-    if not frames and not headers:
-        return None
-    last = max(frames + headers)
-    for index in range(last + 1, len(lines)):
-        if lines[index][:1] not in (" ", "\t", "") and (match := _EXCEPTION.match(lines[index])):
+    found = tracebacks(lines)
+    return found[-1].exception if found else None
+
+
+def _spans(lines: Sequence[str]) -> list[tuple[int, int]]:
+    """Index of the first line and of the exception's line of each traceback."""
+    spans: list[tuple[int, int]] = []
+    start = -1
+    for index, line in enumerate(lines):
+        if _CHAIN.match(line):
+            if start < 0 and spans:
+                start, _ = spans.pop()
+        elif _FRAME.match(line) or _HEADER.match(line):
+            if start < 0 or (_HEADER.match(line) and not _CHAIN.match(lines[index - 1])):
+                start = index
+        elif start >= 0 and line[:1] not in (" ", "\t", "") and _EXCEPTION.match(line):
+            spans.append((start, index))
+            start = -1
+    return spans
+
+
+def _traceback(lines: Sequence[str], start: int, end: int) -> Traceback:
+    """The traceback in these lines, the last of which is that of the exception."""
+    match = _EXCEPTION.match(lines[-1])
+    exception = (
+        UncaughtException(match[1].rpartition(".")[2], (match[2] or "").strip()) if match else UncaughtException("", "")
+    )
+    frames = [(index, frame) for index, line in enumerate(lines) if (frame := _FRAME.match(line))]
+    first_line = max((index for index, line in enumerate(lines) if _HEADER.match(line)), default=0)
+    for index, frame in reversed(frames):
+        if index >= first_line and not _LIBRARY.search(frame[1]):
+            source = "" if _FRAME.match(lines[index + 1]) or index + 2 >= len(lines) else lines[index + 1].strip()
+            exception = exception._replace(file=frame[1], line=int(frame[2]), function=frame[3] or "", source=source)
             break
-    else:
-        return None
-    kind = match[1].rpartition(".")[2]
-    exception = UncaughtException(kind, (match[2] or "").strip())
-    for index in reversed(frames):
-        if any(_HEADER.match(line) for line in lines[index : last + 1]):
-            break  # this frame belongs to an earlier exception
-        frame = _FRAME.match(lines[index])
-        if frame and not _LIBRARY.search(frame[1]):
-            source_line = (
-                lines[index + 1].strip() if index + 1 < len(lines) and not _FRAME.match(lines[index + 1]) else ""
-            )
-            return exception._replace(
-                file=frame[1],
-                line=int(frame[2]),
-                function=frame[3] or "",
-                source=source_line if index < last + 1 else "",
-            )
-    return exception
+    return Traceback(start, end, exception, tuple(frame[1] for _, frame in frames))
+
+
+def is_header(line: str) -> bool:
+    """True for the first line of a traceback."""
+    return bool(_HEADER.match(_PREFIX.sub("", line)))
 
 
 def is_launcher_exception(raised: UncaughtException) -> bool:

@@ -11,6 +11,7 @@ from trainyard.objects import Json, namespace_of
 
 _PULL_FIX = "see that the image's name and tag are right and that this cluster may pull it (imagePullSecrets)"
 _NODE_RETRIES_FIX = "mend what the message names; the node tries it again by itself"
+_RUN_AGAIN_FIX = "mend what the message names, and run it again"
 WAITING_CAUSES = {
     "ErrImageNeverPull": Cause(
         "its image is not on its node, and imagePullPolicy Never forbids to pull it",
@@ -98,16 +99,16 @@ def waiting_cause(facts: Facts, pod: Json, container: str, reason: str, message:
             return Cause(f"its {absent.kind} has no key {absent.name}", absent.fix)
         return Cause(f"there is no {absent.kind} {absent.name}", absent.fix)
     if reason in IMAGE_REASONS and facts.runs_as_processes(pod):
-        return _local_image_cause(pod, container, reason)
+        return _local_image_cause(pod, container, reason, _RUN_AGAIN_FIX if facts.cluster_ends else _NODE_RETRIES_FIX)
     return WAITING_CAUSES.get(reason)
 
 
-def _local_image_cause(pod: Json, container: str, reason: str) -> Cause:
+def _local_image_cause(pod: Json, container: str, reason: str, retry_fix: str) -> Cause:
     """The cause on a Trainyard node, where an image names an entry of a catalogue and no registry is used."""
     spec = container_spec(pod, container)
     image = str(spec.get("image") or "")
     if reason != "ErrImageNeverPull":
-        return Cause(f"what its image {image} stands for cannot be had on this machine", _NODE_RETRIES_FIX)
+        return Cause(f"what its image {image} stands for cannot be had on this machine", retry_fix)
     fix = "write the program as command of the container, or an entry for the image in a catalogue (--images FILE)"
     if spec.get("args"):
         return Cause(f"it has args but no command, and no catalogue says which program its image {image} starts", fix)

@@ -106,6 +106,12 @@ def _read_head(path: Path) -> bytes:
         return b""
 
 
+def _closed_folder(path: Path) -> Path | None:
+    """The outermost folder of the path that this user may not search; None when there is none."""
+    folders = [*reversed(path.absolute().parents)]
+    return next((folder for folder in folders if folder.is_dir() and not os.access(folder, os.X_OK)), None)
+
+
 def check_manifests(files: Sequence[str]) -> None:
     """Raises ManifestError for arguments that name no manifest, before any file is parsed as YAML."""
     problems = [Problem(word, text) for word in files if (text := _file_problem(word))]
@@ -117,8 +123,10 @@ def _file_problem(word: str) -> str:
     path = Path(word)
     accepted_files = "name a manifest (.yaml, .yml, .json) or a script (.py, or an executable file)"
     if word == "-" or path.suffix in MANIFEST_SUFFIXES or os.path.isdir(word):
-        return ""
+        return ""  # an error of reading a manifest names its cause
     if not os.path.exists(word):
+        if folder := _closed_folder(path):
+            return f"may not be read: permission denied for the folder {folder}; ask its owner, or copy the file"
         return f"is not there; {accepted_files}"
     if is_script(word):
         return "is a script after a manifest; a script is run alone: trainyard run [OPTIONS] SCRIPT [ARGS]..."

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from trainyard.core.job import Job, Outcome, Replica
-from trainyard.core.policies.failure_policy import termination_text
-
-MAX_NAMED_REPLICAS = 5
-"""How many replicas the message names when backoffLimit ends a job."""
+from trainyard.core.policies.failure_policy import MAX_NAMED_REPLICAS, crash_text, termination_text
 
 
 def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:
@@ -45,7 +42,6 @@ def _failure(replica: Replica) -> str:
     """A text about the failure of one replica, as far as it can still be observed; "" if there is none."""
     if replica.termination and not replica.termination.disrupted:
         return termination_text(replica, replica.termination)
-    if replica.restart_count:
-        crash = f": {replica.last_restart_reason}" if replica.last_restart_reason else ""
-        return f"{replica.name} was restarted {replica.restart_count} times{crash}"
+    if crash := crash_text(replica):
+        return crash
     return f"a pod of {replica.name} failed: see its logs" if replica.failed_attempts else ""

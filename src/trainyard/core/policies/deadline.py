@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainyard.core.job import Job, Outcome
+from trainyard.core.job import Job, Outcome, Replica
+from trainyard.core.policies.failure_policy import MAX_NAMED_REPLICAS, crash_text
 
 
 def expires_at(job: Job, start: float | None) -> float | None:
@@ -11,10 +12,12 @@ def expires_at(job: Job, start: float | None) -> float | None:
     return None if seconds is None or start is None else start + seconds
 
 
-def outcome(job: Job, now: float) -> Outcome | None:
-    """Failed once the deadline is over, else None."""
+def outcome(job: Job, replicas: list[Replica], now: float) -> Outcome | None:
+    """Failed once the deadline is over, else None. The message names replicas whose containers ended again and again:
+    their pods are deleted, and with them the exit codes."""
     expires = expires_at(job, job.status.start_time)
     if expires is None or now < expires:
         return None
     text = f"still running after activeDeadlineSeconds ({job.policy.active_deadline_seconds} s)"
-    return Outcome("Failed", "DeadlineExceeded", text)
+    crashes = [crash for replica in replicas if (crash := crash_text(replica))]
+    return Outcome("Failed", "DeadlineExceeded", "; ".join([text, *crashes[:MAX_NAMED_REPLICAS]]))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from trainyard.core.job import Job, Outcome, Replica, Termination
 from trainyard.core.model import Refusal
 
+MAX_NAMED_REPLICAS = 5
+"""How many replicas the message of a job's failure names."""
+
 
 def outcome(job: Job, replicas: list[Replica]) -> Outcome | None:
     """Failed once a supervised replica has ended in a way that is not retried, else None."""
@@ -32,6 +35,14 @@ def failure_text(replica: Replica, termination: Termination) -> str:
     else:
         hint = "it is not tried again: see the logs of the pod, mend the program and make the job again"
     return f"{termination_text(replica, termination)}; {hint}"
+
+
+def crash_text(replica: Replica) -> str:
+    """How often the kubelet restarted the containers of a replica, and why the last time; "" when it did not."""
+    if not replica.restart_count:
+        return ""
+    reason = f": {replica.last_restart_reason}" if replica.last_restart_reason else ""
+    return f"{replica.name} was restarted {replica.restart_count} times{reason}"
 
 
 def termination_text(replica: Replica, termination: Termination) -> str:

@@ -133,8 +133,22 @@ def _run_query(path: str, env: Mapping[str, str], modules: Sequence[str], folder
                 return answer
         except ValueError:
             pass
-    error_text = (process.stderr.strip().splitlines() or [f"it ended with code {process.returncode}"])[-1][:200]
-    raise BrokenInterpreter(f"{path} does not work as Python 3: {error_text}; repair it, or name another interpreter")
+    error_lines = process.stderr.strip().splitlines() or [f"it ended with code {process.returncode}"]
+    # Python names an error in its last line; other programs, such as the shims of pyenv, in their first one.
+    error_text = error_lines[-1 if any(line.startswith("Traceback") for line in error_lines) else 0][:200]
+    fix = _shim_fix(path, error_lines) or "repair it, or name another interpreter"
+    raise BrokenInterpreter(f"{path} does not work as Python 3: {error_text}; {fix}")
+
+
+def _shim_fix(path: str, error_lines: Sequence[str]) -> str:
+    """The fix for a shim, a program of pyenv or asdf that starts the interpreter which is active; "" for others."""
+    shim = Path(path)
+    if shim.parent.name != "shims":
+        return ""
+    versions = [line.strip() for line in error_lines if re.fullmatch(r"\s+\d[\w.-]*", line)]
+    if not versions:
+        return "it only starts the interpreter that is active: name the full path of an interpreter"
+    return f"name the full path: {shim.parent.parent}/versions/{versions[-1]}/bin/{shim.name}"
 
 
 def _parse_answer(path: str, answer: dict[str, object]) -> Description:

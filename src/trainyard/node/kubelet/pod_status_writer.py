@@ -36,7 +36,8 @@ class PodStatusWriter:
         self._spawn = spawn
         self._written: Json = {}  # the status last written
         self._task: asyncio.Task[None] | None = None
-        self._disrupted = self._suspended = False
+        self._disruption = ""  # message of the condition DisruptionTarget; "" for none
+        self._suspended = False
 
     @property
     def in_progress(self) -> asyncio.Task[None] | None:
@@ -48,9 +49,9 @@ class PodStatusWriter:
         """The phase of the status last written, "" before the first write."""
         return str(self._written.get("phase") or "")
 
-    def set_disrupted(self) -> None:
-        """From now on the status has the condition DisruptionTarget."""
-        self._disrupted = True
+    def set_disrupted(self, message: str) -> None:
+        """From now on the status has the condition DisruptionTarget with that message."""
+        self._disruption = message
 
     def suspend(self) -> None:
         """No more status writes: the next process of the node continues the pod."""
@@ -104,7 +105,7 @@ class PodStatusWriter:
     def _conditions(self, now: float) -> list[Json]:
         """The pod's conditions: those of the node as it last wrote them, those of others as last seen on the object."""
         seen_conditions = (self._record.pod.get("status") or {}).get("conditions") or []
-        own_types = _NODE_CONDITIONS | {DISRUPTION_TARGET} if self._disrupted else _NODE_CONDITIONS
+        own_types = _NODE_CONDITIONS | {DISRUPTION_TARGET} if self._disruption else _NODE_CONDITIONS
         own_conditions = [
             condition
             for condition in self._written.get("conditions") or seen_conditions
@@ -114,8 +115,8 @@ class PodStatusWriter:
             *own_conditions,
             *(condition for condition in seen_conditions if condition.get("type") not in own_types),
         ]
-        if self._disrupted:
+        if self._disruption:
             conditions = set_condition(
-                conditions, DISRUPTION_TARGET, True, "TerminationByKubelet", SHUTDOWN_REASON[1], now
+                conditions, DISRUPTION_TARGET, True, "TerminationByKubelet", self._disruption, now
             )
         return conditions

@@ -24,7 +24,7 @@ from trainyard.node.kubelet.pod_logs import PodLogs
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.pod_requests import PodRequests
 from trainyard.node.kubelet.pod_status_writer import SHUTDOWN_REASON, PodStatusWriter
-from trainyard.node.kubelet.restore import LOST, ended, initial_state, returned
+from trainyard.node.kubelet.restore import LOST, ended, ended_with_node, initial_state, returned
 from trainyard.objects import Json, labels_of, name_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
 
@@ -123,6 +123,8 @@ class PodWorker:
             self.object_changed(record.pod)  # before any container is started
         for name in self._lost_containers:
             self._lifecycle.feed(Ended(now(), name, 137, *LOST))
+        if ended_with_node(record.state):
+            self.status_writer.set_disrupted(LOST[1])
         if not self._lost_containers and not deleting:
             self._lifecycle.feed(Tick(now()))
             if record.state.over:  # it ended under an earlier process, which was killed before its write
@@ -165,7 +167,7 @@ class PodWorker:
         """The node stops: the pod ends as Failed with the condition DisruptionTarget, so that its controller does not
         count it as a failure of its own."""
         if not self.state.over:
-            self.status_writer.set_disrupted()
+            self.status_writer.set_disrupted(SHUTDOWN_REASON[1])
             grace = _grace(self.state, kill)
             self._lifecycle.feed(Stop(self._node_context.now(), grace, deleting=False, failure=SHUTDOWN_REASON))
 

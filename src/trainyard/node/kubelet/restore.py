@@ -5,6 +5,8 @@ Rules:
 - A container whose status is running is lost: its process ended together with the node process that started it. It
   counts as ended with exit code 137, and the pod's restartPolicy decides whether it runs again. So a container that may
   run only once is never run twice.
+- A pod that ends because its containers are lost has the condition DisruptionTarget, as after a graceful shutdown of
+  the node: it did not fail by itself, and its controller replaces it without counting a failure (docs/rules.md S27).
 - The same holds for a run that has a log file on this machine but no entry in the status: the node was killed before it
   wrote the status of that run.
 - A terminated container stays terminated, and a container in back-off stays in back-off.
@@ -71,6 +73,12 @@ def ended(state: Pod, status: Json) -> Pod:
             for container in state.containers
         ),
     )
+
+
+def ended_with_node(state: Pod) -> bool:
+    """True for a pod that is over, and of whose containers only lost ones failed."""
+    failed = [container.last for container in state.containers if container.last and container.last.code]
+    return state.over and bool(failed) and all(run.reason == LOST[0] for run in failed)
 
 
 def _restored_container(container: Container, status: Json) -> Container:

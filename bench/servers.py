@@ -69,7 +69,7 @@ class Subject:
     def memory(self) -> float:
         """MiB that are its own."""
         rolls = (Path(f"/proc/{pid}/smaps_rollup").read_text().split() for pid in self.pids)
-        return sum(int(one[one.index("Pss:") + 1]) for one in rolls) / 1024
+        return sum(int(roll[roll.index("Pss:") + 1]) for roll in rolls) / 1024
 
 
 def asked(subject: Subject, method: str, path: str, body: bytes = b"", media: str = "application/json") -> bytes:
@@ -303,7 +303,7 @@ def real() -> Iterator[Subject]:
             return time.perf_counter() - began
 
         def pids() -> list[int]:
-            return [one.pid for one in plane.processes if one.name in both]
+            return [process.pid for process in plane.processes if process.name in both]
 
         words = yaml.safe_load(plane.kubeconfig.read_text())["clusters"][0]["cluster"]
         ca = base64.b64decode(words["certificate-authority-data"]).decode()

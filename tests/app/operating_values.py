@@ -121,7 +121,7 @@ class Site:
 
 def types_of(job: Json) -> set[str]:
     conditions = job.get("status", {}).get("conditions") or []
-    return {one["type"] for one in conditions if one["status"] == "True"}
+    return {condition["type"] for condition in conditions if condition["status"] == "True"}
 
 
 @asynccontextmanager

@@ -40,7 +40,7 @@ def test_an_empty_file_is_the_empty_config() -> None:
 def test_unknown_keys_are_warned_about_and_left_out() -> None:
     text = "speed: 3\naccelerators:\n  gpu:\n    colour: red\n    envVars: [{name: A, value: b, extra: c}]\n"
     parsed = parse_config(text, "c.yaml")
-    assert [one.path for one in parsed.warnings] == [
+    assert [warning.path for warning in parsed.warnings] == [
         "speed",
         "accelerators[gpu].colour",
         "accelerators[gpu].envVars[0].extra",

@@ -244,8 +244,8 @@ def test_a_full_disk_is_named_at_the_start_and_later(tmp_path: Path) -> None:
                     return str(error)
             return ""
 
-        said = ask(home, fill)
-        assert "nothing of this write is stored" in said and "the server goes on when that is cured" in said
+        answer = ask(home, fill)
+        assert "nothing of this write is stored" in answer and "the server goes on when that is cured" in answer
         assert home.say("status")[0] == 0
         resource.prlimit(home.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         assert ask(home, fill) == "" or "already exists" in ask(home, fill)

@@ -116,12 +116,12 @@ def merged_and_removed(folder: Path, more: dict[str, object]) -> None:
     held = {key: value for key, value in more.items() if key not in own_words}
     path.write_text(yaml.safe_dump({"kind": "Config", **held}))
     merge(path, folder / "source", NAME)
-    found = yaml.safe_load(path.read_text())
-    assert {key: value for key, value in found.items() if key not in own_words} == held
-    assert found["current-context"] == NAME
+    document = yaml.safe_load(path.read_text())
+    assert {key: value for key, value in document.items() if key not in own_words} == held
+    assert document["current-context"] == NAME
     remove(path, NAME)
-    found = yaml.safe_load(path.read_text())
-    assert found["clusters"] == found["users"] == found["contexts"] == [] and found["current-context"] == ""
+    document = yaml.safe_load(path.read_text())
+    assert document["clusters"] == document["users"] == document["contexts"] == [] and document["current-context"] == ""
 
 
 def test_a_first_kubeconfig_is_for_this_user_alone(tmp_path: Path, source: Path) -> None:

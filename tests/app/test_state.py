@@ -65,8 +65,8 @@ def test_a_certificate_is_renewed_before_it_ends(tmp_path: Path) -> None:
     path = tmp_path / "keys" / FACTS
     facts = json.loads(path.read_text())
     path.write_bytes(encode_facts(facts | {"certified": facts["certified"] - RENEW_AFTER - 1}))
-    again, renewed, _, said = opened(tmp_path)
-    assert again == token and renewed != authority and "is renewed" in said[0]
+    again, renewed, _, answer = opened(tmp_path)
+    assert again == token and renewed != authority and "is renewed" in answer[0]
 
 
 def test_a_start_that_was_killed_while_it_renewed_the_certificate_goes_on(

@@ -123,7 +123,7 @@ async def until_given_back(cluster: LocalCluster, before: dict[str, int] | None 
     while True:
         pods = (await cluster.api.list(POD, "default"))["items"]
         services = [
-            one for one in (await cluster.api.list(SERVICE, "default"))["items"] if name_of(one) != "kubernetes"
+            item for item in (await cluster.api.list(SERVICE, "default"))["items"] if name_of(item) != "kubernetes"
         ]
         now = held(cluster)
         if not pods and not services and now == last and (before is None or not grown(before, now)):

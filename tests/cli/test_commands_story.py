@@ -55,7 +55,7 @@ async def test_every_form_of_output(tmp_path: Path) -> None:
         assert (
             await words("get", "-A", "-o", "name")
         ).out == "tfjob.tensorflow.org/a\nelasticjob.elastic.pytorch.org/b\n"
-        assert [one["kind"] for one in json.loads((await words("get", "-A", "-o", "json")).out)["items"]] == [
+        assert [item["kind"] for item in json.loads((await words("get", "-A", "-o", "json")).out)["items"]] == [
             "TfJob",
             "ElasticJob",
         ]
@@ -65,8 +65,8 @@ async def test_every_form_of_output(tmp_path: Path) -> None:
         assert json.loads((await words("events", "-o", "json")).out)["kind"] == "List"
         assert (await words("events", "a", "-o", "name")).out.startswith("event/a.")
         assert "SOURCE" in (await words("events", "a", "-o", "wide")).out
-        found = json.loads((await words.until('"level": "fine"', "why", "a", "-o", "json")).out)
-        assert found["job"] == "TfJob default/a"
+        document = json.loads((await words.until('"level": "fine"', "why", "a", "-o", "json")).out)
+        assert document["job"] == "TfJob default/a"
 
 
 @pytest.mark.slow

@@ -132,8 +132,8 @@ async def test_of_a_log_whose_beginning_was_cut_off_while_the_stream_was_broken_
         logs.update_pod(pod(RUNNING))
         script_ends(script, logs)
 
-    found = await printed(script, told)
-    assert [line.removeprefix("x-0 | ") for line in found] == ["one", "two", *shown]
+    output = await printed(script, told)
+    assert [line.removeprefix("x-0 | ") for line in output] == ["one", "two", *shown]
 
 
 async def test_a_run_that_ends_while_its_stream_is_broken_is_printed_to_its_end() -> None:
@@ -209,15 +209,15 @@ async def test_no_line_of_a_run_is_printed_twice_or_left_out(kept: bytes) -> Non
 async def test_a_container_first_seen_in_its_second_run_has_its_first_run_printed_too() -> None:
     script = Script()
     script.now, script.previous = [b"run 1\n"], [b"run 0\n"]
-    found = await printed(script, lambda logs: logs.update_pod(pod(ENDED, 1, "Failed")))
-    assert found == ["x-0 | run 0", "x-0 | run 1"] and script.asked == ["previous", "now"]
+    output = await printed(script, lambda logs: logs.update_pod(pod(ENDED, 1, "Failed")))
+    assert output == ["x-0 | run 0", "x-0 | run 1"] and script.asked == ["previous", "now"]
 
 
 async def test_runs_that_nobody_can_show_any_more_are_said() -> None:
     script = Script()
     script.now, script.previous = [b"run 3\n"], [b"run 2\n"]
-    found = await printed(script, lambda logs: logs.update_pod(pod(ENDED, 3, "Failed")))
-    assert found == ["x-0: the output of 2 earlier runs is gone", "x-0 | run 2", "x-0 | run 3"]
+    output = await printed(script, lambda logs: logs.update_pod(pod(ENDED, 3, "Failed")))
+    assert output == ["x-0: the output of 2 earlier runs is gone", "x-0 | run 2", "x-0 | run 3"]
 
 
 async def test_a_pod_that_is_gone_has_nothing_to_wait_for() -> None:
@@ -236,8 +236,8 @@ async def test_of_several_containers_each_has_its_name_behind_the_replica() -> N
     script.now = [b"hi\n"]
     one = pod(ENDED, phase="Succeeded")
     one["status"]["containerStatuses"].append({"name": "side", "state": ENDED, "restartCount": 0})
-    found = await printed(script, lambda logs: logs.update_pod(one))
-    assert {line.split(" ")[0] for line in found} == {"x-0/tensorflow", "x-0/side"}
+    output = await printed(script, lambda logs: logs.update_pod(one))
+    assert {line.split(" ")[0] for line in output} == {"x-0/tensorflow", "x-0/side"}
 
 
 async def test_with_a_tail_only_the_present_run_is_shown_and_the_next_one_whole() -> None:

@@ -119,7 +119,7 @@ def test_a_kill_of_everything_loses_no_line(tmp_path: Path, network: str) -> Non
     assert (only_record(tmp_path) / "recording").exists()
     assert ran(tmp_path, [job(prints("MASTER", "pass"), name="next")], "--network", network).code == 0
     results = [json.loads(path.read_text()) for path in tmp_path.rglob("history/*/result.json")]
-    assert {one["name"]: one["result"] for one in results} == {"story": "Interrupted", "next": "Succeeded"}
+    assert {result["name"]: result["result"] for result in results} == {"story": "Interrupted", "next": "Succeeded"}
     assert not list(tmp_path.rglob("history/*/recording"))
 
 

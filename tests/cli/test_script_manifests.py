@@ -94,7 +94,7 @@ def test_admission_lint_and_plan_take_it_without_a_warning(case: str) -> None:
     assert (checked.exit_code, checked.output) == (0, "1 job, no problem, 0 warnings\n")
     planned = CliRunner().invoke(plan, ["train.yaml"])
     assert planned.exit_code == 0
-    created = sorted(one["kind"] for one in yaml.safe_load(planned.output)["creates"])
+    created = sorted(create["kind"] for create in yaml.safe_load(planned.output)["creates"])
     assert created == CHILDREN.get(case, created) and created
 
 

@@ -91,7 +91,7 @@ def test_ten_workers_are_in_order() -> None:
     board.update_job(job())
     for index in (10, 2, 1):
         board.update_pod(pod(f"worker-{index}"), NOW)
-    assert [one.name for one in board.slots("u")] == ["worker-1", "worker-2", "worker-10"]
+    assert [slot.name for slot in board.slots("u")] == ["worker-1", "worker-2", "worker-10"]
 
 
 def test_the_progress_line_counts_replicas_by_role_and_state() -> None:
@@ -172,7 +172,7 @@ def seen(*pods: Json, status: Json | None = None, **more: Any) -> list[tuple[str
     for number, one in enumerate(pods):
         stamp = f"2024-01-01T00:00:{number:02}Z"
         board.update_pod({**one, "metadata": {**one["metadata"], "uid": f"p{number}", "creationTimestamp": stamp}}, NOW)
-    return [(one.name, one.restarts) for one in board.slots("u")]
+    return [(slot.name, slot.restarts) for slot in board.slots("u")]
 
 
 def disrupted(slot: str) -> Json:

@@ -37,9 +37,9 @@ def test_what_is_so_is_said_with_place_and_fix(case: Case) -> None:
     findings = found(case.job, *case.pods, **case.more)
     said = everything(findings)
     assert not [words for words in case.says if words not in said], said
-    levels = [one.level for one in findings]
+    levels = [finding.level for finding in findings]
     assert (case.level in levels and levels[0] != NOTE) if case.level == FINE else levels[0] == case.level, said
-    assert all(one.fix for one in findings if one.level in (END, BLOCK)), said
+    assert all(finding.fix for finding in findings if finding.level in (END, BLOCK)), said
 
 
 def test_equal_findings_of_several_replicas_are_one() -> None:
@@ -47,7 +47,7 @@ def test_equal_findings_of_several_replicas_are_one() -> None:
     job = tfjob(RUNNING)
     pods = [pod(name, waits("ErrImageNeverPull", "no catalogue has an entry for x"), "Pending") for name in names]
     findings = found(job, *pods)
-    assert [one.what for one in findings] == [
+    assert [finding.what for finding in findings] == [
         "worker-0, worker-1, worker-2 and 3 others: its image is not on its node, and imagePullPolicy Never "
         "forbids to pull it (ErrImageNeverPull)"
     ]

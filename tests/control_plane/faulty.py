@@ -278,7 +278,7 @@ class Story:
     async def children(self, gvk: GVK = JOB) -> dict[str, str]:
         """The uids of the children of that kind, by name."""
         listed = await self.api.list(gvk, self.namespace, OWNER)
-        return {name_of(one): uid_of(one) for one in listed["items"]}
+        return {name_of(item): uid_of(item) for item in listed["items"]}
 
     def asked(self, mark: int = -1) -> list[Asked]:
         """What the operator has asked of the API server, since the mark or since the story began."""

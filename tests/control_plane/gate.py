@@ -54,8 +54,8 @@ async def gate(told: Story, folder: Path, passes: int = 0) -> AsyncIterator[Gate
     await site.start()
     _, port = runner.addresses[0]
     name, path = f"gate-{told.namespace}", f"/apis/batch/v1/namespaces/{told.namespace}/jobs"
-    code, said = told.plane.ask("POST", HOOKS, _hook(name, told.namespace, port, authority.pem))
-    assert code == 201, said
+    code, answer = told.plane.ask("POST", HOOKS, _hook(name, told.namespace, port, authority.pem))
+    assert code == 201, answer
     try:
         async with asyncio.timeout(PATIENCE):
             while not one.trials.is_set():  # the API server notices its new webhook in a moment

@@ -72,9 +72,9 @@ class Joined:
                             return last
                     revision = listed["metadata"]["resourceVersion"]
                     async for line in self.api.watch(gvk, namespace, revision, field_selector=f"metadata.name={name}"):
-                        said = decode(line)
-                        last = said["object"]
-                        if said["type"] in ("ADDED", "MODIFIED") and true(last):
+                        answer = decode(line)
+                        last = answer["object"]
+                        if answer["type"] in ("ADDED", "MODIFIED") and true(last):
                             return last
         except TimeoutError:
             raise AssertionError(f"{name} stays so: {json.dumps(last)[-3000:]}; said {self.said}") from None

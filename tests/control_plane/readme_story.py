@@ -170,8 +170,8 @@ class Story:
         code, name = self.shell.run(f"echo {url}")
         pod = next(one for one in self.pods("master-*") if _runs(one))
         where = ("-n", namespace_of(pod), name_of(pod))
-        said = self.plane.kubectl("exec", *where, "--", "python", "-c", VISIT, name.strip())
-        assert code == 0 and said.startswith("200 "), said
+        output = self.plane.kubectl("exec", *where, "--", "python", "-c", VISIT, name.strip())
+        assert code == 0 and output.startswith("200 "), output
 
     def pods(self, which: str) -> list[Json]:
         found: list[Json] = self.plane.ask("GET", "/api/v1/pods")[1]["items"]

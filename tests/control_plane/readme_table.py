@@ -78,11 +78,11 @@ def _lines(cell: str) -> tuple[str, ...]:
 
 
 def _code(cell: str) -> str:
-    return "\n".join(one.strip("`") for one in _lines(cell))
+    return "\n".join(line.strip("`") for line in _lines(cell))
 
 
 def _output(cell: str) -> tuple[str, ...]:
-    return () if cell == NOTHING else tuple(one.strip("`") for one in _lines(cell))
+    return () if cell == NOTHING else tuple(line.strip("`") for line in _lines(cell))
 
 
 def pattern(line: str) -> re.Pattern[str]:

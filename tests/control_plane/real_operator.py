@@ -182,7 +182,7 @@ async def listed(
                     await anext(lines, None)
     except TimeoutError:
         items = (await api.list(gvk, namespace, **which))["items"]
-        text = encode([{"name": name_of(one), "status": one.get("status")} for one in items]).decode()
+        text = encode([{"name": name_of(item), "status": item.get("status")} for item in items]).decode()
         raise AssertionError(f"{gvk.plural} do not come so far: {text}") from None
     return list(items)
 
@@ -202,9 +202,9 @@ async def children(api: ApiClient, kind: Kind, namespace: str, uid: str) -> list
     """What the operator has made for the job."""
     found = []
     for gvk in kind.roles.child_resources:
-        for one in (await api.list(gvk, namespace, f"{OWNER}={uid}"))["items"]:
-            owners = one["metadata"].get("ownerReferences") or [{}]
-            found += [one] if owners[0].get("uid") == uid else []
+        for item in (await api.list(gvk, namespace, f"{OWNER}={uid}"))["items"]:
+            owners = item["metadata"].get("ownerReferences") or [{}]
+            found += [item] if owners[0].get("uid") == uid else []
     return found
 
 
@@ -236,8 +236,8 @@ async def end_pods(api: ApiClient, namespace: str, uid: str) -> None:
 def succeeded(pod: Json) -> Json:
     done = {"terminated": {"exitCode": 0, "reason": "Completed"}}
     ends = [
-        {"name": one["name"], "image": "i", "imageID": "", "ready": False, "restartCount": 0, "state": done}
-        for one in pod["spec"]["containers"]
+        {"name": container["name"], "image": "i", "imageID": "", "ready": False, "restartCount": 0, "state": done}
+        for container in pod["spec"]["containers"]
     ]
     return {"phase": "Succeeded", "containerStatuses": ends}
 

@@ -209,7 +209,7 @@ async def through_all_bad_edits(api: ApiClient, kind: Kind) -> list[str]:
 
 
 async def uids(api: ApiClient, kind: Kind, job: Json) -> set[str]:
-    return {uid_of(one) for one in await children(api, kind, "edits", uid_of(job))}
+    return {uid_of(child) for child in await children(api, kind, "edits", uid_of(job))}
 
 
 async def test_no_bad_edit_stops_a_started_job_each_is_said_and_nothing_loops(older: ControlPlane) -> None:

@@ -49,20 +49,20 @@ def pod(name: str, **spec: object) -> Json:
 
 
 def test_it_is_the_pinned_kubernetes_and_kubectl_of_the_same_version_speaks_to_it(control_plane: ControlPlane) -> None:
-    found = json.loads(control_plane.kubectl("version", "-o", "json"))
-    assert found["clientVersion"]["gitVersion"] == found["serverVersion"]["gitVersion"] == f"v{KUBERNETES}"
+    document = json.loads(control_plane.kubectl("version", "-o", "json"))
+    assert document["clientVersion"]["gitVersion"] == document["serverVersion"]["gitVersion"] == f"v{KUBERNETES}"
 
 
 def test_a_second_up_starts_nothing(control_plane: ControlPlane) -> None:
-    before = [(one.name, one.pid) for one in control_plane.processes]
+    before = [(process.name, process.pid) for process in control_plane.processes]
     assert control_plane.up() is control_plane
-    assert [(one.name, one.pid) for one in control_plane.processes] == before
+    assert [(process.name, process.pid) for process in control_plane.processes] == before
 
 
 def test_up_starts_again_what_has_died(control_plane: ControlPlane) -> None:
     control_plane.stop("kube-scheduler")
-    before = {one.name: one.pid for one in control_plane.processes}
-    after = {one.name: one.pid for one in control_plane.up().processes}
+    before = {process.name: process.pid for process in control_plane.processes}
+    after = {process.name: process.pid for process in control_plane.up().processes}
     assert [name for name in before if before[name] != after[name]] == ["kube-scheduler"]
 
 
@@ -219,8 +219,8 @@ def test_an_older_version_is_emulated_and_takes_the_same_definitions_and_jobs() 
         for kind in kinds.ALL:
             wire = {**sample(kind.gvk.kind), "apiVersion": kind.gvk.api_version, "metadata": {"name": "job"}}
             path = f"/apis/{kind.gvk.api_version}/namespaces/default/{kind.gvk.plural}"
-            code, said = plane.ask("POST", path, wire)
-            assert code == 201, said
+            code, answer = plane.ask("POST", path, wire)
+            assert code == 201, answer
 
 
 @pytest.mark.slow

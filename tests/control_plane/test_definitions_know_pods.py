@@ -76,8 +76,8 @@ def test_no_pod_goes_without_what_a_template_must_have(control_plane: ControlPla
     for kind in ways():
         for field in required(kind):
             path = "/api/v1/namespaces/default/pods?dryRun=All"
-            code, said = control_plane.ask("POST", path, pod_without(kind, field))
-            assert code == 422, (kind, field, said)
+            code, answer = control_plane.ask("POST", path, pod_without(kind, field))
+            assert code == 422, (kind, field, answer)
             asked += 1
     assert asked > 60
 
@@ -85,9 +85,9 @@ def test_no_pod_goes_without_what_a_template_must_have(control_plane: ControlPla
 @every_kind
 def test_kubectl_explains_what_a_template_takes(installed: ControlPlane, kind: Kind) -> None:
     place = f"{kind.gvk.plural}.spec.{PLACE[kind.gvk.kind]}.spec.containers"
-    said = installed.kubectl("explain", place, f"--api-version={kind.gvk.api_version}")
+    output = installed.kubectl("explain", place, f"--api-version={kind.gvk.api_version}")
     for field in ("command\t<[]string>", "env\t<[]Object>", "resources\t<Object>", "volumeMounts\t<[]Object>"):
-        assert field in said
+        assert field in output
     assert "configMapKeyRef" in installed.kubectl(
         "explain", f"{place}.env.valueFrom", f"--api-version={kind.gvk.api_version}"
     )

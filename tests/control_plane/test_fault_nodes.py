@@ -53,7 +53,7 @@ async def test_replicas_of_a_lost_node_are_made_again_elsewhere_and_nobody_is_bl
         for job, roles in ((tf, {"MASTER": 1, "WORKER": 1}), (elastic, {"Worker": 2})):
             await told.submit(job)
             await told.running(job, **roles)
-        before = {one["metadata"]["name"]: one for one in (await told.api.list(POD, "nodes", OWNER))["items"]}
+        before = {item["metadata"]["name"]: item for item in (await told.api.list(POD, "nodes", OWNER))["items"]}
         gone = {uid_of(one) for one in before.values() if one["spec"]["nodeName"] == "lost"}
         assert len(gone) >= 2, "the scheduler has put too few of them on the node"
         mark, began = own.audit.mark(), time.monotonic()

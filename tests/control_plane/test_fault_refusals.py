@@ -72,8 +72,8 @@ async def test_a_job_that_exceeds_the_quota_says_so_waits_and_goes_on_when_it_gr
     await quota(told, **hard)
     async with operating(options(told.account)) as one:
         await told.submit(job)
-        said = await told.condition("Blocked", job)
-        assert said["reason"] == "QuotaExceeded" and "exceeded quota: small" in said["message"], said
+        condition = await told.condition("Blocked", job)
+        assert condition["reason"] == "QuotaExceeded" and "exceeded quota: small" in condition["message"], condition
         mark = told.plane.audit.mark()
         assert await still(lambda: passes(one), QUIET) <= 8
         assert len(writes(told.asked(mark))) <= 6
@@ -139,8 +139,8 @@ async def test_what_an_admission_policy_refuses_is_blocked_names_it_and_goes_on_
         await so(lambda: told.plane.ask("POST", dry, probe)[0] == 422, "the policy is in force")
         async with operating(options(told.account)) as one:
             await told.submit(job)
-            said = await told.condition("Blocked", job)
-            assert said["reason"] == "AdmissionPolicy" and name in said["message"], said
+            condition = await told.condition("Blocked", job)
+            assert condition["reason"] == "AdmissionPolicy" and name in condition["message"], condition
             told.plane.ask("DELETE", f"{POLICY_BINDING}/{name}")
             await told.until(lambda job: not holds(job, "Blocked") and not holds(job, "Failed"), job)
             await well(one, told)
@@ -161,8 +161,8 @@ async def test_a_limit_that_a_limit_range_puts_beside_a_request_blocks_and_what_
         template["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}, **resources}
     async with operating(options(told.account)) as one:
         await told.submit(asks)
-        said = await told.condition("Blocked", asks)
-        assert said["reason"] == "LimitRange" and "cpu limit of 1" in said["message"], said
+        condition = await told.condition("Blocked", asks)
+        assert condition["reason"] == "LimitRange" and "cpu limit of 1" in condition["message"], condition
         await told.submit(cannot_be)
         assert (await told.condition("Failed", cannot_be))["reason"] == "InvalidChild"
         told.plane.ask("DELETE", f"{path}/small")
@@ -174,7 +174,9 @@ async def test_where_pod_security_is_restricted_tensorboard_and_the_default_ps_a
     enforce = "pod-security.kubernetes.io/enforce"
     await told.api.patch(NAMESPACE, "", told.namespace, {"metadata": {"labels": {enforce: "restricted"}}})
     job = tf_job("rest", 0)
-    (master,) = (one for one in job["spec"]["replicaSpecs"] if one["tfReplicaType"] == "MASTER")
+    (master,) = (
+        replica_spec for replica_spec in job["spec"]["replicaSpecs"] if replica_spec["tfReplicaType"] == "MASTER"
+    )
     spec = master["template"]["spec"]
     spec["securityContext"] = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
     spec["containers"][0]["securityContext"] = {
@@ -200,8 +202,10 @@ async def test_a_pod_that_pod_security_refuses_is_said_with_the_words_of_the_ser
     job = elastic_job("secu", 2)
     async with operating(options(told.account)) as one:
         await told.submit(job)
-        said = await told.condition("Blocked", job)
-        assert said["reason"] == "PodSecurity" and 'violates PodSecurity "restricted:latest"' in said["message"], said
+        condition = await told.condition("Blocked", job)
+        assert (
+            condition["reason"] == "PodSecurity" and 'violates PodSecurity "restricted:latest"' in condition["message"]
+        ), condition
         mark = told.plane.audit.mark()
         assert await still(lambda: passes(one), QUIET) <= 8
         assert len(writes(told.asked(mark))) <= 6

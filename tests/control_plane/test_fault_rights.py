@@ -96,7 +96,10 @@ def failing(one: OperatorProcess) -> float:
 
 async def test_who_starts_without_the_right_to_list_says_which_and_is_ready_when_it_has_it(told: Story) -> None:
     role = await told.api.get(ROLE, told.namespace, told.account.name)
-    less = [rule | {"resources": [one for one in rule["resources"] if one != "pods"]} for rule in role["rules"]]
+    less = [
+        rule | {"resources": [resource for resource in rule["resources"] if resource != "pods"]}
+        for rule in role["rules"]
+    ]
     without = [rule for rule in less if rule["resources"]]
     await told.api.patch(ROLE, told.namespace, told.account.name, {"rules": without})
     async with operating(options(told.account, "tfjob")) as one:
@@ -127,11 +130,11 @@ async def test_a_role_that_may_not_be_patched_is_said_by_the_job_and_patched_whe
         await so(lambda: may_not(told), "the right is gone")
         spec = {"workerSets": {"ws0": {"replicas": 2}}}
         await told.api.patch(kind, told.namespace, "grow", {"spec": spec})
-        said = await told.condition("Blocked", job)
-        assert said["reason"] == "Forbidden" and 'cannot patch resource "roles"' in said["message"], said
+        condition = await told.condition("Blocked", job)
+        assert condition["reason"] == "Forbidden" and 'cannot patch resource "roles"' in condition["message"], condition
         sets = GVK("apps", "v1", "StatefulSet", "statefulsets")
         grown = await told.api.list(sets, told.namespace)
-        assert [one["spec"]["replicas"] for one in grown["items"]] == [2]  # the others were patched all the same
+        assert [item["spec"]["replicas"] for item in grown["items"]] == [2]  # the others were patched all the same
         mark = told.plane.audit.mark()
         await asyncio.sleep(4)  # a hot loop would be seen
         assert len(writes(told.asked(mark))) <= 4
@@ -139,7 +142,7 @@ async def test_a_role_that_may_not_be_patched_is_said_by_the_job_and_patched_whe
         await told.api.patch(ROLE, told.namespace, role["metadata"]["name"], {"rules": role["rules"]})
         await told.until(lambda job: not holds(job, "Blocked"), job)
         after = await told.api.list(ROLE, told.namespace)
-        assert [one["rules"] for one in before["items"]] != [one["rules"] for one in after["items"]]
+        assert [item["rules"] for item in before["items"]] != [item["rules"] for item in after["items"]]
         told.kubelet.end("MASTER")
         await told.condition("Succeeded", job)
         assert (

@@ -49,7 +49,7 @@ async def test_a_job_lives_from_its_creation_to_its_success(older: ControlPlane,
 @every_kind
 def test_a_wrong_job_is_refused_with_its_path(older: ControlPlane, kind: Kind) -> None:
     job = wire(kind, sample(kind.gvk.kind))
-    code, said = older.ask("POST", path_of(kind, "default"), {**job, "metadata": {"name": "x" * 64}})
-    assert code == 422, said
-    fields = [cause["field"] for cause in said["details"]["causes"]]
+    code, answer = older.ask("POST", path_of(kind, "default"), {**job, "metadata": {"name": "x" * 64}})
+    assert code == 422, answer
+    fields = [cause["field"] for cause in answer["details"]["causes"]]
     assert set(fields) == {"metadata.name"}

@@ -80,7 +80,7 @@ async def created(api: ApiClient, namespace: str, name: str) -> None:
         revision = listed["metadata"]["resourceVersion"]
         async for _ in api.watch(TFJOB, namespace, revision, field_selector=f"metadata.name={name}"):
             found = (await api.get(TFJOB, namespace, name)).get("status") or {}
-            if any(one["type"] == "Created" for one in found.get("conditions") or ()):
+            if any(condition["type"] == "Created" for condition in found.get("conditions") or ()):
                 return
 
 
@@ -109,8 +109,8 @@ async def test_two_operators_share_one_lease_and_no_request_of_theirs_is_refused
         spec = (await api.get(LEASE, "default", lease_name(namespace)))["spec"]
         assert spec["leaseTransitions"] == 1
     for each in (one, two, three):
-        said = each.metrics.render().decode()
-        assert 'code="403"' not in said and 'code="401"' not in said and 'code="422"' not in said
+        answer = each.metrics.render().decode()
+        assert 'code="403"' not in answer and 'code="401"' not in answer and 'code="422"' not in answer
 
 
 def leads(one: OperatorProcess) -> bool:

@@ -20,7 +20,7 @@ REASONS = ("a cloud", "not our build", "the network")
 
 def of(readme: str) -> list[Row]:
     """In the order of their steps."""
-    return sorted((one for one in ROWS if one.readme == readme and one.runs), key=lambda one: int(one.step))
+    return sorted((row for row in ROWS if row.readme == readme and row.runs), key=lambda one: int(one.step))
 
 
 @pytest.mark.cluster
@@ -38,9 +38,9 @@ def test_every_command_of_a_readme_prints_what_the_page_says(readme: str, tmp_pa
 
 
 def test_the_page_has_the_four_readmes() -> None:
-    assert {one.readme for one in ROWS} == READMES
+    assert {row.readme for row in ROWS} == READMES
     for readme in READMES:
-        lines = [int(one.line) for one in ROWS if one.readme == readme]
+        lines = [int(row.line) for row in ROWS if row.readme == readme]
         assert lines == sorted(set(lines)), f"{readme}: one row for each command, in the README's order"
         assert [int(one.step) for one in of(readme)] == list(range(1, len(of(readme)) + 1)), readme
 
@@ -59,7 +59,7 @@ def test_a_row_is_run_and_compared_or_says_why_not(row: Row) -> None:
 
 
 def test_no_reason_not_to_run_is_given_for_what_kubectl_and_helm_do_with_a_cluster() -> None:
-    left_out = [one.printed for one in ROWS if not one.runs]
+    left_out = [row.printed for row in ROWS if not row.runs]
     assert len(left_out) == 7
     assert [one for one in left_out if one.startswith(("kubectl", "helm"))] == [
         "kubectl create -f https://raw.githubusercontent.com/NVIDIA/k8s-device-plugin/1.0.0-beta4/nvidia-device-plugin.yml"

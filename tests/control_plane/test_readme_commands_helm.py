@@ -63,7 +63,7 @@ def test_a_running_job_stays_through_upgrade_rollback_and_uninstall(tmp_path: Pa
         plane.kubectl("create", "-f", str(ROOT / "examples" / "tf_job.yaml"))
         story.wait(lambda: plane.ask("GET", JOBS)[1].get("status", {}).get("phase") == "Running", "the job runs")
         story.wait(
-            lambda: [one["status"]["phase"] for one in story.pods("*-[01]-*")] == ["Running"] * 4, "its pods run"
+            lambda: [pod["status"]["phase"] for pod in story.pods("*-[01]-*")] == ["Running"] * 4, "its pods run"
         )
         before, first = running(plane), holder(plane)
         assert len(before) == 1 + 4 + 4 + 1 + 1

@@ -102,6 +102,6 @@ every_kind = pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.
 
 
 def failed_condition(status: Json) -> Json:
-    found = find_condition(status["conditions"], "Failed")
-    assert found is not None and found["status"] == "True", status
-    return found
+    condition = find_condition(status["conditions"], "Failed")
+    assert condition is not None and condition["status"] == "True", status
+    return condition

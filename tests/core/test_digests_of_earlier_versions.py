@@ -32,8 +32,8 @@ def test_a_running_job_is_not_taken_for_edited(kind: Kind, suspended: bool) -> N
     upgraded = SimulatedJob(kind, {**simulated.job, "status": without_letters(status)}, now=simulated.now)
     upgraded.objects = {ref: without_letters(obj) for ref, obj in simulated.objects.items()}
     assert upgraded.job["status"] != status
-    found = upgraded.look()
-    assert found.idle and found.status == upgraded.job["status"], "and it is not rewritten either"
+    planned = upgraded.look()
+    assert planned.idle and planned.status == upgraded.job["status"], "and it is not rewritten either"
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.api.singular)
@@ -43,9 +43,11 @@ def test_an_edit_of_such_a_job_is_seen_all_the_same(kind: Kind) -> None:
     simulated.settle()
     edited = decode(re.sub(rb'"image":"[^"]*"', b'"image":"other"', encode(simulated.job["spec"])))
     simulated.job = {**simulated.job, "spec": edited, "status": without_letters(simulated.job["status"])}
-    found = simulated.look()
-    ignored = {one["type"] for one in found.status["conditions"] if one["status"] == "True"} & {"SpecChangeIgnored"}
-    assert ignored or [role["template"][0] for role in found.status["roles"].values()].count("h")
+    planned = simulated.look()
+    ignored = {condition["type"] for condition in planned.status["conditions"] if condition["status"] == "True"} & {
+        "SpecChangeIgnored"
+    }
+    assert ignored or [role["template"][0] for role in planned.status["roles"].values()].count("h")
 
 
 def test_objects_that_follow_the_spec_had_such_a_digest_too() -> None:

@@ -12,14 +12,16 @@ def test_the_rights_follow_the_sets_although_an_edit_of_the_master_is_not_follow
     job, made = begun_job(CHAINERJOB, chainer(1).spec)
     sets = {"a": {**job["spec"]["workerSets"]["a"], "replicas": 2}}
     master = {"template": pod_template("chainer", image="j")}
-    found = plan_for(CHAINERJOB, with_status(job, Plan(job["status"]), workerSets=sets, master=master), *made.values())
-    assert {one.name for one in found.patches} == {"small-launcher-role", "small-assets", "small-workerset-a"}
+    planned = plan_for(
+        CHAINERJOB, with_status(job, Plan(job["status"]), workerSets=sets, master=master), *made.values()
+    )
+    assert {patch.name for patch in planned.patches} == {"small-launcher-role", "small-assets", "small-workerset-a"}
 
 
 def test_a_set_that_is_put_back_with_another_template_is_not_taken_for_the_old_one() -> None:
     job, made = begun_job(CHAINERJOB, chainer(1).spec)
     gone = plan_for(CHAINERJOB, with_status(job, Plan(job["status"]), workerSets={}), *made.values())
-    assert "small-workerset-a" in {one.name for one in gone.deletes}
+    assert "small-workerset-a" in {delete.name for delete in gone.deletes}
     other = {"a": {"replicas": 1, "template": pod_template("chainer", image="k")}}
     back = plan_for(CHAINERJOB, with_status(job, gone, workerSets=other), *made.values())
-    assert [one.name for one in back.deletes] == ["small-workerset-a"]
+    assert [delete.name for delete in back.deletes] == ["small-workerset-a"]

@@ -49,24 +49,24 @@ def test_a_worker_whose_preparation_fails_for_good_fails_the_job(policy: str | N
     status["initContainerStatuses"] = [{"name": "fetch", "state": {"terminated": {"exitCode": 2}}}]
     found = simulated.settle()
     assert found["state"] == "Failed"
-    failed = next(one for one in found["conditions"] if one["type"] == "Failed")
+    failed = next(condition for condition in found["conditions"] if condition["type"] == "Failed")
     assert "container fetch exited with code 2" in failed["message"]
 
 
 @pytest.mark.parametrize(("policies", "code"), STOPPED, ids=["cleanPodPolicy Running", "backoffLimit"])
 def test_a_failed_master_keeps_its_pod_although_its_job_does_not_say_failed_yet(policies: Json, code: int) -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
-    found = look(started(**policies), master, worker, pod_of(master, "Failed", code=code), pod_of(worker))
-    assert found.status["state"] == "Failed"
-    assert [one.name for one in found.deletes] == ["worker-76no-0"]
+    planned = look(started(**policies), master, worker, pod_of(master, "Failed", code=code), pod_of(worker))
+    assert planned.status["state"] == "Failed"
+    assert [delete.name for delete in planned.deletes] == ["worker-76no-0"]
 
 
 def test_a_master_whose_sidecar_still_runs_is_stopped_when_only_what_has_ended_may_stay() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER", complete=True)
     pod = beside_a_sidecar(pod_of(master, "Running", code=0))
-    found = look(started(cleanPodPolicy="Running"), master, worker, pod)
-    assert found.status["state"] == "Succeeded"
-    assert [one.name for one in found.deletes] == ["master-76no-0"]
+    planned = look(started(cleanPodPolicy="Running"), master, worker, pod)
+    assert planned.status["state"] == "Succeeded"
+    assert [delete.name for delete in planned.deletes] == ["master-76no-0"]
 
 
 def test_a_worker_that_was_taken_out_does_not_run_on_when_the_others_have_ended() -> None:
@@ -74,8 +74,8 @@ def test_a_worker_that_was_taken_out_does_not_run_on_when_the_others_have_ended(
     sets = {"Worker": {**job["spec"]["replicaSpecs"]["Worker"], "replicas": 1}}
     first = ended_pod(made.pop("Pod small-worker-0"), 0, "elasticjob-worker")
     edited = with_status(job, Plan(job["status"]), replicaSpecs=sets)
-    found = plan_for(ELASTICJOB, edited, first, *made.values())
-    assert found.status["state"] == "Succeeded"
-    assert [one.name for one in found.deletes] == ["small-worker-1"]
-    again = plan_for(ELASTICJOB, with_status(edited, found), first, *made.values())
-    assert [one.name for one in again.deletes] == ["small-worker-1"]
+    planned = plan_for(ELASTICJOB, edited, first, *made.values())
+    assert planned.status["state"] == "Succeeded"
+    assert [delete.name for delete in planned.deletes] == ["small-worker-1"]
+    again = plan_for(ELASTICJOB, with_status(edited, planned), first, *made.values())
+    assert [delete.name for delete in again.deletes] == ["small-worker-1"]

@@ -21,26 +21,26 @@ RETRYABLE = [(128, ""), (129, ""), (130, ""), (137, ""), (139, ""), (143, ""), (
 
 
 def test_the_master_ends_with_0_and_the_job_has_succeeded() -> None:
-    found = look(started(), *master_ended(0))
-    assert (found.status["phase"], found.status["state"], found.status["reason"]) == ("Done", "Succeeded", "")
-    assert not found.deletes and not found.creates
+    planned = look(started(), *master_ended(0))
+    assert (planned.status["phase"], planned.status["state"], planned.status["reason"]) == ("Done", "Succeeded", "")
+    assert not planned.deletes and not planned.creates
 
 
 @pytest.mark.parametrize(("code", "reason"), PERMANENT)
 def test_a_permanent_end_of_the_master_fails_the_job_and_leaves_everything(code: int, reason: str) -> None:
-    found = look(started(), *master_ended(code, reason))
-    assert (found.status["phase"], found.status["state"]) == ("Done", "Failed")
-    assert "container tensorflow" in found.status["reason"] and f"code {code}" in found.status["reason"]
-    assert not found.deletes and not found.creates
+    planned = look(started(), *master_ended(code, reason))
+    assert (planned.status["phase"], planned.status["state"]) == ("Done", "Failed")
+    assert "container tensorflow" in planned.status["reason"] and f"code {code}" in planned.status["reason"]
+    assert not planned.deletes and not planned.creates
 
 
 @pytest.mark.parametrize(("code", "reason"), RETRYABLE)
 def test_a_retryable_end_of_the_master_is_counted_and_waits(code: int, reason: str) -> None:
-    found = look(started(), *master_ended(code, reason))
-    assert found.status["state"] == "Running"  # the worker runs
-    assert found.status["roles"]["MASTER"]["failures"] == 1
-    assert found.requeue_at == NOW - 1 + 10
-    assert not found.deletes
+    planned = look(started(), *master_ended(code, reason))
+    assert planned.status["state"] == "Running"  # the worker runs
+    assert planned.status["roles"]["MASTER"]["failures"] == 1
+    assert planned.requeue_at == NOW - 1 + 10
+    assert not planned.deletes
 
 
 @pytest.mark.parametrize(("code", "reason"), PERMANENT + RETRYABLE)
@@ -48,10 +48,10 @@ def test_a_retryable_end_of_the_master_is_counted_and_waits(code: int, reason: s
 def test_no_end_of_another_replica_ends_the_job(role: str, code: int, reason: str) -> None:
     job = started(replicas("MASTER"), replicas(role, template=template(restartPolicy="Never")))
     master, other = batch_job("MASTER"), batch_job(role)
-    found = look(job, master, other, pod_of(master), pod_of(other, "Failed", code=code, reason=reason))
-    assert found.status["state"] == "Running"
-    assert found.status["roles"][role]["failures"] == 1
-    assert not found.deletes and not found.creates
+    planned = look(job, master, other, pod_of(master), pod_of(other, "Failed", code=code, reason=reason))
+    assert planned.status["state"] == "Running"
+    assert planned.status["roles"][role]["failures"] == 1
+    assert not planned.deletes and not planned.creates
 
 
 DISRUPTIONS: list[Json] = [
@@ -70,10 +70,10 @@ def test_a_disrupted_master_is_replaced_at_once_and_not_counted(sign: Json, code
     master, worker = batch_job("MASTER", failed="BackoffLimitExceeded"), batch_job("WORKER")
     pod = pod_of(master, "Failed", code=code, deleting=sign.get("deleting", False))
     pod["status"] |= {"conditions": sign.get("conditions", []), "reason": sign.get("podReason", "")}
-    found = look(started(backoffLimit=0), master, worker, pod, pod_of(worker))
-    assert found.status["roles"]["MASTER"]["attempt"] == 1 and found.status["roles"]["MASTER"]["failures"] == 0
-    assert [delete.name for delete in found.deletes] == ["master-76no-0"]
-    assert not found.status["restarts"]
+    planned = look(started(backoffLimit=0), master, worker, pod, pod_of(worker))
+    assert planned.status["roles"]["MASTER"]["attempt"] == 1 and planned.status["roles"]["MASTER"]["failures"] == 0
+    assert [delete.name for delete in planned.deletes] == ["master-76no-0"]
+    assert not planned.status["restarts"]
 
 
 def test_a_disruption_condition_that_is_false_means_nothing() -> None:
@@ -109,18 +109,18 @@ def test_an_init_container_that_fails_is_named_and_its_pod_made_again() -> None:
     pod = pod_of(master, "Failed")
     pod["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "PodInitializing"}}
     pod["status"]["initContainerStatuses"] = [{"name": "fetch", "state": {"terminated": {"exitCode": 2}}}]
-    found = look(started(), master, worker, pod)
-    restarting = next(one for one in found.status["conditions"] if one["type"] == "Restarting")
+    planned = look(started(), master, worker, pod)
+    restarting = next(condition for condition in planned.status["conditions"] if condition["type"] == "Restarting")
     assert "container fetch exited with code 2" in restarting["message"]
-    assert (found.status["phase"], found.status["roles"]["MASTER"]["failures"]) == ("Creating", 1)
+    assert (planned.status["phase"], planned.status["roles"]["MASTER"]["failures"]) == ("Creating", 1)
 
 
 def test_a_replica_that_is_stuck_is_named_while_others_run() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     pod = pod_of(worker, "Pending")
     pod["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "ImagePullBackOff"}}
-    found = look(started(), master, worker, pod_of(master), pod)
-    running = next(one for one in found.status["conditions"] if one["type"] == "Running")
+    planned = look(started(), master, worker, pod_of(master), pod)
+    running = next(condition for condition in planned.status["conditions"] if condition["type"] == "Running")
     assert running["message"] == "at least one replica runs; WORKER 0 waits: ImagePullBackOff"
 
 
@@ -131,9 +131,9 @@ def test_the_back_off_doubles_from_ten_seconds_to_six_minutes(failures: int, sec
     job = started(backoffLimit=1000)
     job["status"]["roles"]["MASTER"] |= {"failures": failures - 1, "attempt": failures - 1}
     master = batch_job("MASTER", attempt=failures - 1, failed="BackoffLimitExceeded")
-    found = look(job, master, pod_of(master, "Failed", code=137))
-    assert found.requeue_at == NOW - 1 + seconds
-    due = look({**job, "status": found.status}, master, pod_of(master, "Failed", code=137), now=NOW - 1 + seconds)
+    planned = look(job, master, pod_of(master, "Failed", code=137))
+    assert planned.requeue_at == NOW - 1 + seconds
+    due = look({**job, "status": planned.status}, master, pod_of(master, "Failed", code=137), now=NOW - 1 + seconds)
     assert due.status["roles"]["MASTER"]["attempt"] == failures and len(due.deletes) == 1
 
 
@@ -144,8 +144,8 @@ def test_six_retries_without_a_limit_and_no_seventh() -> None:
     assert look(job, master, pod_of(master, "Failed", code=137)).status["phase"] != "Done"
     job["status"]["roles"]["MASTER"] |= {"failures": 6, "attempt": 6}
     master = batch_job("MASTER", attempt=6, failed="BackoffLimitExceeded")
-    found = look(job, master, pod_of(master, "Failed", code=137))
-    assert found.status["phase"] == "Done" and "backoffLimit is 6 by default" in found.status["reason"]
+    planned = look(job, master, pod_of(master, "Failed", code=137))
+    assert planned.status["phase"] == "Done" and "backoffLimit is 6 by default" in planned.status["reason"]
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
@@ -167,27 +167,27 @@ def test_a_clock_that_jumps_never_stops_a_retry_for_ever(hours: int) -> None:
     """F48: the end of a pod lies in the future or far in the past of our clock."""
     now = NOW + hours * 3600
     children = master_ended(137)
-    found = look(started(), *children, now=now)
-    again = look({**started(), "status": found.status}, *children, now=found.requeue_at or now)
+    planned = look(started(), *children, now=now)
+    again = look({**started(), "status": planned.status}, *children, now=planned.requeue_at or now)
     assert again.status["roles"]["MASTER"]["attempt"] == 1
-    assert found.requeue_at is None or now <= found.requeue_at <= now + 10
+    assert planned.requeue_at is None or now <= planned.requeue_at <= now + 10
 
 
 @pytest.mark.parametrize("hours", [-24, 24])
 def test_a_clock_that_jumps_moves_the_deadline_and_never_plans_the_past(hours: int) -> None:
     job = started(activeDeadlineSeconds=600)
-    found = look(job, now=NOW + hours * 3600)
-    assert (found.status["state"] == "Failed") == (hours > 0)
-    assert found.requeue_at is None or found.requeue_at >= NOW + hours * 3600
+    planned = look(job, now=NOW + hours * 3600)
+    assert (planned.status["state"] == "Failed") == (hours > 0)
+    assert planned.requeue_at is None or planned.requeue_at >= NOW + hours * 3600
 
 
 def test_completion_in_the_future_keeps_the_time_to_live_finite() -> None:
     job = started(ttlSecondsAfterFinished=60)
     job["status"]["conditions"].append({"type": "Succeeded", "status": "True", "reason": "JobSucceeded"})
     job["status"]["completionTime"] = format_time(NOW + 3600)
-    found = look(job)
-    assert found.requeue_at == NOW + 3660 and not found.deletes
-    assert [one.name for one in look(job, now=NOW + 3660).deletes] == ["example-job"]
+    planned = look(job)
+    assert planned.requeue_at == NOW + 3660 and not planned.deletes
+    assert [delete.name for delete in look(job, now=NOW + 3660).deletes] == ["example-job"]
 
 
 @pytest.mark.parametrize(("attempt", "resumes", "wait"), [(0, 0, 0), (1, 1, 0), (1, 0, 10), (2, 0, 20), (3, 1, 20)])
@@ -199,10 +199,10 @@ def test_what_is_disrupted_again_and_again_waits_from_its_start(attempt: int, re
     master = batch_job("MASTER", attempt=attempt)
     pod = pod_of(master, "Failed", code=1)
     pod["status"] |= {"reason": "Evicted", "startTime": format_time(NOW)}
-    found = look(job, master, pod)
-    assert found.status["roles"]["MASTER"]["attempt"] == (attempt if wait else attempt + 1)
-    assert found.requeue_at == (NOW + wait if wait else None)
-    assert found.status["roles"]["MASTER"]["failures"] == 0
+    planned = look(job, master, pod)
+    assert planned.status["roles"]["MASTER"]["attempt"] == (attempt if wait else attempt + 1)
+    assert planned.requeue_at == (NOW + wait if wait else None)
+    assert planned.status["roles"]["MASTER"]["failures"] == 0
 
 
 def test_a_failed_pod_without_any_exit_code_is_a_retryable_failure_with_the_pods_reason() -> None:
@@ -210,16 +210,16 @@ def test_a_failed_pod_without_any_exit_code_is_a_retryable_failure_with_the_pods
         master = batch_job("MASTER", failed="Stopped")
         pod = pod_of(master, "Failed")
         pod["status"] |= {"reason": reason, "containerStatuses": []}
-        found = look(started(), master, pod)
-        assert found.status["roles"]["MASTER"]["failures"] == 1
-        restarting = next(one for one in found.status["conditions"] if one["type"] == "Restarting")
+        planned = look(started(), master, pod)
+        assert planned.status["roles"]["MASTER"]["failures"] == 1
+        restarting = next(condition for condition in planned.status["conditions"] if condition["type"] == "Restarting")
         assert restarting["message"] == f"MASTER 0 ended: {said}; retryable, tried again"
 
 
 def test_a_pod_that_is_going_does_not_run_any_more() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
-    found = look(started(), master, worker, pod_of(worker, "Running", deleting=True))
-    assert found.status["state"] != "Running"
+    planned = look(started(), master, worker, pod_of(worker, "Running", deleting=True))
+    assert planned.status["state"] != "Running"
 
 
 def test_a_pod_that_has_succeeded_needs_no_container_status() -> None:
@@ -233,18 +233,18 @@ def test_a_worker_whose_sidecar_failed_has_not_succeeded() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     pod = pod_of(worker, "Failed", code=0)
     pod["status"]["containerStatuses"].append({"name": "sidecar", "state": {"terminated": {"exitCode": 1}}})
-    found = look(started(), master, worker, pod_of(master), pod)
-    assert found.status["replicaStatuses"][1]["state"] != "Succeeded"
-    assert found.status["roles"]["WORKER"]["failures"] == 1
+    planned = look(started(), master, worker, pod_of(master), pod)
+    assert planned.status["replicaStatuses"][1]["state"] != "Succeeded"
+    assert planned.status["roles"]["WORKER"]["failures"] == 1
 
 
 def test_a_master_that_failed_is_not_tried_again_while_the_job_is_suspended() -> None:
     master = batch_job("MASTER", failed="Stopped")
     job = started()
     job["spec"]["suspend"] = True
-    found = look(job, master, pod_of(master, "Failed", code=137), now=NOW + 3600)
-    assert found.status["roles"]["MASTER"] | {"attempt": 0, "failures": 1} == found.status["roles"]["MASTER"]
-    assert not found.deletes and found.requeue_at is None
+    planned = look(job, master, pod_of(master, "Failed", code=137), now=NOW + 3600)
+    assert planned.status["roles"]["MASTER"] | {"attempt": 0, "failures": 1} == planned.status["roles"]["MASTER"]
+    assert not planned.deletes and planned.requeue_at is None
 
 
 def test_only_more_than_counts_is_urgent() -> None:

@@ -16,22 +16,22 @@ from trainyard.kinds import MXJOB
 def test_a_failed_attempt_counts_although_the_next_one_succeeded_before_anybody_looked() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER", complete=True)
     failed, good = pod_of(worker, "Failed", 0, code=137), pod_of(worker, "Succeeded", 1, code=0)
-    found = look(started(), master, worker, pod_of(master), failed, good)
-    assert found.status["roles"]["WORKER"]["failures"] == 1
-    assert found.status["restarts"] == 1
+    planned = look(started(), master, worker, pod_of(master), failed, good)
+    assert planned.status["roles"]["WORKER"]["failures"] == 1
+    assert planned.status["restarts"] == 1
 
 
 def test_restarts_in_place_still_count_when_the_replica_has_succeeded() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER", complete=True)
-    found = look(started(), master, worker, pod_of(master), pod_of(worker, "Succeeded", code=0, restarts=2))
-    assert found.status["restarts"] == 2
+    planned = look(started(), master, worker, pod_of(master), pod_of(worker, "Succeeded", code=0, restarts=2))
+    assert planned.status["restarts"] == 2
 
 
 def test_a_drain_does_not_shorten_the_back_off_of_a_gang() -> None:
     job, jobs, rest = small_gang()
     drained = {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]}
     pods = [ended_pod_of(jobs[0], 137, "mxnet"), ended_pod_of(jobs[1], 143, "mxnet", **drained)]
-    found = plan_for(MXJOB, job, *jobs, *rest, *pods)
-    assert attempts_of(found) == {0}
-    assert found.requeue_at == NOW - 1 + 10
-    assert attempts_of(plan_for(MXJOB, with_status(job, found), *jobs, *rest, *pods, now=NOW + 9)) == {1}
+    planned = plan_for(MXJOB, job, *jobs, *rest, *pods)
+    assert attempts_of(planned) == {0}
+    assert planned.requeue_at == NOW - 1 + 10
+    assert attempts_of(plan_for(MXJOB, with_status(job, planned), *jobs, *rest, *pods, now=NOW + 9)) == {1}

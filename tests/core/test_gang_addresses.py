@@ -41,5 +41,5 @@ def test_both_groups_of_a_gang_own_their_children_under_their_own_name() -> None
     for group in ("mlkube.io", "mxnet.mlkube.io"):
         kind = next(one for one in ALL if one.gvk.kind == "MxJob" and one.gvk.group == group)
         simulated = simulate(kind, {**mxjob(), "apiVersion": f"{group}/v1beta1"})
-        owners = {one["metadata"]["ownerReferences"][0]["apiVersion"] for one in simulated.objects.values()}
+        owners = {obj["metadata"]["ownerReferences"][0]["apiVersion"] for obj in simulated.objects.values()}
         assert owners == {f"{group}/v1beta1"}

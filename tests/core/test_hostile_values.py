@@ -71,7 +71,7 @@ STATUSES = st.dictionaries(WORDS, ANY, max_size=3) | st.fixed_dictionaries(
 def children() -> tuple[Child, ...]:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     objects = [master, worker, pod_of(master, "Failed", code=137), pod_of(worker)]
-    return tuple(decode_child(one) for one in objects)
+    return tuple(decode_child(obj) for obj in objects)
 
 
 def settled(job: Json, seen: Observed) -> None:
@@ -123,8 +123,8 @@ def test_any_two_specs_can_be_compared(new: Json, old: Json, status: Json) -> No
 
 @pytest.mark.parametrize("status", [None, [], "x", {"conditions": None, "roles": None}, {"roles": {"MASTER": None}}])
 def test_a_status_that_was_wiped_counts_as_never_written(status: Any) -> None:
-    found = plan(TFJOB, {**tfjob(), "status": status}, Observed(), NOW)
-    assert found.status["phase"] == "Creating"
+    planned = plan(TFJOB, {**tfjob(), "status": status}, Observed(), NOW)
+    assert planned.status["phase"] == "Creating"
 
 
 def test_a_forged_count_is_no_reason_to_fail_and_a_forged_end_is_kept() -> None:
@@ -143,8 +143,8 @@ TIMES = ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:
 def test_times_at_the_end_of_the_calendar_are_only_times(time: str, end: list[Json]) -> None:
     status = {"startTime": time, "completionTime": time, "conditions": end, "roles": {"MASTER": {"replicas": 1}}}
     job = tfjob(replicas("MASTER"), status=status, activeDeadlineSeconds=2**31 - 1, ttlSecondsAfterFinished=2**31 - 1)
-    found = plan(TFJOB, job, Observed(), NOW)
-    format_time(found.requeue_at or 0.0)
+    planned = plan(TFJOB, job, Observed(), NOW)
+    format_time(planned.requeue_at or 0.0)
 
 
 @pytest.mark.parametrize("time", TIMES)
@@ -154,9 +154,9 @@ def test_pods_from_the_end_of_the_calendar_are_only_pods(time: str) -> None:
     pod = pod_of(master, "Failed", code=137)
     pod["metadata"]["creationTimestamp"] = pod["status"]["startTime"] = time
     pod["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = time
-    found = look(job, master, pod)
-    format_time(found.requeue_at or 0.0)
-    assert found.status["roles"]["MASTER"]["failures"] == 1
+    planned = look(job, master, pod)
+    format_time(planned.requeue_at or 0.0)
+    assert planned.status["roles"]["MASTER"]["failures"] == 1
 
 
 @pytest.mark.parametrize("suspended", ["True", "False"])
@@ -168,5 +168,5 @@ def test_a_forged_number_of_replicas_does_not_cost_more_than_the_most_there_may_
         "startTime": "2020-01-01T00:00:00Z",
     }
     job = tfjob(replicas("MASTER", 2**31 - 1), status=forged)
-    found = plan(TFJOB, job, Observed(), NOW)
-    assert found.status["replicaStatuses"][0]["ReplicasStates"] == {"Unknown": 10000}
+    planned = plan(TFJOB, job, Observed(), NOW)
+    assert planned.status["replicaStatuses"][0]["ReplicasStates"] == {"Unknown": 10000}

@@ -103,7 +103,7 @@ def specs(kind: Kind) -> st.SearchStrategy[Any]:
 def children(kind: Kind) -> tuple[Child, ...]:
     simulated = simulate(kind, copy.deepcopy(sample(kind.gvk.kind)))
     simulated.run()
-    return tuple(decode_child(one) for one in simulated.objects.values())
+    return tuple(decode_child(obj) for obj in simulated.objects.values())
 
 
 def settled(kind: Kind, job: Json, seen: Observed) -> None:

@@ -24,18 +24,18 @@ def test_an_id_that_the_spec_has_lost_is_still_in_use() -> None:
 def test_another_runtime_id_after_the_start_changes_nothing_and_is_said() -> None:
     job = started()
     job["spec"]["RuntimeId"] = "zzzz"
-    found = look(job, batch_job("MASTER"), batch_job("WORKER"))
-    said = {one["type"]: one["message"] for one in found.status["conditions"]}
-    assert not found.creates and "RuntimeId is zzzz now, and 76no names" in said["SpecChangeIgnored"]
+    planned = look(job, batch_job("MASTER"), batch_job("WORKER"))
+    said = {condition["type"]: condition["message"] for condition in planned.status["conditions"]}
+    assert not planned.creates and "RuntimeId is zzzz now, and 76no names" in said["SpecChangeIgnored"]
 
 
 @every_kind
 @pytest.mark.parametrize("spec", [None, [], "text", 5, True])
 def test_a_job_whose_spec_is_no_object_is_told_what_an_api_server_says(kind: Kind, spec: Any) -> None:
     job = {**sample(kind.gvk.kind), "spec": spec}
-    found = plan(kind, job, Observed(), NOW)
+    planned = plan(kind, job, Observed(), NOW)
     (problem,) = kinds.admit(kind, job)[1]
-    assert failed_condition(found.status)["message"] == f"{problem.text} (spec)" and not found.creates
+    assert failed_condition(planned.status)["message"] == f"{problem.text} (spec)" and not planned.creates
 
 
 @every_kind
@@ -44,9 +44,9 @@ def test_a_job_that_has_lost_its_spec_goes_on_and_says_so(kind: Kind) -> None:
     simulated.run()
     simulated.settle()
     simulated.job = {**simulated.job, "spec": None}
-    found = simulated.look()
-    assert not (found.deletes or found.patches or found.creates)
-    said = find_condition(found.status["conditions"], "SpecChangeIgnored") or {}
+    planned = simulated.look()
+    assert not (planned.deletes or planned.patches or planned.creates)
+    said = find_condition(planned.status["conditions"], "SpecChangeIgnored") or {}
     assert said["status"] == "True" and "Required value: write an object" in said["message"]
 
 

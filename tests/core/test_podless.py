@@ -19,9 +19,9 @@ def test_it_is_said_after_half_a_minute_once_and_taken_back_when_there_is_a_pod(
     simulated = simulate(TFJOB, tfjob())
     assert simulated.look().requeue_at == simulated.now + 30 and "waits" not in said(simulated)
     simulated.now += 30
-    found = simulated.step()
-    assert found.status_changed and said(simulated) == WAITS
-    assert [(one.type, one.reason) for one in found.events] == [("Warning", "NoPod")]
+    planned = simulated.step()
+    assert planned.status_changed and said(simulated) == WAITS
+    assert [(event.type, event.reason) for event in planned.events] == [("Warning", "NoPod")]
     assert simulated.look().idle  # said once
     simulated.run()
     assert said(simulated) == "" and find_condition(simulated.look().status["conditions"], "Blocked")

@@ -118,8 +118,8 @@ def test_a_finished_job_goes_when_its_time_to_live_is_over_and_not_before(name: 
     simulated = brought_about(PLAYERS[name], "", end)
     simulated.edit(ttlSecondsAfterFinished=60)
     simulated.now += 59
-    found = simulated.look()
-    assert not found.deletes and found.requeue_at == simulated.now + 1
+    planned = simulated.look()
+    assert not planned.deletes and planned.requeue_at == simulated.now + 1
     simulated.now += 1
     (gone,) = simulated.look().deletes
     assert (gone.gvk, gone.name) == (PLAYERS[name].kind.gvk, simulated.job["metadata"]["name"])

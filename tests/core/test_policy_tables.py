@@ -74,13 +74,13 @@ def test_what_is_left(clean: str, end: str, left: str) -> None:
         running.append(pod_of(running[0], "Failed", 7, code=137))
     if end == "suspended":
         job["status"]["conditions"].append({"type": "Running", "status": "True", "reason": "JobRunning"})
-    found = look(job, *master, *running, *done)
-    gone = {delete.uid for delete in found.deletes}
+    planned = look(job, *master, *running, *done)
+    gone = {delete.uid for delete in planned.deletes}
     whole = [master[0], running[0], done[0], service()]
     live = [one for one in (master[0], running[0]) if not is_over(one)]
     expected = {"all": [], "ended": live, "nothing": whole}[left]
     assert gone == {one["metadata"]["uid"] for one in expected}
-    assert not found.creates and not found.patches
+    assert not planned.creates and not planned.patches
 
 
 def rename(one: Json) -> Json:
@@ -116,17 +116,17 @@ def owner(one: Json) -> str:
 def test_the_job_is_deleted_when_its_time_to_live_is_over(ttl: int, after: int, gone: bool) -> None:
     job = started(ttlSecondsAfterFinished=ttl)
     ended_job = {**job, "status": look(job, *job_and("MASTER", "Succeeded", 0, complete=True)).status}
-    found = look(ended_job, *job_and("MASTER", "Succeeded", 0, complete=True), now=NOW + after)
-    assert [(d.gvk.kind, d.name) for d in found.deletes] == ([("TfJob", "example-job")] if gone else [])
-    assert found.requeue_at == (None if gone else NOW + ttl)
+    planned = look(ended_job, *job_and("MASTER", "Succeeded", 0, complete=True), now=NOW + after)
+    assert [(d.gvk.kind, d.name) for d in planned.deletes] == ([("TfJob", "example-job")] if gone else [])
+    assert planned.requeue_at == (None if gone else NOW + ttl)
 
 
 def test_the_deadline_counts_from_the_start_and_is_scheduled() -> None:
     job = started(at=NOW, activeDeadlineSeconds=30)
     assert look(job, now=NOW + 10).requeue_at == NOW + 30
-    found = look(job, *job_and("MASTER", "Running"), now=NOW + 30)
-    assert found.status["conditions"][-1]["reason"] == "DeadlineExceeded"
-    assert found.status["phase"] == "Done" and found.status["state"] == "Failed"
+    planned = look(job, *job_and("MASTER", "Running"), now=NOW + 30)
+    assert planned.status["conditions"][-1]["reason"] == "DeadlineExceeded"
+    assert planned.status["phase"] == "Done" and planned.status["state"] == "Failed"
 
 
 def test_a_resume_starts_the_clock_of_the_deadline_anew() -> None:
@@ -136,9 +136,9 @@ def test_a_resume_starts_the_clock_of_the_deadline_anew() -> None:
     assert "startTime" not in paused["status"]
     assert look(paused, now=NOW + 1000).requeue_at is None
     resumed = {**paused, "spec": {**paused["spec"], "suspend": False}}
-    found = look(resumed, now=NOW + 1000)
-    assert found.status["startTime"] == format_time(NOW + 1000) and found.requeue_at == NOW + 1030
-    assert {create.attempt for create in found.creates} == {1} and found.status["resumes"] == 1
+    planned = look(resumed, now=NOW + 1000)
+    assert planned.status["startTime"] == format_time(NOW + 1000) and planned.requeue_at == NOW + 1030
+    assert {create.attempt for create in planned.creates} == {1} and planned.status["resumes"] == 1
 
 
 def test_a_replica_that_ended_with_0_is_not_made_again_by_a_resume() -> None:
@@ -148,16 +148,16 @@ def test_a_replica_that_ended_with_0_is_not_made_again_by_a_resume() -> None:
     paused = look(job, *job_and("MASTER", "Running"), *done)
     assert [delete.name for delete in paused.deletes] == ["master-76no-0"]
     resumed = {**job, "status": paused.status, "spec": {**job["spec"], "suspend": False}}
-    found = look(resumed, *done)
-    assert [create.name for create in found.creates] == ["master-76no-0"] and not found.deletes
+    planned = look(resumed, *done)
+    assert [create.name for create in planned.creates] == ["master-76no-0"] and not planned.deletes
 
 
 def test_a_job_that_is_born_suspended_has_not_been_resumed_when_it_starts() -> None:
     born = started(suspend=True)
     assert born["status"]["phase"] == "Creating" and "startTime" not in born["status"]
-    found = look({**born, "spec": {**born["spec"], "suspend": False}})
-    assert {create.attempt for create in found.creates} == {0}
-    assert "resumes" not in found.status
+    planned = look({**born, "spec": {**born["spec"], "suspend": False}})
+    assert {create.attempt for create in planned.creates} == {0}
+    assert "resumes" not in planned.status
 
 
 @pytest.mark.parametrize("manager", ["", "trainyard.dev/operator"])
@@ -178,11 +178,11 @@ def test_an_edit_after_the_start_changes_nothing_and_is_said_and_unsaid() -> Non
     spec = running["spec"]
     master, worker = spec["replicaSpecs"]
     edited = {**running, "spec": {**spec, "replicaSpecs": [master, {**worker, "replicas": 3}]}}
-    found = look(edited, *children)
-    assert not found.creates and not found.deletes
-    assert found.status["conditions"][-1]["type"] == "SpecChangeIgnored"
-    assert "WORKER has 1 replicas, the spec now says 3" in found.status["conditions"][-1]["message"]
-    back = look({**running, "status": found.status}, *children)
+    planned = look(edited, *children)
+    assert not planned.creates and not planned.deletes
+    assert planned.status["conditions"][-1]["type"] == "SpecChangeIgnored"
+    assert "WORKER has 1 replicas, the spec now says 3" in planned.status["conditions"][-1]["message"]
+    back = look({**running, "status": planned.status}, *children)
     assert back.status["conditions"][-1]["status"] == "False"
 
 
@@ -190,8 +190,8 @@ def test_a_lost_replica_of_an_edited_role_is_not_made_from_the_edit() -> None:
     job = started()
     spec = job["spec"]
     worker = {**spec["replicaSpecs"][1], "template": template(restartPolicy="Never", hostNetwork=True)}
-    found = look({**job, "spec": {**spec, "replicaSpecs": [spec["replicaSpecs"][0], worker]}})
-    assert [create.name for create in found.creates] == ["master-76no-0"]
+    planned = look({**job, "spec": {**spec, "replicaSpecs": [spec["replicaSpecs"][0], worker]}})
+    assert [create.name for create in planned.creates] == ["master-76no-0"]
 
 
 def test_while_suspended_the_spec_may_change() -> None:
@@ -199,6 +199,6 @@ def test_while_suspended_the_spec_may_change() -> None:
     paused = {**job, "spec": {**job["spec"], "suspend": True}}
     paused["status"] = look(paused).status
     more = {**paused["spec"], "suspend": False, "replicaSpecs": [replicas("MASTER"), replicas("WORKER", 3)]}
-    found = look({**paused, "spec": more})
-    assert len([create for create in found.creates if create.slot]) == 4
-    assert all(condition["type"] != "SpecChangeIgnored" for condition in found.status["conditions"])
+    planned = look({**paused, "spec": more})
+    assert len([create for create in planned.creates if create.slot]) == 4
+    assert all(condition["type"] != "SpecChangeIgnored" for condition in planned.status["conditions"])

@@ -27,7 +27,7 @@ def test_a_taken_name_is_said_and_everything_else_goes_on() -> None:
     said = condition(found, "NameConflict")
     assert (said["status"], said["reason"]) == ("True", "NameTaken")
     assert said["message"] == "Job worker-76no-0: it belongs to CronJob nightly"
-    assert [one.name for one in found.creates] == ["master-76no-0"]
+    assert [create.name for create in found.creates] == ["master-76no-0"]
     assert found.events[0].type == "Warning"
 
 
@@ -62,8 +62,8 @@ def test_any_other_refusal_blocks_and_says_why(refusal: Refusal, reason: str) ->
 def test_it_is_tried_again_after_ten_seconds_doubling_to_five_minutes(tries: int, seconds: int) -> None:
     refusal = Refusal(403, "Forbidden", "exceeded quota", NOW, tries)
     waiting = refused(refusal, now=NOW + seconds - 1)
-    assert WORKER not in {one.ref for one in waiting.creates} and waiting.requeue_at == NOW + seconds
-    assert WORKER in {one.ref for one in refused(refusal, now=NOW + seconds).creates}
+    assert WORKER not in {create.ref for create in waiting.creates} and waiting.requeue_at == NOW + seconds
+    assert WORKER in {create.ref for create in refused(refusal, now=NOW + seconds).creates}
 
 
 def test_an_invalid_child_ends_the_job_with_the_servers_words_and_stops_the_rest() -> None:
@@ -73,7 +73,7 @@ def test_an_invalid_child_ends_the_job_with_the_servers_words_and_stops_the_rest
     )
     assert (found.status["phase"], found.status["state"]) == ("Failed", "Failed")
     assert "Job worker-76no-0" in found.status["reason"] and "image: Required" in found.status["reason"]
-    assert [one.name for one in found.deletes] == ["master-76no-0"] and not found.creates
+    assert [delete.name for delete in found.deletes] == ["master-76no-0"] and not found.creates
 
 
 def test_a_refusal_of_what_is_there_meanwhile_or_not_wanted_any_more_means_nothing() -> None:
@@ -86,7 +86,7 @@ def test_a_refusal_of_what_is_there_meanwhile_or_not_wanted_any_more_means_nothi
 def test_the_condition_is_taken_back_when_the_child_is_made() -> None:
     blocked = refused(Refusal(403, "Forbidden", "exceeded quota", NOW))
     job = {**started(), "status": blocked.status}
-    found = plan(
+    planned = plan(
         TFJOB, job, Observed(tuple(map(decode_child, (service(), batch_job("MASTER"), batch_job("WORKER"))))), NOW
     )
-    assert condition(found, "Blocked")["status"] == "False"
+    assert condition(planned, "Blocked")["status"] == "False"

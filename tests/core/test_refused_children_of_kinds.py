@@ -22,12 +22,12 @@ def test_nobody_is_made_who_would_run_as_the_account_of_somebody_else(sets: Json
     account = Ref("ServiceAccount", "example-launcher")
     simulated.refused[account] = Refusal(409, "AlreadyExists", "it belongs to nobody", NOW)
     simulated.objects.clear()
-    found = simulated.look()
+    planned = simulated.look()
     rights = {"Role"} if sets is not None else set()  # without a worker there is nothing that it could name
-    assert {one.gvk.kind for one in found.creates} - {"ConfigMap"} == rights and found.requeue_at == NOW + 10
-    assert "example-launcher" in (find_condition(found.status["conditions"], "NameConflict") or {})["message"]
+    assert {create.gvk.kind for create in planned.creates} - {"ConfigMap"} == rights and planned.requeue_at == NOW + 10
+    assert "example-launcher" in (find_condition(planned.status["conditions"], "NameConflict") or {})["message"]
     del simulated.refused[account]
-    assert any(one.slot for one in simulated.look().creates)
+    assert any(create.slot for create in simulated.look().creates)
 
 
 @pytest.mark.parametrize(("ran", "phase"), [(False, "Failed"), (True, "Done")])
@@ -37,9 +37,9 @@ def test_a_child_that_is_refused_fails_the_setup_or_a_job_that_ran(ran: bool, ph
     if ran:
         job["status"] = look(job, batch_job("MASTER"), worker, pod_of(worker)).status
     refused = {Ref("Job", "master-76no-0"): Refusal(422, "Invalid", "no such priority class", NOW)}
-    found = plan(TFJOB, job, Observed((decode_child(worker),), refused=refused), NOW)
-    assert (found.status["phase"], found.status["state"]) == (phase, "Failed")
-    assert "no such priority class" in found.status["reason"]
+    planned = plan(TFJOB, job, Observed((decode_child(worker),), refused=refused), NOW)
+    assert (planned.status["phase"], planned.status["state"]) == (phase, "Failed")
+    assert "no such priority class" in planned.status["reason"]
 
 
 @every_kind
@@ -48,6 +48,6 @@ def test_a_child_that_the_server_cannot_even_read_ends_the_job_in_its_words(kind
     simulated = SimulatedJob(kind, sample(kind.gvk.kind))
     child = next(create for create in simulated.look().creates if create.slot is not None)
     refusal = Refusal(400, "BadRequest", UNREADABLE, NOW)
-    found = plan(kind, simulated.job, Observed(refused={Ref(child.gvk.kind, child.name): refusal}), NOW)
-    said = failed_condition(found.status)
+    planned = plan(kind, simulated.job, Observed(refused={Ref(child.gvk.kind, child.name): refusal}), NOW)
+    said = failed_condition(planned.status)
     assert said["reason"] == "InvalidChild" and UNREADABLE in said["message"]

@@ -29,7 +29,7 @@ def edited() -> SimulatedJob:
 
 
 def role_patch(plan: Plan) -> Ref:
-    (found,) = [one.ref for one in plan.patches if one.ref.kind == "Role"]
+    (found,) = [patch.ref for patch in plan.patches if patch.ref.kind == "Role"]
     return found
 
 
@@ -40,13 +40,13 @@ def blocked(plan: Plan) -> Json:
 def test_a_refused_patch_is_said_and_the_others_are_sent() -> None:
     simulated = edited()
     ref = role_patch(simulated.look())
-    others = {one.ref for one in simulated.look().patches} - {ref}
+    others = {patch.ref for patch in simulated.look().patches} - {ref}
     simulated.refused[ref] = Refusal(403, "Forbidden", WORDS, simulated.now, verb="patch")
-    found = simulated.look()
-    said = blocked(found)
+    planned = simulated.look()
+    said = blocked(planned)
     assert (said["status"], said["reason"]) == ("True", "Forbidden") and WORDS in said["message"]
-    assert others and {one.ref for one in found.patches} == others
-    assert found.requeue_at == simulated.now + 10 and found.events[0].type == "Warning"
+    assert others and {patch.ref for patch in planned.patches} == others
+    assert planned.requeue_at == simulated.now + 10 and planned.events[0].type == "Warning"
 
 
 def test_it_is_sent_again_after_its_pause_and_the_condition_goes_with_the_refusal() -> None:
@@ -55,7 +55,7 @@ def test_it_is_sent_again_after_its_pause_and_the_condition_goes_with_the_refusa
     simulated.refused[ref] = Refusal(403, "Forbidden", WORDS, simulated.now, verb="patch")
     simulated.step()
     simulated.now += 10
-    assert ref in {one.ref for one in simulated.look().patches}
+    assert ref in {patch.ref for patch in simulated.look().patches}
     del simulated.refused[ref]
     simulated.step()
     assert blocked(simulated.look())["status"] == "False"
@@ -101,11 +101,11 @@ def test_a_refused_delete_waits_its_pause_and_is_sent_again(start: Callable[[], 
     simulated = start()
     ref = simulated.look().deletes[0].ref
     simulated.refused[ref] = Refusal(403, "Forbidden", "cannot delete", simulated.now, 2, verb="delete")
-    found = simulated.look()
-    assert ref not in {one.ref for one in found.deletes} and found.requeue_at == simulated.now + 20
-    assert start is not scaled_down or "cannot delete" in blocked(found)["message"]
+    planned = simulated.look()
+    assert ref not in {delete.ref for delete in planned.deletes} and planned.requeue_at == simulated.now + 20
+    assert start is not scaled_down or "cannot delete" in blocked(planned)["message"]
     simulated.now += 20
-    assert ref in {one.ref for one in simulated.look().deletes}
+    assert ref in {delete.ref for delete in simulated.look().deletes}
 
 
 def going(seconds: float) -> SimulatedJob:

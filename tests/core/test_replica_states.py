@@ -14,22 +14,22 @@ def test_the_replicas_are_told_in_the_order_of_the_spec_whatever_the_order_of_th
 
 def test_what_the_end_of_the_job_stops_is_not_told_as_running_for_ever() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
-    found = look(started(activeDeadlineSeconds=60), master, worker, pod_of(master), pod_of(worker))
-    assert found.status["state"] == "Failed" and len(found.deletes) == 2
-    assert [one["ReplicasStates"] for one in found.status["replicaStatuses"]] == [{"Unknown": 1}, {"Unknown": 1}]
+    planned = look(started(activeDeadlineSeconds=60), master, worker, pod_of(master), pod_of(worker))
+    assert planned.status["state"] == "Failed" and len(planned.deletes) == 2
+    assert [one["ReplicasStates"] for one in planned.status["replicaStatuses"]] == [{"Unknown": 1}, {"Unknown": 1}]
 
 
 def test_what_stays_after_the_end_is_told_as_running() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
-    found = look(started(), master, worker, pod_of(master, "Succeeded", code=0), pod_of(worker))
-    assert [one["state"] for one in found.status["replicaStatuses"]] == ["Succeeded", "Running"]
+    planned = look(started(), master, worker, pod_of(master, "Succeeded", code=0), pod_of(worker))
+    assert [one["state"] for one in planned.status["replicaStatuses"]] == ["Succeeded", "Running"]
 
 
 def test_a_drain_is_called_by_its_name() -> None:
     master = batch_job("MASTER")
     drained = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
-    found = look(started(), master, pod_of(master, "Failed", code=143, conditions=drained))
-    said = {one["type"]: one["message"] for one in found.status["conditions"]}
+    planned = look(started(), master, pod_of(master, "Failed", code=143, conditions=drained))
+    said = {condition["type"]: condition["message"] for condition in planned.status["conditions"]}
     assert said["Restarting"] == "MASTER 0 ended: EvictionByEvictionAPI; disrupted, tried again"
 
 
@@ -37,8 +37,8 @@ def test_what_exceeded_the_limit_is_named() -> None:
     job = started(replicas("MASTER"), replicas("WORKER", 2), replicas("PS", template=template()), backoffLimit=2)
     master, one, other = batch_job("MASTER"), batch_job("WORKER"), batch_job("WORKER", 1)
     pods = pod_of(master), pod_of(one, restarts=2), pod_of(other, "Failed", code=9)
-    found = look(job, master, one, other, *pods, batch_job("PS"))
-    assert found.status["reason"] == (
+    planned = look(job, master, one, other, *pods, batch_job("PS"))
+    assert planned.status["reason"] == (
         "3 failed attempts, backoffLimit is 2; WORKER 0 was restarted 2 times; a pod of WORKER 1 failed: see its logs"
     )
 
@@ -54,6 +54,6 @@ def test_the_exit_code_behind_a_restart_in_place_is_told() -> None:
 
 def test_a_master_that_is_not_tried_again_is_shown_as_failed_at_the_end() -> None:
     master = batch_job("MASTER", failed="BackoffLimitExceeded")
-    found = look(started(backoffLimit=0), master, pod_of(master, "Failed", code=137))
-    assert found.status["state"] == "Failed"
-    assert found.status["replicaStatuses"][0]["ReplicasStates"] == {"Failed": 1}
+    planned = look(started(backoffLimit=0), master, pod_of(master, "Failed", code=137))
+    assert planned.status["state"] == "Failed"
+    assert planned.status["replicaStatuses"][0]["ReplicasStates"] == {"Failed": 1}

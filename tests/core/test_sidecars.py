@@ -14,15 +14,15 @@ from trainyard.objects import format_time
 @pytest.mark.parametrize("clean", ["Running", "All"])
 def test_a_sidecar_that_runs_on_after_the_end_is_stopped(clean: str) -> None:
     master = batch_job("MASTER")
-    found = look(started(cleanPodPolicy=clean), master, pod_of(master, "Running", code=0))
-    assert found.status["state"] == "Succeeded"
-    assert [one.name for one in found.deletes if one.gvk.kind == "Job"] == ["master-76no-0"]
+    planned = look(started(cleanPodPolicy=clean), master, pod_of(master, "Running", code=0))
+    assert planned.status["state"] == "Succeeded"
+    assert [delete.name for delete in planned.deletes if delete.gvk.kind == "Job"] == ["master-76no-0"]
 
 
 def test_a_suspended_job_keeps_no_sidecar_running() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
-    found = look(started(suspend=True), master, worker, pod_of(master), pod_of(worker, "Running", code=0))
-    assert [one.name for one in found.deletes] == ["master-76no-0", "worker-76no-0"]
+    planned = look(started(suspend=True), master, worker, pod_of(master), pod_of(worker, "Running", code=0))
+    assert [delete.name for delete in planned.deletes] == ["master-76no-0", "worker-76no-0"]
 
 
 @pytest.mark.parametrize(("policy", "ends"), [("Never", True), ("OnFailure", True), ("Always", False)])

@@ -56,8 +56,8 @@ def test_to_suspend_a_job_whose_edit_is_refused_does_not_end_it(start: Callable[
     """It is what we tell people to do; nothing is asked for while it is suspended."""
     simulated = start(Refusal(422, "Invalid", WORDS, NOW))
     simulated.edit(suspend=True)
-    found = simulated.look()
-    said = {one["type"]: one["status"] for one in found.status["conditions"]}
+    planned = simulated.look()
+    said = {condition["type"]: condition["status"] for condition in planned.status["conditions"]}
     assert said["Suspended"] == "True" and said.get("Failed") is None
 
 
@@ -74,21 +74,21 @@ def test_a_worker_that_answers_to_the_suspend_with_0_does_not_end_the_job() -> N
     simulated.run()
     simulated.settle()
     simulated.edit(suspend=True)
-    assert [one.name for one in simulated.look().deletes] == ["example-worker-0"]
+    assert [delete.name for delete in simulated.look().deletes] == ["example-worker-0"]
     simulated.job["status"] = simulated.look().status
     simulated.end("example-worker-0", 0)
     stopping_pod(simulated, "Pod", "example-worker-0")
     assert simulated.settle()["state"] == "Suspended"
     simulated.drop(simulated.get("Pod", "example-worker-0")["metadata"]["uid"])
     simulated.edit(suspend=False)
-    assert [one.slot for one in simulated.step().creates] != []
+    assert [create.slot for create in simulated.step().creates] != []
 
 
 def test_no_sidecar_runs_on_while_the_job_is_suspended() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     pod = beside_a_sidecar(pod_of(worker, "Running", code=0))
-    found = look(started(suspend=True), master, worker, pod_of(master), pod)
-    assert [one.name for one in found.deletes] == ["master-76no-0", "worker-76no-0"]
+    planned = look(started(suspend=True), master, worker, pod_of(master), pod)
+    assert [delete.name for delete in planned.deletes] == ["master-76no-0", "worker-76no-0"]
 
 
 def test_a_spec_that_was_broken_while_suspended_keeps_the_job_suspended_and_says_so() -> None:
@@ -96,20 +96,20 @@ def test_a_spec_that_was_broken_while_suspended_keeps_the_job_suspended_and_says
     suspended = {**job, "spec": {**job["spec"], "suspend": True}}
     suspended["status"] = look(suspended).status
     resumed = {**suspended, "spec": {**job["spec"], "replicaSpecs": [replicas("WORKER")]}}
-    found = look(resumed)
-    said = {one["type"]: one for one in found.status["conditions"]}
-    assert not found.creates and said["Suspended"]["status"] == "True"
+    planned = look(resumed)
+    said = {condition["type"]: condition for condition in planned.status["conditions"]}
+    assert not planned.creates and said["Suspended"]["status"] == "True"
     assert "1 and only 1 master" in said["SpecChangeIgnored"]["message"]
-    mended = look({**resumed, "spec": job["spec"], "status": found.status})
-    said = {one["type"]: one["status"] for one in mended.status["conditions"]}
+    mended = look({**resumed, "spec": job["spec"], "status": planned.status})
+    said = {condition["type"]: condition["status"] for condition in mended.status["conditions"]}
     assert (said["Suspended"], said["SpecChangeIgnored"]) == ("False", "False")
-    assert [(one.name, one.attempt) for one in mended.creates] == [("master-76no-0", 1), ("worker-76no-0", 1)]
+    assert [(create.name, create.attempt) for create in mended.creates] == [("master-76no-0", 1), ("worker-76no-0", 1)]
 
 
 def test_suspending_keeps_a_replica_whose_pod_has_ended_well_and_whose_job_does_not_say_so_yet() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
-    found = look(started(suspend=True), master, worker, pod_of(master), pod_of(worker, "Succeeded", code=0))
-    assert [one.name for one in found.deletes] == ["master-76no-0"]
+    planned = look(started(suspend=True), master, worker, pod_of(master), pod_of(worker, "Succeeded", code=0))
+    assert [delete.name for delete in planned.deletes] == ["master-76no-0"]
 
 
 def test_a_failure_of_a_gang_is_not_counted_again_when_the_job_is_resumed() -> None:
@@ -126,9 +126,11 @@ def test_a_failure_of_a_gang_that_is_seen_only_after_the_resume_counts() -> None
     job, jobs, rest = small_gang()
     unseen = plan_for(MXJOB, with_status(job, Plan(job["status"]), suspend=True), *rest)
     resumed = plan_for(MXJOB, with_status(job, unseen, suspend=False), *rest)
-    found = plan_for(MXJOB, with_status(job, resumed, suspend=False), *jobs, *rest, ended_pod_of(jobs[0], 137, "mxnet"))
-    assert failure_count(found) == 1
-    assert {one.name for one in found.deletes} == {one["metadata"]["name"] for one in jobs}
+    planned = plan_for(
+        MXJOB, with_status(job, resumed, suspend=False), *jobs, *rest, ended_pod_of(jobs[0], 137, "mxnet")
+    )
+    assert failure_count(planned) == 1
+    assert {delete.name for delete in planned.deletes} == {one["metadata"]["name"] for one in jobs}
 
 
 def test_a_failed_worker_that_is_seen_only_after_the_resume_is_counted_before_it_is_deleted() -> None:
@@ -136,19 +138,19 @@ def test_a_failed_worker_that_is_seen_only_after_the_resume_is_counted_before_it
     pod, service = made["Pod small-worker-0"], made["Service small-worker-0"]
     unseen = plan_for(ELASTICJOB, with_status(job, Plan(job["status"]), suspend=True), service)
     resumed = plan_for(ELASTICJOB, with_status(job, unseen, suspend=False), service)
-    found = plan_for(
+    planned = plan_for(
         ELASTICJOB, with_status(job, resumed, suspend=False), service, ended_pod(pod, 1, "elasticjob-worker")
     )
-    assert failure_count(found) == 1
-    assert [one.name for one in found.deletes] == ["small-worker-0"]
+    assert failure_count(planned) == 1
+    assert [delete.name for delete in planned.deletes] == ["small-worker-0"]
 
 
 def test_a_suspend_keeps_a_master_whose_pod_has_ended_well_and_whose_job_does_not_say_so_yet() -> None:
     job, made = begun_job(CHAINERJOB, chainer(1).spec)
     pod = ended_pod_of(made["Job small-master"], 0, "chainer")
-    found = plan_for(CHAINERJOB, with_status(job, Plan(job["status"]), suspend=True), *made.values(), pod)
-    assert found.deletes == ()
-    assert found.status["state"] == "Succeeded"
+    planned = plan_for(CHAINERJOB, with_status(job, Plan(job["status"]), suspend=True), *made.values(), pod)
+    assert planned.deletes == ()
+    assert planned.status["state"] == "Succeeded"
 
 
 @every_kind
@@ -159,7 +161,7 @@ def test_a_job_that_is_suspended_and_edited_in_one_update_stops_and_is_resumed_a
     simulated.settle()
     edited = {key: value for key, value in EDITED[kind.gvk.kind]["spec"].items() if key != "RuntimeId"}
     simulated.edit(**edited, suspend=True)
-    said = {one["type"] for one in simulated.step().status["conditions"] if one["status"] == "True"}
+    said = {condition["type"] for condition in simulated.step().status["conditions"] if condition["status"] == "True"}
     assert "Suspended" in said and "SpecChangeIgnored" not in said
     status = simulated.settle()
     assert find_condition(status["conditions"], "SpecChangeIgnored") is None

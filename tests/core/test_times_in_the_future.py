@@ -14,14 +14,14 @@ from trainyard.objects import Ref, format_time
 def test_a_refusal_from_a_time_that_is_to_come_does_not_wait_for_it() -> None:
     """A clock that was a day ahead must not stop the job for a day."""
     simulated = blocked_elastic_job(Refusal(403, "Forbidden", "exceeded quota", NOW + 86400))
-    assert Ref("Pod", "example-worker-1") in {one.ref for one in simulated.look().creates}
+    assert Ref("Pod", "example-worker-1") in {create.ref for create in simulated.look().creates}
 
 
 def test_a_failed_job_without_a_pod_that_ended_in_time_to_come_is_believed() -> None:
     job = batch_job("MASTER", failed="BackoffLimitExceeded")
-    (said,) = (one for one in job["status"]["conditions"])
+    (said,) = (condition for condition in job["status"]["conditions"])
     said["lastTransitionTime"] = format_time(NOW + 86400)
-    assert [one.name for one in look(started(), job, batch_job("WORKER")).deletes] == ["master-76no-0"]
+    assert [delete.name for delete in look(started(), job, batch_job("WORKER")).deletes] == ["master-76no-0"]
 
 
 def test_a_start_in_the_future_does_not_stop_a_worker_for_ever() -> None:
@@ -30,7 +30,7 @@ def test_a_start_in_the_future_does_not_stop_a_worker_for_ever() -> None:
     simulated.settle()
     simulated.end("example-worker-0", 137)
     simulated.get("Pod", "example-worker-0")["status"]["startTime"] = "2200-01-01T00:00:00Z"
-    assert [one.name for one in simulated.step().deletes] == ["example-worker-0"]
+    assert [delete.name for delete in simulated.step().deletes] == ["example-worker-0"]
 
 
 def test_a_deletion_time_of_null_is_none() -> None:

@@ -40,7 +40,7 @@ class Difference:
         """What differences with probably one reason have in common."""
         place = _INDEX.sub("[]", self.path)
         values = [encode(one).decode() if isinstance(one, dict | list) else str(one) for one in (self.real, self.ours)]
-        texts = " | ".join(_loose(one) for one in values)
+        texts = " | ".join(_loose(value) for value in values)
         return f"{self.step.do} {self.step.resource} {place}: {texts}"
 
     def __str__(self) -> str:

@@ -216,9 +216,9 @@ OF_THE_SPEC = [pytest.param(row[1], id=row[0]) for row in BAD if not {"metadata"
 
 @pytest.mark.parametrize("spec", OF_THE_SPEC)
 def test_what_is_stored_all_the_same_fails_before_anything_is_made(spec: Json) -> None:
-    found = plan(TFJOB, {**tfjob(), "spec": spec}, Observed(), NOW)
-    assert (found.status["phase"], found.status["state"]) == ("Failed", "Failed")
-    assert found.status["reason"] and not found.creates and found.spec_patch is None
+    planned = plan(TFJOB, {**tfjob(), "spec": spec}, Observed(), NOW)
+    assert (planned.status["phase"], planned.status["state"]) == ("Failed", "Failed")
+    assert planned.status["reason"] and not planned.creates and planned.spec_patch is None
 
 
 @pytest.mark.parametrize("suspended", [False, True])
@@ -230,9 +230,9 @@ def test_a_bad_edit_of_a_started_job_stops_nothing_and_is_said(spec: Json, suspe
     if suspended:
         job["status"] = plan(TFJOB, {**job, "spec": {**job["spec"], "suspend": True}}, Observed(), NOW - 50).status
     edited = {**{key: value for key, value in job["spec"].items() if key != "replicaSpecs"}, **spec}
-    found = plan(TFJOB, {**job, "spec": edited}, Observed(), NOW)
-    assert found.status["state"] != "Failed" and not found.deletes
-    said = {one["type"] for one in found.status["conditions"] if one["status"] == "True"}
+    planned = plan(TFJOB, {**job, "spec": edited}, Observed(), NOW)
+    assert planned.status["state"] != "Failed" and not planned.deletes
+    said = {condition["type"] for condition in planned.status["conditions"] if condition["status"] == "True"}
     assert suspended or "SpecChangeIgnored" in said
 
 
@@ -283,7 +283,7 @@ def test_good_input_is_taken_here_and_by_the_operator(spec: Json) -> None:
 def test_what_is_probably_not_meant_is_a_warning() -> None:
     worker = {**WORKER, "template": template(restartPolicy="Always")}
     spec = {"replicaSpecs": [MASTER, worker], "tfimage": "x", "backofLimit": 3}
-    found = [str(one) for one in kinds.warnings(TFJOB, job(spec))]
+    found = [str(warning) for warning in kinds.warnings(TFJOB, job(spec))]
     assert any("spec.tfimage" in one for one in found) and any("spec.backofLimit" in one for one in found)
     assert any("WORKER" in one and "OnFailure" in one for one in found)
     assert len(found) == 3

@@ -254,10 +254,10 @@ def test_lint_says_the_same_and_ends_with_2(kind: Kind, job: Json, path: str, te
 
 @every_row
 def test_what_is_stored_all_the_same_fails_before_anything_is_made(kind: Kind, job: Json, path: str, text: str) -> None:
-    found = SimulatedJob(kind, job).look()
-    (failed,) = [one for one in found.status["conditions"] if one["type"] == "Failed"]
+    planned = SimulatedJob(kind, job).look()
+    (failed,) = [condition for condition in planned.status["conditions"] if condition["type"] == "Failed"]
     assert failed["status"] == "True" and failed["reason"] == "InvalidSpec"
-    assert found.status["state"] == "Failed" and not found.creates and found.spec_patch is None
+    assert planned.status["state"] == "Failed" and not planned.creates and planned.spec_patch is None
     assert text in failed["message"] or "must be" in failed["message"] or len(kinds.admit(kind, job)[1]) > 1
 
 
@@ -273,10 +273,10 @@ def test_a_bad_edit_of_a_job_that_runs_stops_nothing_and_is_said(
         simulated.edit(suspend=True)
         simulated.settle()
     simulated.job = {**simulated.job, "spec": job["spec"]}
-    found = simulated.look()
-    assert not found.deletes and not found.patches and not found.creates
-    assert found.status["state" if kind.gvk.kind != "MxJob" else "phase"] not in ("Failed", "Done")
-    said = {one["type"] for one in found.status["conditions"] if one["status"] == "True"}
+    planned = simulated.look()
+    assert not planned.deletes and not planned.patches and not planned.creates
+    assert planned.status["state" if kind.gvk.kind != "MxJob" else "phase"] not in ("Failed", "Done")
+    said = {condition["type"] for condition in planned.status["conditions"] if condition["status"] == "True"}
     assert "SpecChangeIgnored" in said
 
 
@@ -369,4 +369,4 @@ WARNED = [
 @pytest.mark.parametrize(("kind", "job", "text"), WARNED)
 def test_what_is_probably_not_meant_is_a_warning(kind: Kind, job: Json, text: str) -> None:
     assert kinds.admit(kind, job)[1] == []
-    assert any(text in str(one) for one in kinds.warnings(kind, job))
+    assert any(text in str(warning) for warning in kinds.warnings(kind, job))

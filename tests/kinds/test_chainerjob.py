@@ -179,7 +179,7 @@ def test_the_status_of_a_done_job_is_a_job_status_as_printed() -> None:
     assert simulated.settle()["active"] == 1
     simulated.end("example-master", 0)
     status = simulated.settle()
-    (complete,) = [one for one in status["conditions"] if one["type"] == "Complete"]
+    (complete,) = [condition for condition in status["conditions"] if condition["type"] == "Complete"]
     assert complete["status"] == "True" and complete["lastProbeTime"] == complete["lastTransitionTime"]
     assert status["succeeded"] == 1 and "active" not in status and status["startTime"] and status["completionTime"]
     assert simulated.get("StatefulSet", "example-workerset-ws0")["spec"]["replicas"] == 0

@@ -136,7 +136,7 @@ def test_a_pod_and_a_service_for_each_worker_with_the_labels_of_the_old_operator
 
 
 def said(simulated: SimulatedJob, kind: str) -> tuple[str, str]:
-    (found,) = [one for one in simulated.job["status"]["conditions"] if one["type"] == kind]
+    (found,) = [condition for condition in simulated.job["status"]["conditions"] if condition["type"] == kind]
     return found["reason"], found["message"]
 
 
@@ -152,7 +152,7 @@ def test_the_conditions_and_the_events_of_a_life_are_those_of_the_documents() ->
     simulated.run()
     assert told(simulated.step()) == []
     assert said(simulated, "Running") == ("ElasticJobRunning", "ElasticJob imagenet is running.")
-    (running,) = [one for one in simulated.job["status"]["conditions"] if one["type"] == "Running"]
+    (running,) = [condition for condition in simulated.job["status"]["conditions"] if condition["type"] == "Running"]
     assert running["lastUpdateTime"] == running["lastTransitionTime"]
     assert simulated.job["status"]["replicaStatuses"] == {"Worker": {"active": 2}}
     for index in (0, 1):

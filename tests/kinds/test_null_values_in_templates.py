@@ -16,9 +16,9 @@ from trainyard.objects import Json
 
 def first(kind: Kind, job: Json) -> tuple[Plan, list[Json]]:
     """The first plan of a job and everything it makes."""
-    found = plan(kind, job, Observed(), NOW)
-    stored = {**job, "spec": {**job["spec"], **(found.spec_patch or {})}, "status": found.status}
-    return found, [render_object(kind, stored, create, Config()) for create in found.creates]
+    planned = plan(kind, job, Observed(), NOW)
+    stored = {**job, "spec": {**job["spec"], **(planned.spec_patch or {})}, "status": planned.status}
+    return planned, [render_object(kind, stored, create, Config()) for create in planned.creates]
 
 
 def with_meta(template: Json, meta: Any) -> Json:
@@ -65,7 +65,7 @@ def test_mounts_that_are_none_fail_a_new_job_and_leave_one_that_runs_alone(mount
     good, odd = (tfjob(replicas("MASTER"), replicas("PS", template=one, IsDefaultPS=True)) for one in (None, template))
     failed, made = first(TFJOB, odd)
     assert "containers[0].volumeMounts" in failed.status["reason"] and not made
-    said = {one["type"] for one in started_with(TFJOB, good, odd).status["conditions"]}
+    said = {condition["type"] for condition in started_with(TFJOB, good, odd).status["conditions"]}
     assert "SpecChangeIgnored" in said and "Failed" not in said
 
 
@@ -73,7 +73,7 @@ def test_a_list_that_is_none_in_a_job_that_runs_gives_a_plan() -> None:
     job = tfjob(replicas("MASTER"), replicas("PS"))
     found, _ = first(TFJOB, job)
     broken = {**job, "spec": {**job["spec"], "replicaSpecs": 5}, "status": found.status}
-    said = {one["type"] for one in plan(TFJOB, broken, Observed(), NOW).status["conditions"]}
+    said = {condition["type"] for condition in plan(TFJOB, broken, Observed(), NOW).status["conditions"]}
     assert "SpecChangeIgnored" in said
 
 
@@ -83,7 +83,7 @@ def test_a_variable_whose_name_is_none_fails_a_new_job_and_leaves_one_that_runs_
     odd = mxjob(mx_set("SCHEDULER", template=template), mx_set("SERVER"), mx_set("WORKER"))
     failed, made = first(MXJOB, odd)
     assert "containers[0].env[0].name" in failed.status["reason"] and not made
-    said = {one["type"] for one in started_with(MXJOB, mxjob(), odd).status["conditions"]}
+    said = {condition["type"] for condition in started_with(MXJOB, mxjob(), odd).status["conditions"]}
     assert "SpecChangeIgnored" in said and "Failed" not in said
 
 

@@ -33,7 +33,7 @@ def pods(*items: Json, **spec: Any) -> dict[str, Json]:
     """The pod specs of all that the first pass makes, by name."""
     job = tfjob(*items, **spec)
     first = plan(TFJOB, job, Observed(), NOW)
-    made = (render_object(TFJOB, {**job, "status": first.status}, one, Config()) for one in first.creates)
+    made = (render_object(TFJOB, {**job, "status": first.status}, create, Config()) for create in first.creates)
     return {
         one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in made if "template" in one.get("spec", {})
     }
@@ -86,10 +86,10 @@ LATE = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExc
     ],
 )
 def test_the_trouble_of_tensorboard_is_said_and_the_job_goes_on(children: list[Json], text: str) -> None:
-    found = look(started(**BOARD), *children)
-    said = find_condition(found.status["conditions"], "Degraded") or {}
+    planned = look(started(**BOARD), *children)
+    said = find_condition(planned.status["conditions"], "Degraded") or {}
     assert said["status"] == "True" and said["reason"] == "DeploymentUnavailable" and text in said["message"]
-    assert found.creates and not found.deletes  # its replicas are made
+    assert planned.creates and not planned.deletes  # its replicas are made
 
 
 @pytest.mark.parametrize("children", [[deployment()], [deployment(), board_pod("ContainerCreating")]])

@@ -73,25 +73,27 @@ def test_a_sample_has_no_problem(name: str) -> None:
 def test_the_gpu_of_a_chainer_job_is_passed_on_and_is_its_slots() -> None:
     job = manifest(READMES / "chainerjob-gpu.yaml")
     assert kinds.admit(kinds.CHAINERJOB, job)[1] == []
-    master = next(one for one in children(job) if one["kind"] == "Job")
+    master = next(child for child in children(job) if child["kind"] == "Job")
     (container,) = master["spec"]["template"]["spec"]["containers"]
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 1}}
     workers = {"ws0": {"replicas": 2, "template": job["spec"]["master"]["template"]}}
-    files = next(one for one in children({**job, "spec": {**job["spec"], "workerSets": workers}}) if "data" in one)
+    files = next(
+        child for child in children({**job, "spec": {**job["spec"], "workerSets": workers}}) if "data" in child
+    )
     assert files["data"]["statefulsets_and_slots"] == "example-job-mn-workerset-ws0 slots=1 replicas=2\n"
 
 
 def test_the_accelerators_of_the_mxjob_readme_are_injected_into_the_workers() -> None:
     config = read_config(READMES / "mxjob-accelerators.yaml", warn=pytest.fail)
     workers = [
-        one
-        for one in children(manifest(EXAMPLES / "mx_job_dist.yaml"), config)
-        if "-worker-" in one["metadata"]["name"]
+        child
+        for child in children(manifest(EXAMPLES / "mx_job_dist.yaml"), config)
+        if "-worker-" in child["metadata"]["name"]
     ]
     assert len(workers) == 3
     for worker in workers:
         spec: Any = worker["spec"]["template"]["spec"]
-        assert {one["name"] for one in spec["volumes"]} == {"nvidia-libraries", "nvidia-debug-tools"}
+        assert {volume["name"] for volume in spec["volumes"]} == {"nvidia-libraries", "nvidia-debug-tools"}
         paths = {one["mountPath"] for one in spec["containers"][0]["volumeMounts"]}
         assert paths == {"/usr/local/nvidia/lib64", "/usr/local/bin/nvidia"}
 

@@ -50,9 +50,9 @@ def test_tf_config_is_byte_for_byte_the_old_operators(kind: str, index: int) -> 
 @pytest.mark.parametrize(("role", "task"), [("master", "chief"), ("worker", "worker"), ("ps", "ps")])
 def test_the_master_may_be_called_chief_and_keeps_its_host_name(role: str, task: str) -> None:
     children = made(tfjob(*README, masterTaskType="chief"))
-    found = json.loads(env(children[f"Job/{role}-76no-0"])[0][1])
-    assert found["cluster"]["chief"] == ["master-76no-0:2222"] and "master" not in found["cluster"]
-    assert found["task"] == {"type": task, "index": 0}
+    document = json.loads(env(children[f"Job/{role}-76no-0"])[0][1])
+    assert document["cluster"]["chief"] == ["master-76no-0:2222"] and "master" not in document["cluster"]
+    assert document["task"] == {"type": task, "index": 0}
 
 
 def test_the_default_ps_serves_a_cluster_with_a_chief() -> None:
@@ -206,13 +206,13 @@ def test_defaults_are_stored_once_in_the_spelling_the_user_wrote() -> None:
     for spelling in ("replicaSpecs", "replica_specs"):
         job = tfjob()
         job["spec"] = {spelling: [replicas("MASTER"), {"tfReplicaType": "PS"}]}
-        found = plan(TFJOB, job, Observed(), NOW)
-        patch: Any = found.spec_patch
+        planned = plan(TFJOB, job, Observed(), NOW)
+        patch: Any = planned.spec_patch
         assert patch.keys() == {spelling, "RuntimeId", "tfImage"}
         server = patch[spelling][1]
         assert (server["replicas"], server["tfPort"], server["IsDefaultPS"]) == (1, 2222, True)
         # kubectl apply takes it away again: it is not stored a second time (S29)
-        assert plan(TFJOB, {**job, "status": found.status}, Observed(), NOW).spec_patch is None
+        assert plan(TFJOB, {**job, "status": planned.status}, Observed(), NOW).spec_patch is None
 
 
 # --- accelerators
@@ -314,6 +314,6 @@ def test_a_child_of_another_spec_is_never_made() -> None:
 def test_where_both_spellings_are_stored_all_the_same_the_job_fails() -> None:
     job = tfjob()
     job["spec"]["replica_specs"] = [replicas("MASTER"), replicas("WORKER", 5)]
-    found = plan(TFJOB, job, Observed(), NOW)
-    assert found.status["state"] == "Failed" and "write one of the two" in found.status["reason"]
-    assert sum(len(one["ReplicasStates"]) for one in found.status["replicaStatuses"]) == 2
+    planned = plan(TFJOB, job, Observed(), NOW)
+    assert planned.status["state"] == "Failed" and "write one of the two" in planned.status["reason"]
+    assert sum(len(one["ReplicasStates"]) for one in planned.status["replicaStatuses"]) == 2

@@ -136,9 +136,9 @@ def test_it_can_be_checked_and_planned(tmp_path: Path) -> None:
     assert slip.exit_code == 2 and "spec.worker: there is no such field; did you mean workers?" in slip.stderr
     unknown = CliRunner().invoke(lint, [written(tmp_path, job(colour=3))])
     assert unknown.exit_code == 0 and "colour: is unknown" in unknown.stderr
-    (found,) = json.loads(CliRunner().invoke(plan, [written(tmp_path, job()), "-o", "json"]).stdout)
-    assert [create["metadata"]["name"] for create in found["creates"]] == ["example-0", "example-1"]
-    assert found["status"]["state"] == "Created" and found["writes"] == 3
+    (document,) = json.loads(CliRunner().invoke(plan, [written(tmp_path, job()), "-o", "json"]).stdout)
+    assert [create["metadata"]["name"] for create in document["creates"]] == ["example-0", "example-1"]
+    assert document["status"]["state"] == "Created" and document["writes"] == 3
 
 
 def test_its_life_can_be_told() -> None:

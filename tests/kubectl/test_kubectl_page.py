@@ -94,7 +94,7 @@ def _commands(name: str) -> list[str]:
     tree = ast.parse(Path(__file__).with_name(name).read_text())
     calls = [one.args for one in ast.walk(tree) if isinstance(one, ast.Call)]
     groups = calls + [one.elts for one in ast.walk(tree) if isinstance(one, ast.Tuple)]
-    return [" ".join(str(one.value) for one in words if isinstance(one, ast.Constant)) + " " for words in groups]
+    return [" ".join(str(word.value) for word in words if isinstance(word, ast.Constant)) + " " for words in groups]
 
 
 def test_what_is_not_served_is_answered_as_the_page_says() -> None:

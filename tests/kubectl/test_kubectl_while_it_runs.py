@@ -166,7 +166,7 @@ def test_a_rollout_is_watched_until_it_is_done(person: Person) -> None:
     person("set", "env", "deployment/many", "A=b")
     assert "successfully rolled out" in person("rollout", "status", "deployment/many", "--timeout=60s")
     pods = json.loads(person("get", "pods", "-l", "app=many", "-o", "json"))["items"]
-    live = [one for one in pods if "deletionTimestamp" not in one["metadata"]]
+    live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
     assert [one["spec"]["containers"][0]["env"] for one in live] == [[{"name": "A", "value": "b"}]] * 2
     assert "restarted" in person("rollout", "restart", "deployment/many")
 

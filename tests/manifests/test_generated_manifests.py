@@ -33,11 +33,11 @@ OF_KUBERNETES = {
 
 
 def by_kind(objects: list[Json], kind: str) -> list[Json]:
-    return [one for one in objects if one["kind"] == kind]
+    return [obj for obj in objects if obj["kind"] == kind]
 
 
 def named(objects: list[Json]) -> dict[tuple[str, str], Json]:
-    return {(one["kind"], one["metadata"]["name"]): one for one in objects}
+    return {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
 
 
 def printed(*words: str) -> list[Json]:
@@ -104,7 +104,7 @@ def test_the_command_prints_what_an_installation_is() -> None:
 
 def test_a_namespaced_installation_has_nothing_of_the_cluster_but_definitions() -> None:
     objects = printed("--namespace", "team-a", "--namespaced", "--kinds", "all")
-    rest = [one for one in objects if one["kind"] not in ("CustomResourceDefinition", "Namespace")]
+    rest = [obj for obj in objects if obj["kind"] not in ("CustomResourceDefinition", "Namespace")]
     assert {one["metadata"].get("namespace") for one in rest} == {"team-a", installation.LEASE_NAMESPACE}
     shared = [one for one in rest if one["metadata"]["namespace"] == installation.LEASE_NAMESPACE]
     assert {(one["kind"], one["metadata"]["name"]) for one in shared} == {
@@ -126,7 +126,7 @@ def test_every_binding_leads_from_its_role_to_the_account_of_the_deployment() ->
     for install in (Install(), Install(namespaced=True), generate_manifests.DEPLOY, generate_manifests.CONFIG):
         objects = installation.objects(install)
         account = by_kind(objects, "ServiceAccount")[0]["metadata"]
-        names = {(one["kind"], one["metadata"]["name"]) for one in objects}
+        names = {(obj["kind"], obj["metadata"]["name"]) for obj in objects}
         for binding in by_kind(objects, "ClusterRoleBinding") + by_kind(objects, "RoleBinding"):
             assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in names
             subject = {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
@@ -193,7 +193,7 @@ def test_what_uninstalls_the_operator_names_no_definition_and_no_namespace(comma
     if command.endswith("deploy/"):
         assert [path for path in sorted((ROOT / "deploy").iterdir()) if path.is_file()] == files
     objects = [one for file in files for one in yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader) if one]
-    assert not {one["kind"] for one in objects} & {"CustomResourceDefinition", "Namespace"}
+    assert not {obj["kind"] for obj in objects} & {"CustomResourceDefinition", "Namespace"}
     assert by_kind(objects, "Deployment")
 
 

@@ -53,13 +53,13 @@ def annotations_of(obj: Json) -> Json:
 
 
 def of(objects: list[Json], kind: str) -> list[Json]:
-    return [one for one in objects if one["kind"] == kind]
+    return [obj for obj in objects if obj["kind"] == kind]
 
 
 def test_plain_files_are_created_and_what_they_deploy_is_admitted(plane: ControlPlane) -> None:
     """The ChainerJob README: kubectl create -f deploy/"""
-    said = plane.kubectl("create", "-f", DEFINITIONS[PLAIN], "-f", PLAIN)
-    assert "namespace/chainer-operator created" in said and "Warning" not in said
+    output = plane.kubectl("create", "-f", DEFINITIONS[PLAIN], "-f", PLAIN)
+    assert "namespace/chainer-operator created" in output and "Warning" not in output
     try:
         plane.wait_for("/api/v1/namespaces/chainer-operator/serviceaccounts/default")
         plane.kubectl("label", "namespace/chainer-operator", "pod-security.kubernetes.io/enforce=restricted")
@@ -80,8 +80,8 @@ def test_plain_files_are_created_and_what_they_deploy_is_admitted(plane: Control
 def test_kustomize_applies_twice_and_then_there_is_nothing_to_do(plane: ControlPlane) -> None:
     """The ElasticJob README: kubectl apply -k config/default"""
     assert "namespace/elastic-job created" in plane.kubectl("apply", "-k", DEFINITIONS[KUSTOMIZE])
-    said = plane.kubectl("apply", "-k", KUSTOMIZE)
-    assert "deployment.apps/elastic-job-k8s-controller created" in said
+    output = plane.kubectl("apply", "-k", KUSTOMIZE)
+    assert "deployment.apps/elastic-job-k8s-controller created" in output
     try:
         again = plane.kubectl("apply", "-k", KUSTOMIZE)
         assert {line.split()[-1] for line in again.splitlines()} == {"unchanged"}
@@ -158,10 +158,10 @@ def test_a_config_map_that_was_there_first_is_used(plane: ControlPlane, tmp_path
     plane.kubectl("create", "-n", "ordered", "configmap", "tf-job-operator-config", "--from-file", str(config))
     ran = plane.run("helm", "install", "own", CHART, "-n", "ordered", "--set", "name=own")
     assert ran.returncode == 0, ran.stderr
-    found = yaml.safe_load(plane.kubectl("get", "-n", "ordered", "deployment", "own", "-o", "yaml"))
+    document = yaml.safe_load(plane.kubectl("get", "-n", "ordered", "deployment", "own", "-o", "yaml"))
     assert (
         f"--controller-config-file={installation.CONFIG_FOLDER}/{installation.CONFIG_FILE}"
-        in (found["spec"]["template"]["spec"]["containers"][0]["args"])
+        in (document["spec"]["template"]["spec"]["containers"][0]["args"])
     )
     assert plane.run("helm", "uninstall", "own", "-n", "ordered").returncode == 0
 

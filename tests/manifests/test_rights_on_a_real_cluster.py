@@ -76,8 +76,15 @@ async def end_pods(api: ApiClient, uid: str) -> None:
         for pod in found["items"]:
             if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]:
                 ends = [
-                    {"name": one["name"], "image": "i", "imageID": "", "ready": False, "restartCount": 0, "state": done}
-                    for one in pod["spec"]["containers"]
+                    {
+                        "name": container["name"],
+                        "image": "i",
+                        "imageID": "",
+                        "ready": False,
+                        "restartCount": 0,
+                        "state": done,
+                    }
+                    for container in pod["spec"]["containers"]
                 ]
                 with contextlib.suppress(NotFound):  # it went with its job
                     status = {"status": {"phase": "Succeeded", "containerStatuses": ends}}

@@ -87,13 +87,13 @@ async def test_uninstalled_and_installed_again_jobs_and_definitions_are_the_same
         body = mxjob()
         body["metadata"] = {"name": "job"}
         job = await api.create(MXJOB, way.namespace, body)
-        definitions = {uid_of(one) for one in (await api.list(CRD))["items"]}
+        definitions = {uid_of(item) for item in (await api.list(CRD))["items"]}
 
         await kubectl(server, tmp_path, *way.uninstall, stdin=operator)
 
         assert not (await api.list(DEPLOYMENT, way.namespace))["items"]
         assert uid_of(await api.get(MXJOB, way.namespace, "job")) == uid_of(job)
-        assert {uid_of(one) for one in (await api.list(CRD))["items"]} == definitions
+        assert {uid_of(item) for item in (await api.list(CRD))["items"]} == definitions
         again = way.install[-1] if name == "kustomize" else ("create", *way.uninstall[1:])
         await kubectl(server, tmp_path, *again, stdin=operator)
         assert uid_of(await api.get(MXJOB, way.namespace, "job")) == uid_of(job)

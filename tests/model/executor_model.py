@@ -183,7 +183,7 @@ def _closed(cache: PlanCache, world: World, pod: Pod) -> World:
 def rendezvous(cache: PlanCache, body: int) -> str:
     """Where a pod meets the others, "" where its kind has no such place."""
     args = cache.value(body)["spec"]["containers"][0].get("args") or []
-    return next((str(one) for one in args if "rdzv_id" in one), "")
+    return next((str(arg) for arg in args if "rdzv_id" in arg), "")
 
 
 def _why_not_deleted(cache: PlanCache, world: World, snapshot: Snapshot, live: Batch | Set | Pod) -> list[str]:
@@ -302,7 +302,7 @@ def _why_not_made(cache: PlanCache, world: World, snapshot: Snapshot, make: Make
         broken.append("a child was made of an attempt that status does not know")
     if make.kind == "Pod" and rendezvous(cache, make.body) in world.truth.closed:
         broken.append("a worker was sent to a rendezvous that is closed")
-    if cache.scenario.gang and snapshot.current and any(one.attempt < make.attempt for one in world.batches()):
+    if cache.scenario.gang and snapshot.current and any(batch.attempt < make.attempt for batch in world.batches()):
         broken.append("two attempts of a gang stand side by side")
     return broken
 

@@ -182,10 +182,11 @@ class PlanCache:
             idle=plan.idle,
             spec_patch=plan.spec_patch,
             deletes=tuple(
-                Drop(one.gvk.kind, one.name, one.uid, one.propagation == "Foreground") for one in plan.deletes
+                Drop(delete.gvk.kind, delete.name, delete.uid, delete.propagation == "Foreground")
+                for delete in plan.deletes
             ),
-            patches=tuple(Fix(one.gvk.kind, one.name, self.number(one.body)) for one in plan.patches),
-            creates=tuple(self._make(made, one) for one in plan.creates),
+            patches=tuple(Fix(patch.gvk.kind, patch.name, self.number(patch.body)) for patch in plan.patches),
+            creates=tuple(self._make(made, create) for create in plan.creates),
             after=plan.requeue_at,
         )
 
@@ -217,7 +218,7 @@ class PlanCache:
         job = self._job(world.spec, world.status, False)
         job = replace(job, owned=frozenset(Ref(resource(obj), self.name(obj)) for obj in ours))
         creates = [PlannedCreate(one.gvk, one.name, None) for one in self.scenario.kind.auxiliary(job)]
-        return {one.ref: core.render_child(job, one) if self.scenario.bodies else {} for one in creates}
+        return {create.ref: core.render_child(job, create) if self.scenario.bodies else {} for create in creates}
 
     def held(self, world: World) -> frozenset[tuple[str, str]]:
         """The names that are somebody else's, and those of children that are not made before these are ours."""
@@ -286,8 +287,10 @@ def _facts(memory: JobStatus, scenario: Scenario) -> WorldFacts:
         slot.role: memory.role(slot.role).replicas if memory.roles else len(scenario.slots) for slot in scenario.slots
     }
     has = (place for place, slot in enumerate(scenario.slots) if slot.index < sizes[slot.role])
-    true = frozenset(str(one["type"]) for one in memory.conditions if one.get("status") == "True")
-    reason = next((str(one.get("reason")) for one in memory.conditions if one["type"] == memory.outcome), "")
+    true = frozenset(str(condition["type"]) for condition in memory.conditions if condition.get("status") == "True")
+    reason = next(
+        (str(condition.get("reason")) for condition in memory.conditions if condition["type"] == memory.outcome), ""
+    )
     return WorldFacts(
         memory.outcome, scenario.reasons.get(reason, reason), memory.suspended, memory.started, attempts,
         (sum(failures),) if scenario.gang else failures,

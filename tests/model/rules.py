@@ -57,7 +57,7 @@ def _side_by_side(cache: PlanCache, world: World) -> str:
 
 
 def _same_roles(old: WorldFacts, new: WorldFacts) -> bool:
-    return [one < 0 for one in old.attempts] == [one < 0 for one in new.attempts]
+    return [attempt < 0 for attempt in old.attempts] == [attempt < 0 for attempt in new.attempts]
 
 
 def _most(world: World, counts: int) -> int:
@@ -134,7 +134,7 @@ def _uncleaned(cache: PlanCache, world: World, facts: WorldFacts, spec: Json) ->
         return "something runs on after the end" if live else ""
     if any(pod.live and pod.slot not in facts.has for pod in world.pods()):
         return "what the job had given up runs on after its end"
-    if any(not one.replicas and one.slot in facts.has for one in world.sets()):
+    if any(not worker_set.replicas and worker_set.slot in facts.has for worker_set in world.sets()):
         return "a StatefulSet was stopped although cleanPodPolicy is None"
     return ""
 

@@ -107,7 +107,10 @@ def _by_template(spec: Json, slot: int) -> bool:
 
 def _new_port(type_field: str, port_field: str) -> Callable[[Json], Json]:
     def change(spec: Json) -> Json:
-        items = [{**one, port_field: 3333} if one[type_field] == "WORKER" else one for one in spec["replicaSpecs"]]
+        items = [
+            {**replica_spec, port_field: 3333} if replica_spec[type_field] == "WORKER" else replica_spec
+            for replica_spec in spec["replicaSpecs"]
+        ]
         return {**spec, "replicaSpecs": items}
 
     return change

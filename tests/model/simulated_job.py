@@ -33,7 +33,7 @@ class SimulatedJob:
     _made: int = 0
 
     def seen(self) -> Observed:
-        children = tuple(decode_child(one) for one in self.objects.values())
+        children = tuple(decode_child(obj) for obj in self.objects.values())
         return Observed(children, refused=dict(self.refused), config=self.config)
 
     def look(self) -> Plan:
@@ -43,19 +43,19 @@ class SimulatedJob:
     def step(self, later: float = 0.0) -> Plan:
         """One pass, carried out as the executor does: the spec patch alone, else status, deletes, patches, creates."""
         self.now += later
-        found = self.look()
-        if found.spec_patch:
-            self.job = {**self.job, "spec": {**self.job["spec"], **found.spec_patch}}
+        planned = self.look()
+        if planned.spec_patch:
+            self.job = {**self.job, "spec": {**self.job["spec"], **planned.spec_patch}}
             return self.step()
-        self.job = {**self.job, "status": found.status}
-        for delete in found.deletes:
+        self.job = {**self.job, "status": planned.status}
+        for delete in planned.deletes:
             self.drop(delete.uid)
-        for patch in found.patches:
+        for patch in planned.patches:
             self._patch(patch)
         job = parse_job(self.kind, self.job, self.config)
-        for create in found.creates:
+        for create in planned.creates:
             self._store(render_child(job, create))
-        return found
+        return planned
 
     def settle(self) -> Json:
         """Passes until nothing is left to do; the status then."""
@@ -149,7 +149,7 @@ class SimulatedJob:
         for ref, one in list(self.objects.items()):
             if uid_of(one) == uid:
                 del self.objects[ref]
-        for one in [one for one in self.objects.values() if owner_of(one) == uid]:
+        for one in [obj for obj in self.objects.values() if owner_of(obj) == uid]:
             self.drop(uid_of(one))
 
     def _patch(self, patch: Patch) -> None:
@@ -192,7 +192,7 @@ def merged(target: Any, patch: Any) -> Any:
 
 def running(template: Json, at: float) -> Json:
     """The status of a pod that has just begun to run."""
-    names = [one["name"] for one in template["spec"]["containers"]]
+    names = [container["name"] for container in template["spec"]["containers"]]
     state = {"running": {"startedAt": format_time(at)}}
     listed = [{"name": name, "state": dict(state), "restartCount": 0} for name in names]
     return {"phase": "Running", "startTime": format_time(at), "containerStatuses": listed}

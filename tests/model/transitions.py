@@ -36,7 +36,7 @@ class Bounds:
     restarts: int = 1
 
     def start(self) -> tuple[int, ...]:
-        return tuple(getattr(self, one.name) for one in fields(self))
+        return tuple(getattr(self, field.name) for field in fields(self))
 
 
 PLACES = {one.name: place for place, one in enumerate(fields(Bounds))}
@@ -67,8 +67,8 @@ def controllers(cache: PlanCache, world: World) -> World:
         return world
     for job in world.batches():
         world = world if job.deleting else _controller(cache, world, job)
-    for one in world.sets():
-        world = world if one.deleting else _set_controller(world, one)
+    for worker_set in world.sets():
+        world = world if worker_set.deleting else _set_controller(world, worker_set)
     return world
 
 
@@ -121,11 +121,13 @@ def _collected(world: World) -> World:
     if world.deleting:
         gone = [obj for obj in world.children if not (isinstance(obj, OtherChild) and obj.foreign)]
         return world.with_children(gone=tuple(gone))
-    owners = {one.uid for one in world.workloads() if not one.deleting} | {JOB_UID}
+    owners = {workload.uid for workload in world.workloads() if not workload.deleting} | {JOB_UID}
     lost = [pod for pod in world.pods() if pod.owner not in owners and not pod.orphan]
     stopped = (pod._replace(deleting=True) for pod in lost if pod.live)  # their nodes take them away
     world = world.with_children(*stopped, gone=tuple(lost))
-    return world.with_children(gone=tuple(one for one in world.workloads() if one.deleting and not world.pods(one.uid)))
+    return world.with_children(
+        gone=tuple(workload for workload in world.workloads() if workload.deleting and not world.pods(workload.uid))
+    )
 
 
 UNASKED = (controllers, nodes)

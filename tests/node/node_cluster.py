@@ -67,14 +67,17 @@ class NodeCluster:
                     return last
                 fields = f"metadata.name={name}"
                 async for line in self.api.watch(POD, "default", last["metadata"]["resourceVersion"], "", fields):
-                    said = decode(line)
-                    if said["type"] in ("ADDED", "MODIFIED"):
-                        last = said["object"]
+                    answer = decode(line)
+                    if answer["type"] in ("ADDED", "MODIFIED"):
+                        last = answer["object"]
                         if true(last.get("status") or {}):
                             return last
         except TimeoutError:
             status = last.get("status") or {}
-            logs = [await self.printed(name, one["name"]) for one in (last.get("spec") or {}).get("containers") or []]
+            logs = [
+                await self.printed(name, container["name"])
+                for container in (last.get("spec") or {}).get("containers") or []
+            ]
             logs += [await self.printed(name, one["name"]) for one in last["spec"].get("initContainers") or []]
             raise AssertionError(f"pod {name} stays {status}; printed {logs}; said {self.lines}") from None
         raise AssertionError("the watch ended")
@@ -87,7 +90,7 @@ class NodeCluster:
         async with asyncio.timeout(20):
             while True:
                 listed = await self.api.list(EVENT, "default")
-                found = [one for one in listed["items"] if one["involvedObject"]["name"] == name]
+                found = [item for item in listed["items"] if item["involvedObject"]["name"] == name]
                 if any(one["reason"] == last for one in found):
                     return found
                 async for _ in self.api.watch(EVENT, "default", listed["metadata"]["resourceVersion"]):

@@ -96,7 +96,7 @@ def test_a_pod_that_nobody_began_is_as_new() -> None:
 
 def test_what_may_run_once_is_not_run_twice() -> None:
     pod, actions = back("Never", RUNNING)
-    assert pod.over and not [one for one in actions if isinstance(one, Start)]
+    assert pod.over and not [action for action in actions if isinstance(action, Start)]
     last = pod.container("main").last
     assert last is not None and (last.code, last.reason, last.started) == (137, LOST[0], AT)
 
@@ -106,7 +106,7 @@ def test_what_was_killed_before_it_could_say_that_it_had_begun_is_not_run_twice(
     seen, lost = returned(life(), {"containerStatuses": list(statuses)}, {"main": 1})
     assert lost == ("main",)
     seen, actions = lifecycle.step(seen, Ended(AT, "main", 137, *LOST))
-    assert seen.over and not [one for one in actions if isinstance(one, Start)]
+    assert seen.over and not [action for action in actions if isinstance(action, Start)]
     again, _ = returned(life("OnFailure"), {"containerStatuses": [RUNNING], "startTime": THEN}, {"main": 1})
     assert again.container("main").started == AT  # what the status knows is believed
 
@@ -114,7 +114,7 @@ def test_what_was_killed_before_it_could_say_that_it_had_begun_is_not_run_twice(
 @pytest.mark.parametrize("policy", ["OnFailure", "Always"])
 def test_what_may_run_again_is_run_again_and_counted(policy: str) -> None:
     pod, actions = back(policy, RUNNING)
-    assert [one for one in actions if isinstance(one, Start)] == [Start("main", 2)]
+    assert [action for action in actions if isinstance(action, Start)] == [Start("main", 2)]
     assert (pod.container("main").restarts, pod.started) == (1, AT)
 
 
@@ -125,14 +125,14 @@ def test_many_restarts_make_the_next_one_wait() -> None:
     recent = ended(1) | {"finishedAt": "2026-11-21T12:09:59Z"}
     pod, actions = back("Always", told(restarts=4, last=recent, waiting={"reason": "CrashLoopBackOff"}))
     assert pod.container("main").state is ContainerState.PAUSING and pod.container("main").restarts == 4
-    assert not [one for one in actions if isinstance(one, Start)]
+    assert not [action for action in actions if isinstance(action, Start)]
 
 
 def test_what_had_ended_stays_ended() -> None:
     pod, actions = back("OnFailure", told(terminated=ended(0)))
-    assert pod.over and not [one for one in actions if isinstance(one, Start)]
+    assert pod.over and not [action for action in actions if isinstance(action, Start)]
     pod, actions = back("OnFailure", told(terminated=ended(3)))
-    assert [one for one in actions if isinstance(one, Start)] == [Start("main", 2)]
+    assert [action for action in actions if isinstance(action, Start)] == [Start("main", 2)]
     first = pod.container("main").last
     assert first is not None and first.code == 3
 
@@ -141,7 +141,7 @@ def test_init_containers_that_have_succeeded_are_not_run_again() -> None:
     containers = (Container("first", init=True), Container("main"))
     inits = [told("first", terminated=ended(0))]
     pod, actions = back("Never", containers=containers, initContainerStatuses=inits)
-    assert [one for one in actions if isinstance(one, Start)] == [Start("main", 1)]
+    assert [action for action in actions if isinstance(action, Start)] == [Start("main", 1)]
     assert pod.container("first").state is ContainerState.ENDED
 
 
@@ -151,7 +151,7 @@ def test_a_deletion_that_waited_starts_nothing() -> None:
     for name in lost:
         seen, more = lifecycle.step(seen, Ended(AT, name, 137, *LOST))
         actions += more
-    assert seen.over and not [one for one in actions if isinstance(one, Start)]
+    assert seen.over and not [action for action in actions if isinstance(action, Start)]
 
 
 def test_a_node_object_says_who_made_it_and_what_it_keeps_away() -> None:
@@ -181,7 +181,7 @@ def test_a_status_keeps_the_conditions_of_others_and_the_times_of_its_own() -> N
         node_status(10250, NodeConfig(), second["conditions"], AT + 300, stopping=True)["conditions"], "Ready"
     )
     assert gone is not None and (gone["status"], gone["lastTransitionTime"]) == ("False", LATER)
-    assert {one["type"] for one in first["addresses"]} == {"InternalIP"}  # a Hostname would be tried first
+    assert {address["type"] for address in first["addresses"]} == {"InternalIP"}  # a Hostname would be tried first
 
 
 @pytest.mark.parametrize("name", API_SERVERS)

@@ -229,7 +229,7 @@ class Machine:
                     assert name in self.running
                 case Over():
                     self.overs += 1
-        inits = {one.name for one in self.pod.containers if one.init}
+        inits = {container.name for container in self.pod.containers if container.init}
         assert not (self.running & inits and self.running - inits), "init containers run alone"
         assert self.overs == (1 if self.pod.over else 0)
 
@@ -278,11 +278,11 @@ def test_a_stopped_pod_ends_whatever_its_containers_were_doing() -> None:
         machine = Machine(policy, 1)
         machine.feed(Tick(0.5))
         for move in moves:
-            choices = [one for one in machine.choices() if not isinstance(one, Stop)]
+            choices = [choice for choice in machine.choices() if not isinstance(choice, Stop)]
             machine.happen(choices[move % len(choices)])
         machine.happen(Stop(machine.now + 1, 0)) if not machine.pod.over else None
         for name in sorted(machine.starting):
             machine.happen(Dropped(machine.now, name))
         for name in sorted(machine.running):
             machine.happen(Ended(machine.now, name, 137))
-        assert machine.pod.over and all(one.state in TERMINAL_STATES for one in machine.pod.containers)
+        assert machine.pod.over and all(container.state in TERMINAL_STATES for container in machine.pod.containers)

@@ -108,4 +108,4 @@ async def test_a_pod_of_its_own_gets_events_and_one_of_a_training_job_gets_none(
     ]
     assert {one["source"]["component"] for one in about} == {"kubelet"}
     listed = await cluster.api.list(EVENT, "default")
-    assert {one["involvedObject"]["name"] for one in listed["items"]} == {"mine"}
+    assert {item["involvedObject"]["name"] for item in listed["items"]} == {"mine"}

@@ -68,7 +68,7 @@ only_namespace = pytest.mark.parametrize("cluster", ["namespace"], indirect=True
 
 async def events_of(cluster: NodeCluster, pod: str) -> list[Json]:
     listed = await cluster.api.list(EVENT, "default")
-    return [one for one in listed["items"] if one["involvedObject"]["name"] == pod]
+    return [item for item in listed["items"] if item["involvedObject"]["name"] == pod]
 
 
 async def said(cluster: NodeCluster, name: str) -> str:

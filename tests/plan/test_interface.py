@@ -26,7 +26,7 @@ def run(*arguments: str) -> Result:
 
 def written(folder: Path, *documents: Json, name: str = "in.yaml") -> str:
     path = folder / name
-    path.write_text("---\n".join(yaml.safe_dump(one, sort_keys=False) for one in documents))
+    path.write_text("---\n".join(yaml.safe_dump(document, sort_keys=False) for document in documents))
     return str(path)
 
 
@@ -50,8 +50,10 @@ def test_the_answer_has_exactly_the_fields_of_the_interface(tmp_path: Path) -> N
     assert list(answer) == ["job", "spec", "status", "creates", "deletes", "patches", "events", "after", "writes"]
     assert list(answer["job"]) == ["apiVersion", "kind", "namespace", "name", "uid"]
     assert answer["job"]["namespace"] == "default"
-    assert [list(one) for one in answer["patches"]] == [["apiVersion", "kind", "name", "subresource", "type", "patch"]]
-    assert [list(one) for one in answer["events"]] == [["type", "reason", "message"]]
+    assert [list(patch) for patch in answer["patches"]] == [
+        ["apiVersion", "kind", "name", "subresource", "type", "patch"]
+    ]
+    assert [list(event) for event in answer["events"]] == [["type", "reason", "message"]]
     assert answer["writes"] == 1 + 1 + len(answer["creates"])  # the spec patch, the status, the children
 
 
@@ -90,11 +92,11 @@ def test_a_job_lives_its_life_by_hand(tmp_path: Path) -> None:
     pod = pod_of(master, "Succeeded", code=0)
     answer = planned(tmp_path, *world, pod)[0]
     assert answer["status"]["state"] == "Succeeded" and answer["after"] == TIME
-    assert [one["kind"] for one in answer["deletes"]] == ["Service", "Job", "Job"] or len(answer["deletes"]) == 3
+    assert [delete["kind"] for delete in answer["deletes"]] == ["Service", "Job", "Job"] or len(answer["deletes"]) == 3
     left = yaml.safe_load(run(written(tmp_path, *world, pod), "--apply").stdout)["items"]
     assert [one["kind"] for one in left] == ["TfJob"]  # the pod went with its Job
     (last,) = planned(tmp_path, *left)
-    assert [(one["kind"], one["name"]) for one in last["deletes"]] == [("TfJob", "example-job")]
+    assert [(delete["kind"], delete["name"]) for delete in last["deletes"]] == [("TfJob", "example-job")]
     assert yaml.safe_load(run(written(tmp_path, *left), "--apply").stdout)["items"] == []
 
 
@@ -112,9 +114,9 @@ def test_a_foreign_name_is_said_with_kind_name_and_owner(tmp_path: Path) -> None
     owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "f", "controller": True}
     taken["metadata"] |= {"ownerReferences": [owner], "labels": {}}
     (answer,) = planned(tmp_path, tfjob(), taken)
-    said = next(one for one in answer["status"]["conditions"] if one["type"] == "NameConflict")
+    said = next(condition for condition in answer["status"]["conditions"] if condition["type"] == "NameConflict")
     assert all(word in said["message"] for word in ("Job worker-76no-0", "CronJob nightly"))
-    assert [one["metadata"]["name"] for one in answer["creates"]] == ["tfjob-76no", "master-76no-0"]
+    assert [create["metadata"]["name"] for create in answer["creates"]] == ["tfjob-76no", "master-76no-0"]
 
 
 def test_two_jobs_of_one_namespace_do_not_share_a_runtime_id(tmp_path: Path) -> None:
@@ -244,7 +246,7 @@ def test_children_of_another_namespace_are_not_ours_even_by_owner(tmp_path: Path
     elsewhere["metadata"]["namespace"] = "other"
     (answer,) = planned(tmp_path, tfjob(status=first), service(), elsewhere)
     assert answer["status"]["state"] != "Succeeded"
-    assert "master-76no-0" in {one["metadata"]["name"] for one in answer["creates"]}
+    assert "master-76no-0" in {create["metadata"]["name"] for create in answer["creates"]}
 
 
 def test_a_runtime_id_that_a_later_job_of_the_file_has_is_in_use(tmp_path: Path) -> None:

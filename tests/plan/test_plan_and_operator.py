@@ -90,9 +90,9 @@ def compare(world: OfflineCluster, job: Json, kind: Kind) -> int:
     assert api.creates == shown["creates"]
     assert not api.creates or after["spec"] == shown["spec"]
     assert (after.get("status") or {}) == shown["status"]
-    assert api.deletes == [(one["kind"], one["name"], one["uid"]) for one in shown["deletes"]]
+    assert api.deletes == [(delete["kind"], delete["name"], delete["uid"]) for delete in shown["deletes"]]
     sent = [(of, name, body) for of, name, subresource, body in api.patches if subresource != "status"]
-    printed = [one for one in shown["patches"] if one["kind"] != kind.gvk.kind]
+    printed = [patch for patch in shown["patches"] if patch["kind"] != kind.gvk.kind]
     assert sent == [(one["kind"], one["name"], one["patch"]) for one in printed]
     return len(api.creates) + len(sent)
 

@@ -112,7 +112,7 @@ async def test_no_step_is_lost_when_a_member_joins_and_another_is_killed(
         assert max(step for _, step, *_ in steps(agents.lines["b"])) < told[-1][1]
         assert told[-1][4] < told[0][4] / 2
         # Each epoch that is over took each picture once, whoever shared them, and whoever told of it.
-        every = [one for name in ("a", "b", "c") for one in steps(agents.lines[name])]
+        every = [step for name in ("a", "b", "c") for step in steps(agents.lines[name])]
         for epoch in range(told[-1][0]):
             assert max(seen for which, _, seen, *_ in every if which == epoch) == 2048
 

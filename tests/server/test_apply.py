@@ -156,8 +156,8 @@ def test_what_was_there_before_the_first_apply_has_an_owner() -> None:
     cluster.make(MAPS, config_map("a", data={"x": "1"}))
     no = cluster.refused("PATCH", f"{MAPS}/a", config_map("a", data={"x": "2"}), APPLY, fieldManager="me")
     assert no.message == 'Apply failed with 1 conflict: conflict with "before-first-apply" using v1: .data.x'
-    said = cluster.ask("PATCH", f"{MAPS}/a", config_map("a", data={"y": "2"}), APPLY, fieldManager="me")
-    assert [one["manager"] for one in said["metadata"]["managedFields"]] == ["me", "before-first-apply"]
+    answer = cluster.ask("PATCH", f"{MAPS}/a", config_map("a", data={"y": "2"}), APPLY, fieldManager="me")
+    assert [one["manager"] for one in answer["metadata"]["managedFields"]] == ["me", "before-first-apply"]
 
 
 def test_a_status_patch_of_an_applied_pod_is_remembered_as_such() -> None:

@@ -267,7 +267,7 @@ def test_an_event_is_forgotten_after_an_hour(cluster: Cluster) -> None:
         cluster.make(path, event)
         cluster.now += 1801
     cluster.verbs.expire_objects()
-    assert [one["metadata"]["name"] for one in cluster.get(path)["items"]] == ["new"]
+    assert [item["metadata"]["name"] for item in cluster.get(path)["items"]] == ["new"]
 
 
 def test_the_oldest_of_too_many_events_are_forgotten(cluster: Cluster) -> None:
@@ -302,7 +302,7 @@ def test_a_spec_that_an_older_definition_let_in_can_still_be_told_about_and_mend
 
 def test_a_definition_is_established_when_it_is_answered(cluster: Cluster) -> None:
     made = cluster.make(CRDS, crd())
-    assert {one["type"]: one["status"] for one in made["status"]["conditions"]} == {
+    assert {condition["type"]: condition["status"] for condition in made["status"]["conditions"]} == {
         "NamesAccepted": "True",
         "Established": "True",
     }

@@ -152,8 +152,8 @@ def test_a_collection_is_deleted_by_selector(cluster: Cluster) -> None:
     for name in "abc":
         cluster.make(MAPS, config_map(name, metadata={"labels": {"x": "1" if name < "c" else "2"}}))
     gone = cluster.delete(MAPS, labelSelector="x=1")
-    assert [one["metadata"]["name"] for one in gone["items"]] == ["a", "b"]
-    assert [one["metadata"]["name"] for one in cluster.get(MAPS)["items"]] == ["c"]
+    assert [item["metadata"]["name"] for item in gone["items"]] == ["a", "b"]
+    assert [item["metadata"]["name"] for item in cluster.get(MAPS)["items"]] == ["c"]
 
 
 def test_options_that_make_no_sense_are_refused(cluster: Cluster) -> None:
@@ -178,7 +178,7 @@ def test_a_namespace_takes_its_content_along(cluster: Cluster) -> None:
     cluster.make(maps, config_map("held", metadata={"finalizers": ["x.io/a"]}))
     cluster.delete("/api/v1/namespaces/x")
     assert cluster.get("/api/v1/namespaces/x")["status"]["phase"] == "Terminating"
-    assert [one["metadata"]["name"] for one in cluster.get(maps)["items"]] == ["held"]
+    assert [item["metadata"]["name"] for item in cluster.get(maps)["items"]] == ["held"]
     no = cluster.refused("POST", maps, config_map("late"))
     assert (no.code, no.reason) == (403, "Forbidden") and "because it is being terminated" in no.message
     cluster.merge(f"{maps}/held", {"metadata": {"finalizers": None}})
@@ -222,7 +222,7 @@ def test_a_definition_takes_its_instances_along(cluster: Cluster) -> None:
     cluster.make(THINGS, thing("free"))
     cluster.make(THINGS, {**thing("held"), "metadata": {"name": "held", "finalizers": ["x.io/a"]}})
     cluster.delete(f"{CRDS}/things.example.org")
-    assert [one["metadata"]["name"] for one in cluster.get(THINGS)["items"]] == ["held"]
+    assert [item["metadata"]["name"] for item in cluster.get(THINGS)["items"]] == ["held"]
     cluster.merge(f"{THINGS}/held", {"metadata": {"finalizers": None}})
     assert cluster.refused("GET", THINGS).code == 404
     assert cluster.refused("GET", f"{CRDS}/things.example.org").code == 404

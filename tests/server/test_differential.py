@@ -81,7 +81,10 @@ def test_differences_are_told_by_field_and_a_code_says_all() -> None:
     steps = [Step("GET", "/a"), Step("GET", "/b")]
     real = [{"code": 200, "body": {"a": [1, {"b": 2}]}}, {"code": 404, "body": {"reason": "NotFound"}}]
     ours = [{"code": 200, "body": {"a": [1, {"b": 3}], "c": True}}, {"code": 200, "body": {}}]
-    found = [(one.number, one.path, one.real, one.ours) for one in differences(steps, real, ours)]
+    found = [
+        (difference.number, difference.path, difference.real, difference.ours)
+        for difference in differences(steps, real, ours)
+    ]
     assert found == [
         (0, "body.a[1].b", 2, 3),
         (0, "body.c", "<nothing>", True),
@@ -206,5 +209,5 @@ def test_a_version_that_one_side_did_not_count_is_told_once() -> None:
 
     steps = [Step("GET", "/a")] * 5
     real, ours = told(5, 6, 6, 7, 7), told(5, 5, 5, 8, 8)
-    assert [one.number for one in differences(steps, real, ours)] == [1]
-    assert [one.number for one in differences(steps, real, told(5, 5, 5, 5, 8))] == [1, 3, 4]
+    assert [difference.number for difference in differences(steps, real, ours)] == [1]
+    assert [difference.number for difference in differences(steps, real, told(5, 5, 5, 5, 8))] == [1, 3, 4]

@@ -134,7 +134,7 @@ async def look(client: Client, known: Known) -> None:
     """What is there is what was answered, or the one thing that was under way."""
     told, asked = known.told, known.asked
     _, listed = await client.ask("GET", MAPS)
-    found = {one["metadata"]["name"]: one for one in listed["items"]}
+    found = {item["metadata"]["name"]: item for item in listed["items"]}
     assert told.keys() <= found.keys() <= told.keys() | asked.keys() | {"kube-root-ca.crt"}
     for name, one in found.items():
         value = one["data"]["value"]

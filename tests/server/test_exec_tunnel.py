@@ -103,9 +103,9 @@ async def refused(server: Server, url: str, protocols: tuple[str, ...] = (V5,), 
                "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Authorization": "Bearer canary",
                "Sec-WebSocket-Protocol": ", ".join(protocols), **more}  # fmt: skip
     async with aiohttp.ClientSession() as session, session.get(server.url + url, headers=headers) as got:
-        said = decode(await got.read())
-        assert said["kind"] == "Status" and said["code"] == got.status
-        return got.status, said["message"]
+        answer = decode(await got.read())
+        assert answer["kind"] == "Status" and answer["code"] == got.status
+        return got.status, answer["message"]
 
 
 async def test_what_is_typed_reaches_the_program_and_what_it_says_comes_back(locked: Server, kubelet: Kubelet) -> None:
@@ -305,9 +305,9 @@ async def test_a_request_that_is_no_websocket_is_told_what_to_do(locked: Server)
             await admin.ask("PATCH", f"{PODS}/a/status", {"status": status})
             for method in ("POST", "GET"):
                 async with session.request(method, url, headers=headers) as got:
-                    said = decode(await got.read())
-                    assert got.status == 400 and text in said["message"], said
-    assert V5 in said["message"] and "WebSocket" in said["message"]
+                    answer = decode(await got.read())
+                    assert got.status == 400 and text in answer["message"], answer
+    assert V5 in answer["message"] and "WebSocket" in answer["message"]
 
 
 async def test_who_may_exec_is_a_matter_of_roles(locked: Server, kubelet: Kubelet) -> None:

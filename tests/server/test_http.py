@@ -29,8 +29,8 @@ async def test_only_the_token_opens_the_door(locked: Server) -> None:
     async with aiohttp.ClientSession() as session:
         for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic canary"}):
             async with session.get(url, headers=header) as got:
-                said = decode(await got.read())
-                assert got.status == 401 and said["reason"] == "Unauthorized" and "canary" not in str(said)
+                answer = decode(await got.read())
+                assert got.status == 401 and answer["reason"] == "Unauthorized" and "canary" not in str(answer)
         async with session.get(url, headers={"Authorization": "Bearer canary"}) as got:
             assert got.status == 200
         async with session.get(f"{locked.url}/readyz") as got:
@@ -48,7 +48,7 @@ async def test_the_namespaces_of_a_cluster_are_there_and_nothing_has_been_counte
 ) -> None:
     assert not server.verbs
     _, listed = await client.ask("GET", "/api/v1/namespaces")
-    assert {"default", "kube-system"} <= {one["metadata"]["name"] for one in listed["items"]}
+    assert {"default", "kube-system"} <= {item["metadata"]["name"] for item in listed["items"]}
     assert dict(server.verbs) == {("list", "namespaces"): 1}
 
 
@@ -56,8 +56,8 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(client: Cli
     async with client.session.post(
         client.url + MAPS, data=b" " * (MAX_BODY + 10), headers={"Content-Type": "application/json"}
     ) as got:
-        said = decode(await got.read())
-        assert got.status == 413 and said["reason"] == "RequestEntityTooLarge"
+        answer = decode(await got.read())
+        assert got.status == 413 and answer["reason"] == "RequestEntityTooLarge"
     code, _ = await client.ask("GET", MAPS)
     assert code == 200
 
@@ -83,9 +83,9 @@ async def test_the_usual_answer_is_written_as_aiohttp_would(server: Server) -> N
 
 
 async def test_a_refusal_travels_with_its_code(client: Client) -> None:
-    code, said = await client.ask("GET", f"{MAPS}/a")
+    code, answer = await client.ask("GET", f"{MAPS}/a")
     assert code == 404
-    assert said == {
+    assert answer == {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
@@ -102,8 +102,8 @@ async def test_a_refusal_travels_with_its_code(client: Client) -> None:
 
 
 async def test_a_name_in_a_url_may_be_quoted(client: Client) -> None:
-    code, said = await client.ask("GET", f"{MAPS}/a%2Fb%22%0a")
-    assert code == 404 and said["reason"] == "NotFound"
+    code, answer = await client.ask("GET", f"{MAPS}/a%2Fb%22%0a")
+    assert code == 404 and answer["reason"] == "NotFound"
 
 
 async def test_many_writers_of_one_object_lose_nothing(client: Client) -> None:
@@ -114,10 +114,10 @@ async def test_many_writers_of_one_object_lose_nothing(client: Client) -> None:
             _, now = await client.ask("GET", f"{MAPS}/a")
             count = str(int(now["data"]["count"]) + 1)
             fence = {"resourceVersion": now["metadata"]["resourceVersion"]}
-            code, said = await client.ask("PATCH", f"{MAPS}/a", {"metadata": fence, "data": {"count": count}})
+            code, answer = await client.ask("PATCH", f"{MAPS}/a", {"metadata": fence, "data": {"count": count}})
             if code == 200:
                 return
-            assert said["reason"] == "Conflict"
+            assert answer["reason"] == "Conflict"
 
     await asyncio.gather(*(add() for _ in range(20)))
     _, end = await client.ask("GET", f"{MAPS}/a")
@@ -196,8 +196,8 @@ async def test_a_kubelet_that_is_not_there_is_a_clear_error(client: Client) -> N
         "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": status}
     )
     await client.make(PODS, pod("a", nodeName="n"))
-    code, said = await client.ask("GET", f"{PODS}/a/log")
-    assert code == 500 and "kubelet of the pod's node does not answer" in said["message"]
+    code, answer = await client.ask("GET", f"{PODS}/a/log")
+    assert code == 500 and "kubelet of the pod's node does not answer" in answer["message"]
 
 
 async def test_a_token_in_the_path_opens_nothing(locked: Server) -> None:

@@ -37,11 +37,11 @@ async def raw(server: Server, *lines: str) -> tuple[int, str]:
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write("\r\n".join((*lines, f"Authorization: Bearer {TOKEN}", "Connection: close", "", "")).encode("latin-1"))
     async with asyncio.timeout(10):
-        said = (await reader.read()).decode("latin-1")
+        answer = (await reader.read()).decode("latin-1")
     writer.close()
-    found = re.match(r"HTTP/1\.\d (\d+)", said)
-    assert found, said
-    return int(found[1]), said.partition("\r\n\r\n")[2]
+    found = re.match(r"HTTP/1\.\d (\d+)", answer)
+    assert found, answer
+    return int(found[1]), answer.partition("\r\n\r\n")[2]
 
 
 # --- loopback
@@ -236,9 +236,9 @@ async def test_a_name_that_was_bound_to_us_by_a_stranger_is_refused(locked: Serv
     """DNS rebinding: a page of evil.example, whose name now means 127.0.0.1. The token does not help it either."""
     for path in (MAPS, "/version"):
         code, body = await raw(locked, f"GET {path} HTTP/1.1", f"Host: {host}")
-        said = decode(body)
-        assert (code, said["code"], said["status"]) == (421, 421, "Failure")
-        assert "call it 127.0.0.1, localhost or kubernetes.default.svc" in said["message"]
+        answer = decode(body)
+        assert (code, answer["code"], answer["status"]) == (421, 421, "Failure")
+        assert "call it 127.0.0.1, localhost or kubernetes.default.svc" in answer["message"]
 
 
 async def test_the_host_of_the_request_line_counts_too(locked: Server) -> None:

@@ -16,7 +16,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
 def names(answer: dict[str, Any]) -> list[str]:
-    return [one["metadata"]["name"] for one in answer["items"]]
+    return [item["metadata"]["name"] for item in answer["items"]]
 
 
 def test_a_list_is_in_order_and_says_how_far_it_reaches(cluster: Cluster) -> None:
@@ -209,7 +209,7 @@ def test_a_form_that_the_server_has_not_is_refused(cluster: Cluster) -> None:
 
 def test_discovery_tells_what_is_there(cluster: Cluster) -> None:
     assert cluster.get("/api")["versions"] == ["v1"]
-    core = {one["name"]: one for one in cluster.get("/api/v1")["resources"]}
+    core = {resource["name"]: resource for resource in cluster.get("/api/v1")["resources"]}
     assert core["pods"]["shortNames"] == ["po"] and core["pods"]["namespaced"] is True
     assert {"pods/status", "pods/log", "pods/binding", "nodes", "events"} <= set(core)
     assert "example.org" not in {group["name"] for group in cluster.get("/apis")["groups"]}
@@ -217,7 +217,10 @@ def test_discovery_tells_what_is_there(cluster: Cluster) -> None:
     groups = {group["name"]: group for group in cluster.get("/apis")["groups"]}
     assert groups["example.org"]["preferredVersion"] == {"groupVersion": "example.org/v1", "version": "v1"}
     assert cluster.get("/apis/batch")["name"] == "batch"
-    assert [one["name"] for one in cluster.get("/apis/example.org/v1")["resources"]] == ["things", "things/status"]
+    assert [resource["name"] for resource in cluster.get("/apis/example.org/v1")["resources"]] == [
+        "things",
+        "things/status",
+    ]
     assert cluster.get("/version")["major"] == "1"
     for health in ("/healthz", "/livez", "/readyz"):
         assert cluster.raw("GET", health).body == b"ok"

@@ -126,15 +126,15 @@ async def test_a_request_reaches_the_program_as_it_came(locked: Server, world: W
 )
 async def test_a_program_that_nobody_knows_is_a_status(locked: Server, where: str, code: int, words: str) -> None:
     async with aiohttp.ClientSession(headers=HEADERS) as session, session.get(f"{locked.url}{where}/proxy/") as got:
-        said = decode(await got.read())
-        assert (got.status, said["kind"], said["code"]) == (code, "Status", code) and words in said["message"]
+        answer = decode(await got.read())
+        assert (got.status, answer["kind"], answer["code"]) == (code, "Status", code) and words in answer["message"]
 
 
 async def test_what_the_node_refuses_is_said(locked: Server, world: World) -> None:
     world.refusal = "pod default/a has ended"
     async with aiohttp.ClientSession(headers=HEADERS) as session, session.get(f"{locked.url}{PODS}/a/proxy/") as got:
-        said = decode(await got.read())
-    assert said["reason"] == "ServiceUnavailable" and said["message"].endswith("pod default/a has ended")
+        answer = decode(await got.read())
+    assert answer["reason"] == "ServiceUnavailable" and answer["message"].endswith("pod default/a has ended")
 
 
 async def test_a_program_that_breaks_off_breaks_the_answer_off(locked: Server) -> None:

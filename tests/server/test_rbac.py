@@ -271,7 +271,7 @@ def test_a_definition_of_what_is_built_in_neither_takes_its_place_nor_its_object
     world.make(CRDS, definition)
     assert world.refused("POST", ROLES, role("new", {"verbs": []})).code == 422
     world.delete(f"{CRDS}/roles.rbac.authorization.k8s.io")
-    assert [one["metadata"]["name"] for one in world.get(ROLES)["items"]] == ["old"]
+    assert [item["metadata"]["name"] for item in world.get(ROLES)["items"]] == ["old"]
 
 
 def test_who_may_escalate_or_bind_may_grant_more(world: Cluster) -> None:

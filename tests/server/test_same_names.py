@@ -27,7 +27,10 @@ def job(group: str, name: str = "a", replicas: int = 1) -> dict[str, Any]:
 def test_the_same_plural_in_two_groups_is_two_resources(cluster: Cluster) -> None:
     for replicas, group in enumerate(GROUPS):
         conditions = cluster.make(CRDS, definition(group))["status"]["conditions"]
-        assert {one["type"]: one["status"] for one in conditions} == {"NamesAccepted": "True", "Established": "True"}
+        assert {condition["type"]: condition["status"] for condition in conditions} == {
+            "NamesAccepted": "True",
+            "Established": "True",
+        }
         cluster.make(path(group), job(group, replicas=replicas))
     for replicas, group in enumerate(GROUPS):
         (only,) = cluster.get(path(group))["items"]
@@ -44,7 +47,7 @@ def test_one_of_them_goes_and_the_other_stays(cluster: Cluster) -> None:
         cluster.make(path(group), job(group))
     cluster.delete(f"{CRDS}/mxjobs.{GROUPS[0]}")
     assert cluster.refused("GET", path(GROUPS[0])).code == 404
-    assert [one["metadata"]["name"] for one in cluster.get(path(GROUPS[1]))["items"]] == ["a"]
+    assert [item["metadata"]["name"] for item in cluster.get(path(GROUPS[1]))["items"]] == ["a"]
     cluster.make(CRDS, definition(GROUPS[0]))
     assert cluster.get(path(GROUPS[0]))["items"] == []
 
@@ -72,8 +75,8 @@ def test_kubectl_may_leave_the_checking_of_each_to_the_server(cluster: Cluster) 
             if "patch" in item and not path.endswith("/status")
         ]
         wanted = {"group": group, "version": "v1", "kind": kind}
-        (found,) = [one for one in patches if one["x-kubernetes-group-version-kind"] == wanted]
-        assert "fieldValidation" in [one["name"] for one in found["parameters"]]
+        (found,) = [patch for patch in patches if patch["x-kubernetes-group-version-kind"] == wanted]
+        assert "fieldValidation" in [parameter["name"] for parameter in found["parameters"]]
     assert cluster.refused("GET", "/openapi/v3/apis/nope/v1").code == 404
 
 

@@ -134,7 +134,7 @@ def test_what_has_no_scale_cannot_be_scaled(scaled: Cluster) -> None:
 
 def test_discovery_tells_who_can_be_scaled(scaled: Cluster) -> None:
     for path, name in (("/apis/apps/v1", "statefulsets/scale"), ("/apis/example.org/v1", "things/scale")):
-        entries = {one["name"]: one for one in scaled.get(path)["resources"]}
+        entries = {resource["name"]: resource for resource in scaled.get(path)["resources"]}
         found = entries[name]
         assert (found["group"], found["version"], found["kind"]) == ("autoscaling", "v1", "Scale")
         assert found["verbs"] == ["get", "patch", "update"]

@@ -113,8 +113,8 @@ async def test_an_account_comes_in_with_its_token_and_is_judged(
         token = (await admin.make(f"{ACCOUNTS}/robot/token", request))["status"]["token"]
         async with session(authority, f"Bearer {token}") as two:
             robot = Client(two, secure.tls_url)
-            code, said = await robot.ask("GET", MAPS)
-            assert (code, said["reason"]) == (403, "Forbidden") and "canary" not in str(said)
+            code, answer = await robot.ask("GET", MAPS)
+            assert (code, answer["reason"]) == (403, "Forbidden") and "canary" not in str(answer)
             assert (await robot.ask("GET", "/api/v1"))[0] == 200
             bound = {
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "b"},
@@ -167,7 +167,7 @@ async def test_a_cluster_begins_with_the_service_of_its_own_api(client: Client) 
     other = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"ports": [{"port": 1}]}}
     made = await client.make("/api/v1/namespaces/default/services", other)
     assert made["spec"]["clusterIP"] != SERVICE_ADDRESS
-    code, said = await client.ask("POST", "/api/v1/namespaces/default/services",
+    code, answer = await client.ask("POST", "/api/v1/namespaces/default/services",
                                   {**other, "metadata": {"name": "b"},
                                    "spec": {"ports": [{"port": 1}], "clusterIP": SERVICE_ADDRESS}})  # fmt: skip
-    assert code == 422 and "already allocated" in said["message"]
+    assert code == 422 and "already allocated" in answer["message"]

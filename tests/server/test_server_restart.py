@@ -101,7 +101,7 @@ def test_what_somebody_has_added_or_changed_stays(life: Life) -> None:
     server = life()
     role, bound = ask(server, "GET", VIEW), ask(server, "GET", DISCOVERY)
     assert role["rules"] == [*rules[1:], mine, rules[0]] and role["metadata"]["labels"] == labels
-    assert [one["name"] for one in bound["subjects"]] == ["jane", "system:authenticated"]
+    assert [subject["name"] for subject in bound["subjects"]] == ["jane", "system:authenticated"]
 
 
 def test_a_rule_that_a_wider_one_holds_already_is_not_added(life: Life) -> None:

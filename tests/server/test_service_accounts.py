@@ -180,7 +180,7 @@ def test_a_container_that_mounts_something_there_keeps_it(reachable: Cluster) ->
     volumes = [{"name": "mine", "emptyDir": {}}]
     both = reachable.make(PODS, pod("both", volumes=volumes, containers=[own, {"name": "b", "image": "i"}]))
     assert both["spec"]["containers"][0]["volumeMounts"] == own["volumeMounts"]
-    assert [one["name"][:5] for one in both["spec"]["volumes"]] == ["mine", "kube-"]
+    assert [volume["name"][:5] for volume in both["spec"]["volumes"]] == ["mine", "kube-"]
     assert mounts(both) == [[TOKEN_MOUNT_PATH], [TOKEN_MOUNT_PATH]]
     alone = reachable.make(PODS, pod("alone", volumes=volumes, containers=[own]))
     assert alone["spec"]["volumes"] == volumes

@@ -42,9 +42,11 @@ def test_a_merged_spec_says_what_the_patch_says(original: Json, patch: Json) -> 
     before, sent = copy.deepcopy(original), copy.deepcopy(patch)
     merged = merge(original, patch, POD)
     assert (original, patch) == (before, sent)
-    old = {one["name"]: one for one in original["containers"]}
-    now = {one["name"]: one for one in merged["containers"]}
-    assert set(now) == set(old) | {one["name"] for one in patch["containers"]} and len(now) == len(merged["containers"])
+    old = {container["name"]: container for container in original["containers"]}
+    now = {container["name"]: container for container in merged["containers"]}
+    assert set(now) == set(old) | {container["name"] for container in patch["containers"]} and len(now) == len(
+        merged["containers"]
+    )
     for one in patch["containers"]:
         found = now[one["name"]]
         assert all(found[field] == one[field] for field in ("image", "args") if field in one)
@@ -84,9 +86,9 @@ def test_nothing_and_itself_change_nothing(spec: Json) -> None:
 @given(SPEC, st.permutations("abcd"))
 def test_an_order_that_is_asked_for_is_the_order(spec: Json, order: list[str]) -> None:
     patch = {"$setElementOrder/containers": [{"name": name} for name in order]}
-    names = [one["name"] for one in merge(spec, patch, POD)["containers"]]
+    names = [container["name"] for container in merge(spec, patch, POD)["containers"]]
     assert names == [name for name in order if name in names]
-    assert sorted(names) == sorted(one["name"] for one in spec["containers"])
+    assert sorted(names) == sorted(container["name"] for container in spec["containers"])
 
 
 JSON = st.recursive(

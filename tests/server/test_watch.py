@@ -44,8 +44,8 @@ async def test_a_watch_can_say_where_the_beginning_ends(client: Client) -> None:
         assert end["type"] == "BOOKMARK"
         assert end["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
         assert end["object"]["metadata"]["resourceVersion"] == first["object"]["metadata"]["resourceVersion"]
-    code, said = await client.ask("GET", MAPS, watch="true", sendInitialEvents="true")
-    assert code == 422 and "resourceVersionMatch" in said["message"]
+    code, answer = await client.ask("GET", MAPS, watch="true", sendInitialEvents="true")
+    assert code == 422 and "resourceVersionMatch" in answer["message"]
 
 
 async def test_every_line_carries_its_own_number_in_order(client: Client) -> None:
@@ -133,8 +133,8 @@ async def test_a_watch_from_a_past_that_is_gone_ends_with_an_error_line(client: 
 
 
 async def test_a_watch_of_the_future_is_refused(client: Client) -> None:
-    code, said = await client.ask("GET", MAPS, watch="true", resourceVersion="999")
-    assert code == 504 and "Too large resource version" in said["message"]
+    code, answer = await client.ask("GET", MAPS, watch="true", resourceVersion="999")
+    assert code == 504 and "Too large resource version" in answer["message"]
 
 
 async def test_bookmarks_tell_those_who_asked_how_far_the_log_is(client: Client, server: Server) -> None:
@@ -282,7 +282,7 @@ async def test_a_restart_over_the_same_log_serves_the_same_world() -> None:
                 await client.make(CRDS, crd())
                 await client.make(THINGS, thing("a"))
             code, listed = await client.ask("GET", THINGS)
-            assert code == 200 and [one["metadata"]["name"] for one in listed["items"]] == ["a"]
+            assert code == 200 and [item["metadata"]["name"] for item in listed["items"]] == ["a"]
         await server.stop()
 
 

@@ -36,8 +36,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What the table has is not told on the real control plane."""
-    gone = [one for one in items if _back_end(one) == "real" and embedded_only.reason(one.nodeid)]
-    items[:] = [one for one in items if one not in gone]
+    gone = [item for item in items if _back_end(item) == "real" and embedded_only.reason(item.nodeid)]
+    items[:] = [item for item in items if item not in gone]
     config.hook.pytest_deselected(items=gone)
 
 

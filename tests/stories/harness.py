@@ -130,8 +130,8 @@ class Harness:
 
     async def controlled_pod(self, role: str, index: int = 0) -> ControlledPod:
         """The process of this slot, as soon as one is there."""
-        await self.happens(lambda: any(not one.gone.is_set() for one in self.entrances(role, index)))
-        return next(one for one in self.entrances(role, index) if not one.gone.is_set())
+        await self.happens(lambda: any(not entrance.gone.is_set() for entrance in self.entrances(role, index)))
+        return next(entrance for entrance in self.entrances(role, index) if not entrance.gone.is_set())
 
     async def everybody(self, **cast: int) -> None:
         """Wait until every replica runs: of the usual TfJob, or as many as are named."""
@@ -232,7 +232,7 @@ class Harness:
             await anext(lines)
 
     async def children(self, gvk: GVK) -> dict[str, Json]:
-        return {name_of(one): one for one in (await self.api.list(gvk, self.namespace, OWNER))["items"]}
+        return {name_of(item): item for item in (await self.api.list(gvk, self.namespace, OWNER))["items"]}
 
     async def pod(self, role: str, index: int = 0) -> Json:
         """The one pod of this slot that is not on its way out, as soon as there is one."""
@@ -241,10 +241,10 @@ class Harness:
             while not found:
                 listed = await self.api.list(POD, self.namespace, f"{OWNER},{ROLE}")
                 found = [
-                    one
-                    for one in listed["items"]
-                    if (labels_of(one)[ROLE].lower(), _index(one)) == (role, index)
-                    and "deletionTimestamp" not in one["metadata"]
+                    item
+                    for item in listed["items"]
+                    if (labels_of(item)[ROLE].lower(), _index(item)) == (role, index)
+                    and "deletionTimestamp" not in item["metadata"]
                 ]
                 if not found:
                     await self._change(POD, listed["metadata"]["resourceVersion"])

@@ -114,10 +114,10 @@ class Nodes:
 
     def _cordon(self, node: Json, closed: bool) -> None:
         if bool(node["spec"].get("unschedulable")) != closed:
-            code, said = self.plane.ask(
+            code, answer = self.plane.ask(
                 "PATCH", f"/api/v1/nodes/{name_of(node)}", {"spec": {"unschedulable": closed or None}}
             )
-            assert code == 200, said
+            assert code == 200, answer
 
 
 class RealCluster:

@@ -45,7 +45,7 @@ def trained_by_three(run: CommandOutput) -> None:
 def complete(job: Json) -> None:
     status = job["status"]
     assert (status["succeeded"], "active" in status, "failed" in status) == (1, False, False)
-    (found,) = [one for one in status["conditions"] if one["type"] == "Complete"]
+    (found,) = [condition for condition in status["conditions"] if condition["type"] == "Complete"]
     assert found["status"] == "True" and found["lastProbeTime"] == found["lastTransitionTime"]
 
 

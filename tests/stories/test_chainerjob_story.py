@@ -133,7 +133,7 @@ async def test_clean_pod_policy_says_what_stays_after_the_end(
         await harness.nothing_left()
     else:
         assert await harness.logs(name_of(master)) == "trained\n"
-    sizes = [one["spec"]["replicas"] for one in (await harness.children(STATEFUL_SET)).values()]
+    sizes = [child["spec"]["replicas"] for child in (await harness.children(STATEFUL_SET)).values()]
     assert sizes == ([] if size is None else [size])
 
 
@@ -202,8 +202,8 @@ async def test_an_edit_that_no_set_can_be_made_from_is_said_and_the_master_runs_
     mount = {"name": "not-there", "mountPath": "/data"}
     bad = {"spec": {**good["spec"], "containers": [{**good["spec"]["containers"][0], "volumeMounts": [mount]}]}}
     await harness.edit(sets(ws={"template": bad}))
-    said = await harness.condition("Blocked")
-    assert "StatefulSet story-workerset-ws" in said["message"] and "not-there" in said["message"]
+    condition = await harness.condition("Blocked")
+    assert "StatefulSet story-workerset-ws" in condition["message"] and "not-there" in condition["message"]
     await harness.everybody(master=1)
     await harness.edit(sets(ws={"template": good}))
     harness.later(3600)
@@ -287,7 +287,9 @@ async def test_operators_that_die_at_every_write_follow_an_edit_once(
     assert await deaths(harness, applied, lambda: done(harness)) >= 2
     operator, api = await harness.operator()
     await looked(operator)
-    assert {one.body for one in api.writes if b'"conditions"' in (one.body or b"") or one.method != "PATCH"} == set()
+    assert {
+        write.body for write in api.writes if b'"conditions"' in (write.body or b"") or write.method != "PATCH"
+    } == set()
     await harness.until(all_ready)
     assert lives(harness)["master-0"] == 1 and max(lives(harness).values()) == (2 if done is _renewed else 1)
 
@@ -312,9 +314,9 @@ async def test_a_foreign_object_with_our_name_is_said_and_left_alone(
     other = await harness.api.create(gvk, harness.namespace, _foreign(gvk, name))
     operator, _ = await harness.operator()
     await harness.submit(chainer_job())
-    said = await harness.condition("NameConflict")
-    assert said["message"].startswith(f'Resource "{name}" already exists and is not managed by ChainerJob')
-    assert f'{gvk.kind} "{name}" exists already and belongs to nobody' in said["message"]
+    condition = await harness.condition("NameConflict")
+    assert condition["message"].startswith(f'Resource "{name}" already exists and is not managed by ChainerJob')
+    assert f'{gvk.kind} "{name}" exists already and belongs to nobody' in condition["message"]
     if runs:
         await harness.everybody(**runs)
     await looked(operator)

@@ -59,12 +59,12 @@ def test_torchruns_own_arguments_are_served(tmp_path: Path) -> None:
 
 def test_an_endpoint_where_nobody_serves_fails_the_job_and_says_so(tmp_path: Path) -> None:
     documents = list(yaml.safe_load_all((EXAMPLES / "elastic_job.yaml").read_text()))
-    pod = next(one for one in documents if one["kind"] == "Pod")
+    pod = next(document for document in documents if document["kind"] == "Pod")
     pod["spec"]["containers"][0] |= {"image": "busybox", "command": ["sleep", "1000"]}
     path = tmp_path / "nobody.yaml"
     path.write_text(yaml.safe_dump_all(documents))
     run = ran(str(path))
     assert run.code == 1, run.text
     job = next(one for one in run.jobs if one["kind"] == "ElasticJob")
-    (failed,) = [one for one in job["status"]["conditions"] if one["type"] == "Failed"]
+    (failed,) = [condition for condition in job["status"]["conditions"] if condition["type"] == "Failed"]
     assert "the rendezvous at etcd-service:2379 cannot be reached" in failed["message"], run.text

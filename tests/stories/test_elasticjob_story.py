@@ -31,10 +31,10 @@ async def test_a_worker_that_may_be_tried_again_is_replaced_alone(harness: Harne
     first, other = await harness.pod("worker", 1), await harness.pod("worker", 0)
     worker = await harness.controlled_pod("worker", 1)
     await (worker.kill() if code == 137 else worker.exit(code))
-    said = await harness.condition("Restarting")
-    assert said["reason"] == "ElasticJobRestarting"
-    assert said["message"].startswith("ElasticJob story is restarting because 1 Worker replica(s) failed.")
-    assert f"exited with code {code}" in said["message"]
+    condition = await harness.condition("Restarting")
+    assert condition["reason"] == "ElasticJobRestarting"
+    assert condition["message"].startswith("ElasticJob story is restarting because 1 Worker replica(s) failed.")
+    assert f"exited with code {code}" in condition["message"]
     harness.later(10)
     await harness.happens(lambda: lives(harness) == [1, 2])
     job = await ELASTIC.runs(harness)
@@ -228,8 +228,8 @@ async def test_an_edit_that_no_pod_can_be_made_from_is_said_and_who_trains_train
     container = good["spec"]["containers"][0]
     bad = {"spec": {**good["spec"], "containers": [{**container, "volumeMounts": [mount]}]}}
     await harness.edit({"replicaSpecs": {"Worker": {"replicas": 3, "template": bad}}})
-    said = await harness.condition("Blocked")
-    assert "story-worker-2" in said["message"] and "not-there" in said["message"]
+    condition = await harness.condition("Blocked")
+    assert "story-worker-2" in condition["message"] and "not-there" in condition["message"]
     assert harness.running() == {"worker": 2} and lives(harness) == [1, 1]
     await harness.edit({"replicaSpecs": {"Worker": {"template": good}}})
     harness.later(3600)
@@ -274,7 +274,7 @@ async def test_after_a_pause_it_meets_at_a_new_rendezvous(harness: Harness) -> N
     assert [await (await harness.controlled_pod("worker", at)).ask(argument("rdzv_id")) for at in range(3)] == [
         "story-r1"
     ] * 3
-    assert {attempt_of(one) for one in (await harness.children(POD)).values()} <= {"0", "1"}
+    assert {attempt_of(child) for child in (await harness.children(POD)).values()} <= {"0", "1"}
 
 
 async def started_over(harness: Harness) -> None:
@@ -345,9 +345,9 @@ async def test_a_foreign_object_with_our_name_is_said_and_left_alone(harness: Ha
     body = {"apiVersion": "v1", "kind": gvk.kind, "metadata": {"name": name}, "spec": spec}
     other = await harness.api.create(gvk, harness.namespace, body)
     await harness.submit(elastic_job())
-    said = await harness.condition("NameConflict")
-    assert f'{gvk.kind} "{name}" exists already and belongs to nobody' in said["message"]
-    assert "RuntimeId" not in said["message"]  # an ElasticJob has none
+    condition = await harness.condition("NameConflict")
+    assert f'{gvk.kind} "{name}" exists already and belongs to nobody' in condition["message"]
+    assert "RuntimeId" not in condition["message"]  # an ElasticJob has none
     await harness.everybody(worker=1 if gvk == POD else 2)
     harness.later(3600)
     operator, _ = await harness.operator()

@@ -23,15 +23,17 @@ async def test_a_life_without_failures_costs_its_objects_and_five_and_a_finished
     await job_fixture.succeed(harness)
     await looked(operator)
 
-    made = [one.path for one in api.writes if one.method == "POST"]
+    made = [write.path for write in api.writes if write.method == "POST"]
     assert len(made) == job_fixture.made
-    counts_only = [one for one in api.writes if one.path.endswith("/status") and b"conditions" not in (one.body or b"")]
-    assert len(api.writes) - len(counts_only) <= job_fixture.made + 5, [one.path for one in api.writes]
+    counts_only = [
+        write for write in api.writes if write.path.endswith("/status") and b"conditions" not in (write.body or b"")
+    ]
+    assert len(api.writes) - len(counts_only) <= job_fixture.made + 5, [write.path for write in api.writes]
     assert [one.path for one in api.sent[sent:] if one.method == "GET" and "watch" not in dict(one.query)] == []
     after = harness.cluster.asked()
     jobs = harness.kind.gvk.plural
     patched = sum(after[verb] - before[verb] for verb in (("patch", jobs), ("patch", f"{jobs}/status")))
-    assert patched == len([one for one in api.writes if f"/{jobs}/story" in one.path])
+    assert patched == len([write for write in api.writes if f"/{jobs}/story" in write.path])
 
     sent = len(api.sent)
     harness.later(86400)
@@ -56,7 +58,7 @@ async def test_a_new_operator_leaves_a_running_job_as_it_is_and_a_deleted_one_le
     await harness.nothing_left()
     await harness.happens(lambda: not harness.running())
     await looked(operator, jobs=0)
-    assert [one.path for one in api.writes if one.method != "PATCH"] == []  # a word about it may come too late
+    assert [write.path for write in api.writes if write.method != "PATCH"] == []  # a word about it may come too late
     assert max(Counter(one.place for one in harness.entered).values()) == 1
 
 
@@ -129,7 +131,10 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over_and_takes_everyth
     await harness.gone(harness.kind.gvk, "story")
     await harness.nothing_left()
     await harness.happens(lambda: not harness.running())
-    assert [one.method for one in api.writes] == ["PATCH", "DELETE"]  # the fence, the job; the rest is the owner's way
+    assert [write.method for write in api.writes] == [
+        "PATCH",
+        "DELETE",
+    ]  # the fence, the job; the rest is the owner's way
 
 
 @pytest.mark.slow

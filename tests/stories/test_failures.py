@@ -38,8 +38,8 @@ async def test_a_killed_master_is_counted_once_and_made_again_after_its_back_off
     await harness.everybody_is_said()
     first = await _master(harness)
     await (await harness.controlled_pod("master")).kill()
-    said = await harness.condition("Restarting")
-    assert "exited with code 137" in said["message"] and "retryable" in said["message"]
+    condition = await harness.condition("Restarting")
+    assert "exited with code 137" in condition["message"] and "retryable" in condition["message"]
     operator, api = await harness.operator()  # whoever looks at it now must not count it again, nor make it early
     await looked(operator)
     assert api.writes == []
@@ -167,7 +167,7 @@ async def test_a_disrupted_master_is_replaced_at_once_and_not_counted(harness: H
     second = await harness.pod("master")
     assert attempt_of(second) == "1" and uid_of(second) != uid_of(first)
     job = await harness.job()
-    assert restarts(job) == 0 and "Failed" not in [one["type"] for one in job["status"]["conditions"]]
+    assert restarts(job) == 0 and "Failed" not in [condition["type"] for condition in job["status"]["conditions"]]
 
 
 @pytest.mark.parametrize("role", ["master", "worker"])

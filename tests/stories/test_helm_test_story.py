@@ -74,7 +74,7 @@ async def test_it_trains_a_small_job_and_takes_it_away(harness: Harness) -> None
     await account(harness)
     await harness.api.create(POD, harness.namespace, pod(harness.namespace))
     ended = await harness.until(lambda one: one["status"].get("phase") in ("Succeeded", "Failed"), POD, "tester")
-    said = b"".join([chunk async for chunk in harness.api.logs(harness.namespace, "tester", "test")]).decode()
-    assert ended["status"]["phase"] == "Succeeded", said
-    assert said == "ok: TfJob tf-job-tfjob-test Succeeded\n"
+    answer = b"".join([chunk async for chunk in harness.api.logs(harness.namespace, "tester", "test")]).decode()
+    assert ended["status"]["phase"] == "Succeeded", answer
+    assert answer == "ok: TfJob tf-job-tfjob-test Succeeded\n"
     assert (await harness.api.list(TFJOB, harness.namespace))["items"] == []

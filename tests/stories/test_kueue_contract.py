@@ -21,8 +21,8 @@ def queued(job_fixture: JobFixture, **spec: Any) -> Json:
     """A job as its user sends it to a queue."""
     job = job_fixture.make(suspend=True, **spec)
     job["metadata"]["labels"] = dict(QUEUE)
-    for one in pod_sets(job["spec"]).values():
-        one["template"]["spec"]["priorityClassName"] = PRIORITY
+    for worker_set in pod_sets(job["spec"]).values():
+        worker_set["template"]["spec"]["priorityClassName"] = PRIORITY
     return job
 
 
@@ -48,7 +48,9 @@ def has_exactly(pod: Json, flavor: Flavor) -> None:
     assert labels_of(pod)["kueue.x-k8s.io/podset"] == flavor.name
     assert meta["annotations"]["kueue.x-k8s.io/workload"] == f"admitted-{flavor.name}"
     assert spec["nodeSelector"] == flavor.selector
-    assert [one for one in spec["tolerations"] if one["key"] == "example.com/flavor"] == [flavor.toleration]
+    assert [toleration for toleration in spec["tolerations"] if toleration["key"] == "example.com/flavor"] == [
+        flavor.toleration
+    ]
     assert spec["priorityClassName"] == PRIORITY
     assert not QUEUE.keys() & labels_of(pod).keys()  # the job stands in the queue, and not each of its parts
 

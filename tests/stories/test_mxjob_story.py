@@ -31,8 +31,8 @@ async def test_whoever_is_killed_all_are_made_again_and_that_counts_once(harness
     await DIST.begin(harness)
     before = await harness.children(JOB)
     await (await harness.controlled_pod(role)).kill()
-    said = await harness.condition("Restarting")
-    assert f"{role.upper()} 0: container mxnet exited with code 137" in said["message"]
+    condition = await harness.condition("Restarting")
+    assert f"{role.upper()} 0: container mxnet exited with code 137" in condition["message"]
     assert failures(await harness.job()) == 1 and restarts(await harness.job()) == 0
     harness.later(10)
     await harness.happens(lambda: lives(harness) == TWICE)
@@ -100,7 +100,7 @@ async def test_a_deleted_pod_restarts_the_gang_at_once_and_is_not_counted(harnes
     await harness.api.delete(POD, harness.namespace, name_of(await harness.pod(role)))
     await harness.happens(lambda: lives(harness) == TWICE)
     job = await DIST.runs(harness)
-    assert restarts(job) == 0 and {attempt_of(one) for one in (await harness.children(JOB)).values()} == {"1"}
+    assert restarts(job) == 0 and {attempt_of(child) for child in (await harness.children(JOB)).values()} == {"1"}
     await DIST.succeed(harness)
 
 
@@ -122,7 +122,7 @@ async def test_operators_that_die_at_every_write_of_a_restart_restart_the_gang_o
     assert await deaths(harness, applied, again) >= 3
     assert lives(harness) == TWICE
     assert restarts(await harness.job()) == 1
-    assert {attempt_of(one) for one in (await harness.children(JOB)).values()} == {"1"}
+    assert {attempt_of(child) for child in (await harness.children(JOB)).values()} == {"1"}
 
 
 async def test_a_job_suspended_while_its_gang_waits_counts_that_once_and_goes_on(harness: Harness) -> None:
@@ -227,8 +227,8 @@ async def test_a_foreign_object_with_our_name_is_said_and_left_alone(harness: Ha
     )
     operator, _ = await harness.operator()
     await harness.submit(mx_job(RuntimeId="1kkf"))
-    said = await harness.condition("NameConflict")
-    assert f'{kind} "{name}" exists already and belongs to nobody' in said["message"]
+    condition = await harness.condition("NameConflict")
+    assert f'{kind} "{name}" exists already and belongs to nobody' in condition["message"]
     rest = {role: count for role, count in DIST.cast.items() if not (kind == "Job" and role == "server")}
     await harness.everybody(**rest)
     await looked(operator)

@@ -64,7 +64,7 @@ async def test_an_invalid_job_fails_with_its_text_and_nothing_of_it_is_made(
     failed = await harness.condition("Failed")
     assert failed["reason"] == "InvalidSpec" and text in failed["message"]
     await looked(operator)
-    assert [one.method for one in api.writes] == ["PATCH"]
+    assert [write.method for write in api.writes] == ["PATCH"]
 
 
 EDITS: dict[str, tuple[str, Callable[[Json], Json]]] = {
@@ -88,8 +88,8 @@ async def test_a_forbidden_edit_of_a_running_job_changes_nothing_and_is_said(
     before = await job_fixture.begin(harness)
     children = {gvk: await harness.children(gvk) for gvk in (JOB, POD, STATEFUL_SET, ROLE)}
     await harness.edit(edit(before["spec"]))
-    said = await harness.condition("SpecChangeIgnored")
-    assert said["message"]
+    condition = await harness.condition("SpecChangeIgnored")
+    assert condition["message"]
     operator, api = await harness.operator()
     await looked(operator)
     assert api.writes == [] and harness.running() == job_fixture.cast

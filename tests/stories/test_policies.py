@@ -126,7 +126,7 @@ async def test_a_job_born_suspended_makes_nothing_until_it_is_resumed_and_then_b
     assert [await harness.children(gvk) for gvk in (JOB, SERVICE, DEPLOYMENT)] == [{}, {}, {}]
     await harness.api.patch(TFJOB, harness.namespace, "story", {"spec": {"suspend": False}})
     await harness.everybody()
-    assert {attempt_of(one) for one in (await harness.children(JOB)).values()} == {"0"}
+    assert {attempt_of(child) for child in (await harness.children(JOB)).values()} == {"0"}
     assert "resumes" not in (await harness.job())["status"]
 
 
@@ -158,7 +158,10 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over_and_takes_everyth
     await harness.gone(TFJOB, "story")
     await harness.nothing_left()
     await harness.happens(lambda: not harness.running())
-    assert [one.method for one in api.writes] == ["PATCH", "DELETE"]  # the fence, the job; the rest is the owner's way
+    assert [write.method for write in api.writes] == [
+        "PATCH",
+        "DELETE",
+    ]  # the fence, the job; the rest is the owner's way
 
 
 async def test_a_time_to_live_that_ended_while_no_operator_was_there_is_over_all_the_same(harness: Harness) -> None:
@@ -198,7 +201,7 @@ async def test_a_job_deleted_in_the_middle_goes_with_all_processes_and_nothing_i
     await harness.nothing_left()
     await harness.happens(lambda: not harness.running())
     operator.resync()
-    assert [one.method for one in api.writes[written:] if one.method == "POST"] == []
+    assert [write.method for write in api.writes[written:] if write.method == "POST"] == []
     assert Counter(one.place for one in harness.entered).most_common(1)[0][1] == 1
 
 

@@ -25,8 +25,8 @@ async def test_a_foreign_service_with_our_name_is_said_and_left_alone_and_the_jo
     other = await harness.api.create(SERVICE, harness.namespace, body)
     operator, _ = await harness.operator()
     await harness.submit(tf_job(**OWN))
-    said = await harness.condition("NameConflict")
-    assert 'Service "tfjob-own1" exists already and belongs to nobody' in said["message"]
+    condition = await harness.condition("NameConflict")
+    assert 'Service "tfjob-own1" exists already and belongs to nobody' in condition["message"]
     await harness.everybody()  # everything else is made all the same
     harness.later(3600)
     await looked(operator)
@@ -125,7 +125,7 @@ class TestAnOlderServer:
         assert (job["status"]["phase"], job["status"]["state"]) == ("Failed", "Failed")
         assert job["status"]["reason"] == failed["message"]
         await looked(operator)
-        assert [one.method for one in api.writes] == ["PATCH"]
+        assert [write.method for write in api.writes] == ["PATCH"]
 
     async def test_an_edit_after_the_start_changes_nothing_and_is_said(self, harness: Harness) -> None:
         await harness.submit(tf_job())
@@ -133,8 +133,8 @@ class TestAnOlderServer:
         sets = (await harness.job())["spec"]["replicaSpecs"]
         sets[1]["replicas"] = 5
         await harness.api.patch(TFJOB, harness.namespace, "story", {"spec": {"replicaSpecs": sets}})
-        said = await harness.condition("SpecChangeIgnored")
-        assert "WORKER has 2 replicas, the spec now says 5" in said["message"]
+        condition = await harness.condition("SpecChangeIgnored")
+        assert "WORKER has 2 replicas, the spec now says 5" in condition["message"]
         operator, _ = await harness.operator()
         await looked(operator)
         assert len(await harness.children(JOB)) == 4
@@ -182,12 +182,12 @@ async def test_a_quota_is_said_and_tried_again_until_there_is_room(harness: Harn
 
     operator, api = await harness.operator(limit)
     await harness.submit(tf_job(**OWN))
-    said = await harness.condition("Blocked")
-    assert said["reason"] == "QuotaExceeded" and text in said["message"]
+    condition = await harness.condition("Blocked")
+    assert condition["reason"] == "QuotaExceeded" and text in condition["message"]
     await harness.happens(lambda: harness.running() == {"master": 1, "ps": 1})
     tries = len(api.writes)
     await looked(operator)  # not before its time
-    assert not [one for one in api.writes[tries:] if one.method == "POST"]
+    assert not [write for write in api.writes[tries:] if write.method == "POST"]
     full = False
     harness.later(3600)
     await harness.everybody()

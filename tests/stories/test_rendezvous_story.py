@@ -75,7 +75,7 @@ async def test_too_few_that_run_are_said_with_what_holds_up_the_others(harness: 
     await harness.condition("NameConflict")
     await harness.condition("Running")
     findings = json.loads(await why(harness, "-o", "json"))["findings"]
-    told = {one["where"]: one["what"] for one in findings}
+    told = {finding["where"]: finding["what"] for finding in findings}
     assert told["spec.minReplicas"] == "1 of at least 2 replicas run: its rendezvous waits for the others"
     assert any("NameConflict" in where for where in told)
 

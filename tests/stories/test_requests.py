@@ -36,7 +36,9 @@ async def test_a_life_without_failures_costs_its_objects_and_five(harness: Harne
     assert sum(cost.values()) == len(api.writes)
     assert {one.method for one in api.sent[sent:] if one.method != "GET"} == {"POST", "PATCH"}
     assert [one.path for one in api.sent[sent:] if one.method == "GET" and "watch" not in dict(one.query)] == []
-    counts_only = [one for one in api.writes if one.path.endswith("/status") and b"conditions" not in (one.body or b"")]
+    counts_only = [
+        write for write in api.writes if write.path.endswith("/status") and b"conditions" not in (write.body or b"")
+    ]
     assert sum(cost.values()) - len(counts_only) <= sum(made.values()) + 5, cost
     assert cost["patch", "tfjobs"] == 1
 

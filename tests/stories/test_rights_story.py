@@ -149,7 +149,7 @@ LIVES: dict[str, Callable[[Harness, Operator], Awaitable[None]]] = {
 def never_sent(kind: Kind) -> set[Right]:
     """Rights that are held for others to judge by: finalizers (see docs/rbac.md), and what a job's Role grants."""
     granted = {Right(*one) for one in rights.JOB_GRANTS.get(kind.gvk.kind, ())}
-    return granted | {one for one in rights.rights(kind) if one.resource.endswith("/finalizers")}
+    return granted | {right for right in rights.rights(kind) if right.resource.endswith("/finalizers")}
 
 
 @pytest.mark.parametrize("namespaced", [False, True], ids=["cluster", "namespaced"])
@@ -171,6 +171,6 @@ async def test_what_is_taken_away_is_missed(harness: Harness) -> None:
         rules = rights.rules(rights.rights(kinds.ELASTICJOB) - {Right("", "services", "create")})
         await harness.api.patch(role, "", "trainyard-operator", {"rules": rules})
         await harness.submit(elastic_job())
-        said = await harness.condition("Blocked")
-        assert "services" in said["message"]
+        condition = await harness.condition("Blocked")
+        assert "services" in condition["message"]
         assert any('cannot create resource "services"' in one for one in api.denied)

@@ -38,9 +38,9 @@ def arguments(**given: list[str]) -> Callable[[Json], None]:
     """Other arguments for the roles that are named."""
 
     def change(job: Json) -> None:
-        for one in job["spec"]["replicaSpecs"]:
-            if one["tfReplicaType"] in given:
-                one["template"]["spec"]["containers"][0]["args"] = given[one["tfReplicaType"]]
+        for replica_spec in job["spec"]["replicaSpecs"]:
+            if replica_spec["tfReplicaType"] in given:
+                replica_spec["template"]["spec"]["containers"][0]["args"] = given[replica_spec["tfReplicaType"]]
 
     return change
 
@@ -147,7 +147,9 @@ def with_tensorboard(folder: Path) -> Json:
     logs.mkdir()
     volumes = [{"name": "logs", "hostPath": {"path": str(logs)}}]
     mounts = [{"name": "logs", "mountPath": "/logs"}]
-    (master,) = [one for one in job["spec"]["replicaSpecs"] if one["tfReplicaType"] == "MASTER"]
+    (master,) = [
+        replica_spec for replica_spec in job["spec"]["replicaSpecs"] if replica_spec["tfReplicaType"] == "MASTER"
+    ]
     master["template"]["spec"]["volumes"] = volumes
     master["template"]["spec"]["containers"][0]["volumeMounts"] = mounts
     job["spec"]["tensorboard"] = {"logDir": "/logs", "volumes": volumes, "volumeMounts": mounts}

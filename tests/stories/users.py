@@ -94,7 +94,7 @@ class RealUserCluster(UserCluster):
         self._plane.kubectl("delete", "tfjobs,mxjobs,chainerjobs,elasticjobs", "--all", "-n", self.namespace)
         for one in reversed(self._programs):
             one.send_signal(signal.SIGTERM)
-        ends = [one.wait(END_SECONDS) for one in self._programs]
+        ends = [program.wait(END_SECONDS) for program in self._programs]
         self._plane.ask("DELETE", f"/api/v1/namespaces/{self.namespace}")
         assert ends == [0] * len(ends), self.said()
 

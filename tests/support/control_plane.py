@@ -142,9 +142,9 @@ class ControlPlane:
 
     def _elsewhere(self) -> None:
         """Other ports, after one of them was taken. Any other end is no reason to try again."""
-        taken = [one for one in self._parts.values() if "address already in use" in one.said()]
+        taken = [part for part in self._parts.values() if "address already in use" in part.said()]
         if not taken:
-            dead = next((one for one in self._parts.values() if not one.alive), self._part(SERVER))
+            dead = next((part for part in self._parts.values() if not part.alive), self._part(SERVER))
             raise dead.complain("ended before the API server was ready")
         for one in self._parts.values():
             one.end()

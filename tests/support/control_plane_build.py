@@ -86,8 +86,8 @@ def find_kubectl() -> Path | None:
     """The kubectl on PATH, else that of a control plane which was built before; None for neither. Builds nothing."""
     folders = [os.environ.get("PATH", ""), os.environ.get("KUBEBUILDER_ASSETS", "")]
     folders += [str(path) for path in sorted(cache_folder().glob("*")) if path.suffix != ".part"]
-    found = shutil.which("kubectl", path=os.pathsep.join(filter(None, folders)))
-    return Path(found) if found else None
+    program = shutil.which("kubectl", path=os.pathsep.join(filter(None, folders)))
+    return Path(program) if program else None
 
 
 def cache_folder() -> Path:

@@ -56,7 +56,7 @@ def create_namespace(plane: ControlPlane, name: str, **labels: str) -> None:
 def install(plane: ControlPlane) -> str:
     """The definitions of all kinds, established and told to clients. What kubectl said, warnings included."""
     items = [kinds.crd(kind) for kind in kinds.ALL]
-    said = plane.kubectl(
+    output = plane.kubectl(
         "apply", "-f", "-", stdin=encode({"apiVersion": "v1", "kind": "List", "items": items}).decode()
     )
     names = [f"crd/{item['metadata']['name']}" for item in items]
@@ -68,4 +68,4 @@ def install(plane: ControlPlane) -> str:
         lambda: known <= set(plane.kubectl("api-resources", "-o", "name").splitlines()),
         "every definition was in discovery",
     )
-    return said
+    return output

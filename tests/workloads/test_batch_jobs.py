@@ -12,8 +12,8 @@ from trainyard.workloads.writes import UpdateStatus
 
 
 def reason(status: Json, kind: str) -> str:
-    found = find_condition(status.get("conditions"), kind)
-    return str(found["reason"]) if found and found["status"] == "True" else ""
+    condition = find_condition(status.get("conditions"), kind)
+    return str(condition["reason"]) if condition and condition["status"] == "True" else ""
 
 
 def test_a_new_job_says_when_it_started_and_gets_one_pod() -> None:
@@ -186,8 +186,8 @@ def test_a_pod_that_is_being_deleted_counts_as_failed_and_is_replaced_after_the_
 @pytest.mark.parametrize("spec", [{"completions": 3}, {"parallelism": 2}, {"completionMode": "Indexed"}])
 def test_a_job_that_is_more_than_one_pod_is_refused_in_words(spec: Json) -> None:
     status = status_in(decide(job(**spec), [], NOW))
-    found = find_condition(status["conditions"], "Failed")
-    assert found and found["reason"] == "NotSupported" and next(iter(spec)) in found["message"]
+    condition = find_condition(status["conditions"], "Failed")
+    assert condition and condition["reason"] == "NotSupported" and next(iter(spec)) in condition["message"]
 
 
 def test_a_job_that_is_being_deleted_or_is_somebody_elses_is_left_alone() -> None:

@@ -38,7 +38,7 @@ def pod_of(owner: Json, name: str = "p", phase: str = "Running") -> Json:
 
 def revision_in(decision: Decision) -> str:
     """The revision that the Deployment is given."""
-    merges = [one for one in decision.writes if isinstance(one, Patch) and one.gvk.kind == "Deployment"]
+    merges = [write for write in decision.writes if isinstance(write, Patch) and write.gvk.kind == "Deployment"]
     return merges[0].body["metadata"]["annotations"][REVISION] if merges else ""
 
 
@@ -73,7 +73,7 @@ def test_a_deployment_whose_pods_are_available_wants_nothing_more() -> None:
 def test_the_template_hash_begins_with_a_letter_and_reads_as_no_number() -> None:
     hashes = {pod_template_hash(deployment(image=f"image-{number}")) for number in range(200)}
     assert len(hashes) == 200
-    assert all(re.fullmatch("[bcdf][456789bcdf]{9}", one) for one in hashes)
+    assert all(re.fullmatch("[bcdf][456789bcdf]{9}", digest) for digest in hashes)
     assert pod_template_hash(deployment()) == pod_template_hash(deployment(5))
 
 
@@ -131,7 +131,7 @@ def test_no_more_empty_replica_sets_are_kept_than_the_history_limit(limit: int |
         old["spec"]["replicas"] = 0
         history.append(old)
     spec: dict[str, Any] = {} if limit is None else {"revisionHistoryLimit": limit}
-    deleted = [one for one in decide(deployment(**spec), history, [], NOW).writes if isinstance(one, Delete)]
+    deleted = [write for write in decide(deployment(**spec), history, [], NOW).writes if isinstance(write, Delete)]
     assert [one.uid for one in deleted] == [uid_of(one) for one in history[: 12 - kept]]
 
 

@@ -30,7 +30,7 @@ def decided(service: Json, *pods: Json) -> list[Json]:
 
 
 def states(slices: list[Json]) -> dict[str, tuple[bool, bool, bool]]:
-    found = [one for part in slices for one in part["endpoints"]]
+    found = [endpoint for part in slices for endpoint in part["endpoints"]]
     return {one["targetRef"]["name"]: tuple(one["conditions"].values()) for one in found}
 
 
@@ -74,9 +74,11 @@ async def test_the_slice_follows_the_pods_and_goes_with_the_service(world: World
     for name in ("a", "b"):
         await world.api.patch(POD, "default", name, {"status": status}, "status")
     (full,) = await world.until(ENDPOINT_SLICE, lambda slices: bool(slices[0]["endpoints"]))
-    assert [(one["addresses"], one["targetRef"]["uid"]) for one in full["endpoints"]] == [(["10.0.0.7"], uid_of(pod))]
+    assert [(endpoint["addresses"], endpoint["targetRef"]["uid"]) for endpoint in full["endpoints"]] == [
+        (["10.0.0.7"], uid_of(pod))
+    ]
     await world.api.delete(ENDPOINT_SLICE, "default", name_of(full), uid_of(full))
-    await world.until(ENDPOINT_SLICE, lambda slices: [one["endpoints"] for one in slices] == [full["endpoints"]])
+    await world.until(ENDPOINT_SLICE, lambda slices: [slice_["endpoints"] for slice_ in slices] == [full["endpoints"]])
     await world.api.patch(POD, "default", "a", {"metadata": {"labels": {"app": "gone"}}})
     await world.until(ENDPOINT_SLICE, lambda slices: slices[0]["endpoints"] is None)
     await world.api.delete(SERVICE, "default", "web", uid_of(service))
@@ -90,5 +92,5 @@ async def test_nothing_is_written_while_nothing_changes(world: World) -> None:
         await again.synced
         await world.make(SERVICE, {**a_service(), "metadata": {"name": "later"}})
         await world.until(ENDPOINT_SLICE, lambda slices: len(slices) == 2)
-    found = {name_of(one): one for one in (await world.api.list(ENDPOINT_SLICE, "default"))["items"]}
+    found = {name_of(item): item for item in (await world.api.list(ENDPOINT_SLICE, "default"))["items"]}
     assert found[name_of(made)]["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]

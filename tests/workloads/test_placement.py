@@ -37,7 +37,7 @@ def test_pods_that_are_placed_gated_going_or_for_another_scheduler_are_left_alon
     going = pod()
     going["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
     others = [pod(nodeName="a"), pod(schedulingGates=[{"name": "x"}]), pod(schedulerName="mine"), going]
-    assert [decide(one, [node("a")], Counter(), 0.0).writes for one in others] == [()] * 4
+    assert [decide(other, [node("a")], Counter(), 0.0).writes for other in others] == [()] * 4
 
 
 def with_claim(name: str) -> Json:

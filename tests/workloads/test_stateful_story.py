@@ -100,8 +100,8 @@ async def test_a_name_that_a_stranger_holds_is_told_once_waited_for_and_holds_no
     await world.until(
         POD,
         lambda pods: any(
-            name_of(one) == "w-0" and bool(labels_of(one).get("app")) and bool(one["metadata"].get("ownerReferences"))
-            for one in pods
+            name_of(pod) == "w-0" and bool(labels_of(pod).get("app")) and bool(pod["metadata"].get("ownerReferences"))
+            for pod in pods
         ),
     )
     events = (await world.api.list(EVENT, "default"))["items"]

@@ -86,8 +86,8 @@ async def test_a_job_runs_its_pod_on_the_node_to_the_end(world: World) -> None:
 async def test_a_pod_waits_for_a_node_and_says_so(world: World) -> None:
     await world.make(JOB, a_job())
     pod = await world.pod(lambda pod: find_condition(pod["status"].get("conditions"), "PodScheduled") is not None)
-    said = find_condition(pod["status"]["conditions"], "PodScheduled")
-    assert said and (said["status"], said["reason"]) == ("False", "Unschedulable")
+    condition = find_condition(pod["status"]["conditions"], "PodScheduled")
+    assert condition and (condition["status"], condition["reason"]) == ("False", "Unschedulable")
     await ready_node(world.api)
     await world.pod(lambda pod: pod["spec"].get("nodeName") == "local")
 
@@ -198,7 +198,7 @@ async def test_owners_are_deleted_after_a_custom_resource_is_no_longer_served(wo
     await world.api.delete(TOY, "default", "box")
     await world.until(TOY, lambda toys: not toys)  # so the garbage collector watches toys
     await world.api.delete(CRD, "", "toys.example.com")
-    await world.until(CRD, lambda crds: not any(name_of(one) == "toys.example.com" for one in crds), "")
+    await world.until(CRD, lambda crds: not any(name_of(crd) == "toys.example.com" for crd in crds), "")
     await world.make(CONFIG_MAP, {"metadata": {"name": "owner"}})
     await world.api.delete(CONFIG_MAP, "default", "owner", propagation_policy="Orphan")
     await world.until(CONFIG_MAP, lambda all: not any(name_of(one) == "owner" for one in all))
@@ -235,7 +235,9 @@ async def test_a_deployment_rolls_back_to_the_replica_set_it_had_before(world: W
     revision = "deployment.kubernetes.io/revision"
     await world.until(DEPLOYMENT, lambda all: all[0]["metadata"]["annotations"].get(revision) == "3")
     sets = await world.until(REPLICA_SET, lambda sets: len(sets) == 2)
-    assert {(one["metadata"]["annotations"][revision], one["spec"]["replicas"]) for one in sets} == {("2", 0), ("3", 1)}
+    assert {
+        (worker_set["metadata"]["annotations"][revision], worker_set["spec"]["replicas"]) for worker_set in sets
+    } == {("2", 0), ("3", 1)}
 
 
 async def test_a_deployment_its_replica_set_and_its_pod_get_the_events_that_kubernetes_writes(world: World) -> None:

@@ -143,6 +143,8 @@ class Ear(asyncio.Protocol):
 
 
 class Cost(NamedTuple):
+    """The measured rate and processor time of one kind of request."""
+
     rate: float  # requests in a second
     cpu: float  # of the server, milliseconds for each request
 
@@ -327,6 +329,8 @@ def ceiling() -> Iterator[Subject]:
 
 
 class Fixed(asyncio.Protocol):
+    """Answers every request with the same bytes: the ceiling of the client."""
+
     def connection_made(self, transport: Any) -> None:
         self.transport, self.held = transport, b""
 

@@ -1,0 +1,1 @@
+"""Generators and programs of this repository; none is in the wheel."""

@@ -1,4 +1,4 @@
-"""Writes the page of every kind: python -m tools.generate_kind_pages [FOLDER]"""
+"""Writes the page of every kind; run as `python -m tools.generate_kind_pages [FOLDER]`."""
 
 from __future__ import annotations
 

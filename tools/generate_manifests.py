@@ -1,4 +1,4 @@
-"""Writes the generated parts of deploy/, config/ and charts/trainyard, an example and docs/rbac.md: make manifests
+"""Writes the generated parts of deploy/, config/ and charts/trainyard, an example and docs/rbac.md: `make manifests`.
 
 Rules for this file:
 - Every object comes from app/installation.py; here is only which file it stands in, and what it is called there.

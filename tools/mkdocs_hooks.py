@@ -29,6 +29,8 @@ CODE = re.compile(r"`[^`]+`")
 
 
 class ListsAndTables(Preprocessor):
+    """Renders lists without an empty line before them, and escaped pipes in tables, as GitHub does."""
+
     def run(self, lines: list[str]) -> list[str]:
         made: list[str] = []
         for line in lines:
@@ -64,11 +66,13 @@ class RepositoryLinks(Treeprocessor):
 
 
 class GitHub(Extension):
+    """The Markdown extension with what GitHub renders differently."""
+
     def __init__(self, links: RepositoryLinks) -> None:
         super().__init__()
         self.links = links
 
-    def extendMarkdown(self, md: Markdown) -> None:
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802  (the name that Markdown calls)
         md.preprocessors.register(ListsAndTables(md), "github_lists_and_tables", 24)  # after code blocks: theirs is 25
         md.treeprocessors.register(self.links, "github_repository_links", 5)  # before mkdocs resolves links: its is 0
 
@@ -77,7 +81,7 @@ links: RepositoryLinks
 
 
 def on_config(config: Any) -> None:
-    global links
+    global links  # noqa: PLW0603  (mkdocs gives its hooks no place of their own)
     links = RepositoryLinks(Path(config.docs_dir).resolve(), config.repo_url or "")
     config.markdown_extensions.append(GitHub(links))
 

@@ -129,7 +129,7 @@ def test_chainer_job_is_opted_into(plane: ControlPlane) -> None:
 @pytest.mark.parametrize("value", ["cloud=aws", "rbac.install=maybe", "replicas=-1", "rbac.instal=true"])
 def test_a_wrong_value_is_refused_by_its_path(plane: ControlPlane, value: str) -> None:
     ran = plane.run("helm", "template", "tf-job", CHART, "--set", value)
-    assert ran.returncode != 0 and value.split("=")[0].split(".")[0] in ran.stderr
+    assert ran.returncode != 0 and value.split("=", maxsplit=1)[0].split(".", maxsplit=1)[0] in ran.stderr
 
 
 def test_helm_lints_installs_upgrades_and_rolls_back_and_jobs_stay(plane: ControlPlane) -> None:

@@ -25,6 +25,8 @@ USUAL = ("train.py", "main.py")
 
 
 class InitCommand(ScriptCommand):
+    """A script command whose usage line lists the forms of `init`."""
+
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return ["[OPTIONS]", "[SCRIPT [ARGS]... | -m MODULE [ARGS]... | -- COMMAND...]"]
 

@@ -129,6 +129,8 @@ class ObservedLease(msgspec.Struct, frozen=True):
 
 
 class LeaseAction(Enum):
+    """The request that the leader election sends next."""
+
     READ = "look"
     CREATE = "make"
     ACQUIRE = "take"
@@ -139,13 +141,17 @@ class LeaseAction(Enum):
 
 
 class Wait(msgspec.Struct, frozen=True):
+    """No request for so many seconds."""
+
     seconds: float
 
 
 LeaseMove: TypeAlias = LeaseAction | Wait
 
 
-def next_move(identity: str, observed: ObservedLease, now: float, timings: LeaseTimings) -> LeaseMove:
+def next_move(  # noqa: PLR0911  (a table: a row, a return)
+    identity: str, observed: ObservedLease, now: float, timings: LeaseTimings
+) -> LeaseMove:
     """The table."""
     record = observed.record
     rest = observed.last_request + timings.retry - now

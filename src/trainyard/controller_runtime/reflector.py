@@ -151,8 +151,10 @@ class RevisionAdvanced(msgspec.Struct, frozen=True):
 StoreEvent: TypeAlias = ListReplaced[T] | ObjectChanged[T] | RevisionAdvanced
 
 
-def step(state: ReflectorState[T], watch_input: WatchInput[T]) -> tuple[StoreEvent[T] | None, ReflectorState[T]]:
-    """One transition for the input `got`. Returns the update for the store (None: there is none) and the next state."""
+def step(  # noqa: PLR0911  (a table: a row, a return)
+    state: ReflectorState[T], watch_input: WatchInput[T]
+) -> tuple[StoreEvent[T] | None, ReflectorState[T]]:
+    """One transition for the input. Returns the update for the store (None: there is none) and the next state."""
     match state, watch_input:
         case NotListed(), ListPage(objs, revision, ""):
             return ListReplaced(objs, revision), Watching(revision)
@@ -238,8 +240,8 @@ class Reflector(Generic[T]):
 
     @property
     def failing(self) -> bool:
-        """True after two or more consecutive failures, while no list or watch request has been accepted since. (An
-        accepted watch request alone does not reset the back-off: the watch may break again.)"""
+        """True after two or more consecutive failures, while no list or watch request has been accepted since. An
+        accepted watch request alone does not reset the back-off: the watch may break again."""
         return self.failures > 1 and self.last_error != ""
 
     async def run(self) -> None:

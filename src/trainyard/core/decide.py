@@ -75,7 +75,7 @@ def _unfinished(job: Job, owned: OwnedObjects, observed: Observed, now: float) -
     )
 
 
-def _plan(
+def _plan(  # noqa: PLR0913  (the results of all steps of the pipeline)
     job: Job,
     after: Job,
     replicas: list[Replica],

@@ -330,8 +330,8 @@ def _is_transient(error: ApiError) -> bool:
 
 def _is_persistent(state: JobState, ref: Ref, error: ApiError) -> bool:
     """Count a 5xx answer to a write of this object. True from the MAX_SERVER_ERRORS-th consecutive one on: it is then
-    a refusal, which the job's status reports and which does not abort the other writes. (The server itself works: it
-    has accepted the status patch before.)"""
+    a refusal, which the job's status reports and which does not abort the other writes. The server itself works: it
+    has accepted the status patch before."""
     if error.code < 500:
         return False
     state.server_errors[ref] = failures = state.server_errors.get(ref, 0) + 1

@@ -58,7 +58,7 @@ def split_arguments(
     index = 0
     while index < len(args):
         word, rest = args[index], args[index + 1 :]
-        if word == "--" or word == "-m":
+        if word in ("--", "-m"):
             if not rest:
                 expected = "a command and its arguments" if word == "--" else "a module: -m MODULE"
                 raise click.UsageError(f"'{word}' has nothing after it; write {expected}")

@@ -148,5 +148,5 @@ def _module_files(base: Path, module: str) -> Iterator[Path]:
 
 def _is_local_module(root: Path, module: str) -> bool:
     """True when `root` has a module of this name: it shadows the framework."""
-    top_level = module.split(".")[0]
+    top_level = module.split(".", maxsplit=1)[0]
     return os.path.isfile(root / f"{top_level}.py") or os.path.isfile(root / top_level / "__init__.py")

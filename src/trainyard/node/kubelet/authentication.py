@@ -24,6 +24,8 @@ API_SERVERS = ("kube-apiserver-kubelet-client", "system:kube-apiserver", "kube-a
 
 
 class ClientAuthenticator(Protocol):
+    """Decides which clients the node's HTTP server answers."""
+
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
         """The TLS context to listen with, None for plain HTTP."""

@@ -21,6 +21,8 @@ _MAX_QUEUED = 100
 
 
 class PodEvent(NamedTuple):
+    """An Event about a pod or one of its containers."""
+
     type: str
     reason: str
     message: str

@@ -40,6 +40,8 @@ Start = Callable[[Streams], Awaitable[None]]
 
 
 class ExecRequest(msgspec.Struct, frozen=True):
+    """The command and the streams of an exec request."""
+
     command: list[str]
     stdin: bool = False
     stdout: bool = False
@@ -133,6 +135,8 @@ class Socket(Protocol):
 
 
 class ExecSession:
+    """One exec over a WebSocket: starts the program and forwards its streams."""
+
     def __init__(self, socket: Socket, request: ExecRequest) -> None:
         self._socket, self._request = socket, request
         self._program_ended = asyncio.Event()

@@ -27,6 +27,8 @@ from trainyard.node.kubelet.server import (
 
 
 class KubeletHttp:
+    """The node's HTTP server: logs, exec and proxied ports of its pods."""
+
     def __init__(
         self,
         find_log: LogFinder,

@@ -77,6 +77,8 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Container(msgspec.Struct, frozen=True):
+    """The state of one container, as far as the table of transitions needs it."""
+
     name: str
     init: bool = False
     state: ContainerState = ContainerState.WAITING
@@ -142,6 +144,8 @@ class Blocked(msgspec.Struct, frozen=True):
 
 
 class Started(msgspec.Struct, frozen=True):
+    """The program of the container runs."""
+
     now: float
     container: str
 
@@ -179,6 +183,8 @@ Event = Tick | Blocked | Started | Ended | Dropped | Stop
 
 
 class Start(msgspec.Struct, frozen=True):
+    """Start this run of the container."""
+
     container: str
     run: int
 
@@ -190,11 +196,15 @@ class Cancel(msgspec.Struct, frozen=True):
 
 
 class Signal(msgspec.Struct, frozen=True):
+    """Send SIGTERM to the container, or SIGKILL with `kill`."""
+
     container: str
     kill: bool
 
 
 class Wake(msgspec.Struct, frozen=True):
+    """Evaluate the pod again at this time (Unix seconds)."""
+
     at: float
 
 

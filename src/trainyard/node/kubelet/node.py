@@ -43,7 +43,7 @@ class Node:
     container, from a longer log the middle is removed; 0 for no limit. `helper`: a helper process that has been started
     already."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (options of a node, all but three with a default)
         self,
         api: ApiClient,
         state: Path,

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 class PodRequests:
+    """Answers requests for logs and exec of one pod."""
+
     def __init__(self, node_context: NodeContext, record: PodRecord, runtime: ContainerRuntime, logs: PodLogs) -> None:
         self._node_context, self._record, self._runtime, self._logs = node_context, record, runtime, logs
 

@@ -22,6 +22,8 @@ MAX_SOCKET_PATH = 107  # characters of a Unix socket's path (sun_path)
 
 
 class PodSockets:
+    """Unix sockets that forward to ports of pods, one for each port that was requested."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sockets: dict[tuple[str, int], tuple[Path, asyncio.Server]] = {}

@@ -65,6 +65,8 @@ NOT_SERVED = (
 
 
 class LogOptions(msgspec.Struct, frozen=True):
+    """The query parameters of a log request."""
+
     follow: bool = False
     timestamps: bool = False
     tail: int | None = None

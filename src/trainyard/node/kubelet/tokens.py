@@ -34,6 +34,8 @@ _MAX_SLEEP = 60.0  # seconds; limited because the clock may be set
 
 
 class Token(msgspec.Struct, frozen=True):
+    """A ServiceAccount token and the time of its renewal."""
+
     text: str
     due: float  # Unix time at which it is renewed
 
@@ -47,6 +49,8 @@ def token_requests(pod: Json) -> Iterator[tuple[str, str, TokenRequest]]:
 
 
 class Tokens:
+    """The ServiceAccount tokens of one pod: requests them and renews them."""
+
     def __init__(self, cluster: NodeApiClient, pod: Json, now: Callable[[], float]) -> None:
         self._cluster, self._pod, self._now = cluster, pod, now
         self._tokens: dict[TokenRequest, Token] = {}

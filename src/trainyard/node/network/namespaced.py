@@ -44,6 +44,8 @@ class _Resolver(asyncio.DatagramProtocol):
 
 
 class NamespaceNetwork(Network):
+    """Each pod has a network namespace with an address of its own on a bridge."""
+
     name = "namespace"
     isolated_network = True
     host_ip = GATEWAY

@@ -123,6 +123,8 @@ def host_address() -> str:
 
 
 class SharedNetwork(Network):
+    """All pods use the network of this machine; ports of Services are allocated on loopback."""
+
     name = "shared"
     isolated_network = False
 

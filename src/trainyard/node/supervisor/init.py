@@ -70,6 +70,8 @@ class Output:
 
 
 class Init:
+    """PID 1 of a container: copies its output to the log, reaps processes and starts exec programs."""
+
     def __init__(
         self,
         program: int,

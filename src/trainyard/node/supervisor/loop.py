@@ -52,6 +52,8 @@ class StartingContainer:
 
 
 class Supervisor:
+    """The main loop of the helper process: starts containers on request and reports their exits."""
+
     def __init__(self, channel: Channel, pods: Pods | None, groups: memory.Cgroups) -> None:
         self.channel = channel
         self.pods = pods

@@ -43,6 +43,8 @@ def _hardware_address(address: str) -> bytes:
 
 
 class Netlink:
+    """A netlink socket for requests to the kernel's routing tables."""
+
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
         self._socket.bind((0, 0))

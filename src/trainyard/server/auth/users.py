@@ -14,6 +14,8 @@ ACCOUNT_PREFIX = "system:serviceaccount:"
 
 
 class User(msgspec.Struct, frozen=True):
+    """An authenticated user and the groups that RBAC uses."""
+
     name: str
     uid: str = ""
     groups: tuple[str, ...] = (AUTHENTICATED,)

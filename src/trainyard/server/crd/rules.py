@@ -61,6 +61,8 @@ def escaped_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Rule:
+    """One entry of x-kubernetes-validations."""
+
     text: str
     message: str
     expression: str

@@ -48,7 +48,7 @@ def raise_descriptor_limit() -> None:
     """Raises the soft limit of open files to the hard limit: each watch takes a descriptor. Failures are ignored."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for limit in (hard, _ENOUGH):
-        if limit != soft and (soft != resource.RLIM_INFINITY):
+        if soft not in (limit, resource.RLIM_INFINITY):
             with contextlib.suppress(ValueError, OSError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
                 return

@@ -54,7 +54,9 @@ def fields_of(obj: Json, shape: TypeSchema, strict: bool = False) -> Fields:
     return {path: value for path, value in fields.items() if path not in UNOWNED and path[:2] != managed}
 
 
-def _walk(value: Any, shape: TypeSchema, path: Path, strict: bool, free: bool = False) -> Iterator[tuple[Path, Any]]:
+def _walk(  # noqa: PLR0912  (a branch for each kind of value and list type)
+    value: Any, shape: TypeSchema, path: Path, strict: bool, free: bool = False
+) -> Iterator[tuple[Path, Any]]:
     if len(path) > MAX_DEPTH:
         raise SchemaMismatch(f"{path_text(path)[:200]}: nested deeper than {MAX_DEPTH} levels")
     if strict:
@@ -303,7 +305,7 @@ def _sorted(tree: Json) -> Json:
 
 
 def path_text(path: Path) -> str:
-    """A path in the form of messages: .spec.containers[name="a"].image"""
+    """A path in the form of messages, such as `.spec.containers[name="a"].image`."""
     text = ""
     for step in path:
         word = step[2:]

@@ -224,6 +224,6 @@ def _in_order(
 
 
 def _first_positions(names: list[Any]) -> dict[bytes, int]:
-    """The index of the first occurrence of each name. (A linear search per name would take hours for very long
-    lists.)"""
+    """The index of the first occurrence of each name. A linear search per name would take hours for very long
+    lists."""
     return {encode(name): position for position, name in reversed(list(enumerate(names)))}

@@ -29,6 +29,8 @@ class Program(NamedTuple):
 
 
 class ProxyName(NamedTuple):
+    """The parts of a name in a proxy request: scheme, object and port."""
+
     scheme: str
     name: str
     port: str

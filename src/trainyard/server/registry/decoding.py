@@ -39,7 +39,7 @@ _EMPTY: Mapping[str, Callable[[], Any]] = {
 }
 
 
-def is_canonical(value: Any, shape: TypeSchema) -> bool:
+def is_canonical(value: Any, shape: TypeSchema) -> bool:  # noqa: PLR0911  (the hot path: each kind returns at once)
     """Whether every type is right, every field is known, nothing is null, `normalize` would not change the value, and
     `type_problems` would find nothing.
 

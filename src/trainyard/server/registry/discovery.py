@@ -71,7 +71,7 @@ _SUBRESOURCES: dict[str, Json] = {
 _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?\Z")
 
 
-def respond(registry: Registry, request: Request) -> Response | None:
+def respond(registry: Registry, request: Request) -> Response | None:  # noqa: PLR0911  (a path, a return)
     """The response to a non-resource path; None when there is no such path. Raises StatusError 404 and 406."""
     path = request.path
     parts = path.strip("/").split("/")

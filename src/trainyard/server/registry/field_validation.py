@@ -90,8 +90,8 @@ def _object_from_pairs(pairs: list[tuple[str, Any]]) -> ObjectWithDuplicates:
 
 
 def without_unknown_fields(resource: Resource, obj: Json) -> Json:
-    """The object as it is stored: without null fields and fields unknown to its built-in type. (Custom objects are
-    pruned by their schema; only their metadata is handled here.)
+    """The object as it is stored: without null fields and fields unknown to its built-in type. Custom objects are
+    pruned by their schema; only their metadata is handled here.
     """
     if resource.openapi_schema is not None:
         meta_shape = schemas.built_in(f"{schemas.META}ObjectMeta")

@@ -121,7 +121,9 @@ class Verbs:
             raise errors.method_not_allowed()
         return answer
 
-    def _dispatch(self, verb: str, resource: Resource, target: Target, request: Request) -> Answer:
+    def _dispatch(  # noqa: PLR0911  (a verb, a return)
+        self, verb: str, resource: Resource, target: Target, request: Request
+    ) -> Answer:
         if resource.review:
             return self._review(verb, resource, target, request)
         if target.subresource == "scale" and resource.scale and target.name:

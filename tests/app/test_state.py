@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,17 @@ async def test_a_cluster_goes_on_with_its_home_and_brings_its_kinds_up_to_date(t
         revision = found["metadata"]["resourceVersion"]
     async with LocalCluster(options) as cluster:
         assert (await cluster.api.get(CRD, "", name))["metadata"]["resourceVersion"] == revision
+
+
+def test_the_port_and_the_certificate_are_saved_at_the_same_time(tmp_path: Path) -> None:
+    """By the event loop and by a thread: both wrote one temporary file, and one of them did not find it any more."""
+    state = ClusterState(tmp_path / "home", print)
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            for number in range(1, 200):
+                saved = [threads.submit(state.save_port, number), threads.submit(state._save, certified=float(number))]
+                for future in saved:
+                    future.result()
+        assert state.port == 199
+    finally:
+        state.close()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import secrets
 import ssl
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,7 @@ class ClusterState:
 
     def __init__(self, folder: Path, say: Callable[[str], object]) -> None:
         self._say = say
+        self._saving = threading.Lock()
         facts = check_state(folder)
         for part in (folder, folder / "keys", folder / "node"):
             make_private(part)
@@ -90,9 +92,10 @@ class ClusterState:
             self._save(port=port)
 
     def _save(self, **facts: Any) -> None:
-        """Set these fields, and write keys.json."""
-        self._facts |= facts
-        write_private_file(self._keys / FACTS, encode_facts(self._facts))
+        """Set these fields, and write keys.json. A thread makes the certificate while the event loop saves the port."""
+        with self._saving:
+            self._facts |= facts
+            write_private_file(self._keys / FACTS, encode_facts(self._facts))
 
 
 def jobs_in(folder: Path) -> list[str]:

@@ -105,3 +105,19 @@ def test_the_last_telling_line_counts() -> None:
 def test_an_exit_code_means_something(code: int, reason: str, words: str) -> None:
     cause = exit_cause(code, reason)
     assert words in " ".join(cause) if words else not any(cause)
+
+
+def test_a_missing_file_below_a_mount_path_names_the_volume_and_on_a_process_node_the_network() -> None:
+    line = "FileNotFoundError: [Errno 2] No such file or directory: '/data/train/x.npz'"
+    for on_process_node in (True, False):
+        context = ContainerContext(on_process_node=on_process_node, mount_paths=("/data", "/other"))
+        cause = output_cause([line], context)
+        assert cause is not None and "see that the volume that is mounted at /data holds the file" in cause.fix
+        assert ("use --network namespace" in cause.fix) is on_process_node
+    cause = output_cause([line], ContainerContext(on_process_node=True, mount_paths=("/dat",)))
+    assert cause is not None and "mounted" not in cause.fix
+
+
+def test_a_port_whose_holder_is_gone_names_the_network_of_the_replicas() -> None:
+    cause = output_cause(["OSError: [Errno 98] Address already in use"], ContainerContext(on_process_node=True))
+    assert cause is not None and "in network shared all replicas use the ports of this machine" in cause.fix

@@ -327,3 +327,13 @@ MOUNTS = [Mount("/state/v/data", "/data"), Mount("/state/v/inner", "/data/inner"
 )
 def test_mount_paths_in_texts_become_where_the_volume_is(text: str, expected: str) -> None:
     assert mount_paths.rewriter(MOUNTS)(text) == expected
+
+
+def test_a_folder_of_the_user_that_programs_do_not_find_at_its_mount_path_is_named() -> None:
+    mounts = [
+        Mount("/home/me/data", "/data"),
+        Mount("/home/me/data", "/home/me/data"),
+        Mount("/state/pod/cache", "/cache", pod_owned=True),
+    ]
+    (note,) = mount_paths.notes(mounts)
+    assert note.startswith("network shared mounts nothing: /data is /home/me/data here.") and "namespace" in note

@@ -75,6 +75,7 @@ class ContainerContext(NamedTuple):
     interpreter: str = ""  # path of the interpreter that `python` was in the container; "" when unknown
     image: str = ""
     memory_limit: str = ""  # its resources.limits.memory
+    mount_paths: tuple[str, ...] = ()  # of its volumeMounts
     # (port that its output or spec names, program or pod that listens on it)
     port_holders: tuple[tuple[int, str], ...] = ()
     output_patterns: tuple[OutputPattern, ...] = ()  # those of the kind

@@ -124,6 +124,11 @@ def container_context(
         interpreter=image_id if local and image_id.startswith("/") else "",
         image=str(spec.get("image") or ""),
         memory_limit=str(limits.get("memory") or "") if isinstance(limits, dict) else "",
+        mount_paths=tuple(
+            str(mount["mountPath"]).rstrip("/")
+            for mount in spec.get("volumeMounts") or ()
+            if isinstance(mount, dict) and mount.get("mountPath")
+        ),
         port_holders=holders,
         output_patterns=facts.kind.diagnosis.output_patterns,
         launcher=facts.kind.diagnosis.launcher,

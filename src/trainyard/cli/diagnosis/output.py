@@ -74,6 +74,16 @@ def _not_executable_fix(name: str, surroundings: ContainerContext) -> str:
     return f"`chmod +x {name}`, or start it with its interpreter, such as command: [sh, {name}]"
 
 
+def _missing_file_fix(name: str, surroundings: ContainerContext) -> str:
+    mounted = next((path for path in surroundings.mount_paths if f"{name}/".startswith(f"{path}/")), "")
+    if not mounted:
+        return "check command, args and workingDir, and that the image or a volume holds the file"
+    volume_fix = f"see that the volume that is mounted at {mounted} holds the file"
+    if surroundings.on_process_node:
+        return f"{volume_fix}; in network shared nothing is mounted for paths inside a program: use --network namespace"
+    return volume_fix
+
+
 def _missing_program_fix(name: str, surroundings: ContainerContext) -> str:
     install_fix = "install it on this machine" if surroundings.on_process_node else "install it into the image"
     return f"mend command and args of the template, or {install_fix}"
@@ -104,11 +114,14 @@ def _port_in_use_fix(name: str, surroundings: ContainerContext) -> str:
     own_network_fix = (
         own_network_fix if any(holder.startswith("pod ") for _, holder in surroundings.port_holders) else ""
     )
-    return (
-        f"{end_holders}, or give this program another port{own_network_fix}"
-        if end_holders
-        else "give it another port, or end the program that has this one"
-    )
+    if end_holders:
+        return f"{end_holders}, or give this program another port{own_network_fix}"
+    fix = "give it another port, or end the program that has this one"
+    if surroundings.on_process_node:
+        return (
+            f"{fix}; in network shared all replicas use the ports of this machine, with --network namespace their own"
+        )
+    return fix
 
 
 OUTPUT_PATTERNS = (
@@ -136,7 +149,7 @@ OUTPUT_PATTERNS = (
     OutputPattern(
         r"can't open file '?([^':]+)'?: \[Errno 2\]|FileNotFoundError: \[Errno 2\] [^:]*: '([^']+)'",
         "the file {name} is not there",
-        "check command, args and workingDir, and that the image or a volume holds the file",
+        _missing_file_fix,
     ),
     OutputPattern(
         r'exec: "([^"]+)": (?:executable file not found|(?:stat [^:]*: )?no such file or directory)'
@@ -148,7 +161,7 @@ OUTPUT_PATTERNS = (
     OutputPattern(
         r"([^\s:'‘]+)['’]?: (?:not found|No such file or directory)$",
         "the file {name} is not there",
-        "check command, args and workingDir, and that the image or a volume holds the file",
+        _missing_file_fix,
     ),
     OutputPattern(
         r'exec: "([^"]+)": exec format error|cannot execute binary file|Exec format error',

@@ -235,6 +235,8 @@ class ContainerRuntime:
         else:
             if reason := mount_paths.refusal(mounts):
                 raise FatalStartError(reason)
+            for note in mount_paths.notes(volumes):
+                context.print_once(note)
             rewrite_paths = mount_paths.rewriter(mounts)
             own_env = {**prepared.env, **environment(container, env_context, {})}
             process = self._rewrite_process(process, own_env, field_variables(container), rewrite_paths)

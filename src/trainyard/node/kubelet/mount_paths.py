@@ -36,3 +36,13 @@ def rewriter(mounts: list[Mount]) -> Callable[[str], str]:
     targets = "|".join(re.escape(target) for target in sorted(sources, key=len, reverse=True))
     pattern = re.compile(rf"(?<![\w./-])({targets})(?![\w.-])")
     return lambda text: pattern.sub(lambda match: sources[match[1]], text)
+
+
+def notes(mounts: list[Mount]) -> list[str]:
+    """A note for each folder of the user (hostPath, claim) that programs do not find at its mount path."""
+    return [
+        f"network shared mounts nothing: {mount.target} is {mount.source} here. Paths in the command, in arguments and"
+        f" variables are rewritten; for a path inside a program use --network namespace"
+        for mount in mounts
+        if not mount.pod_owned and mount.target.rstrip("/") != mount.source and mount.target not in _AS_IT_IS
+    ]

@@ -1,5 +1,7 @@
 """Gradients averaged with mpi4py."""
 
+import sys
+
 import numpy as np
 from mpi4py import MPI
 
@@ -12,4 +14,5 @@ for step in range(60):
     weights -= 0.1 * gradient
     if step in (0, 59):
         print("step", step, "loss", (error**2).mean(), flush=True)
-print("rank", world.rank, "of", world.size, "weights", weights.round(2).tolist(), flush=True)
+# One write for a line: print makes a write of each part, and mpiexec may put the parts of two ranks into one line.
+sys.stdout.write(f"rank {world.rank} of {world.size} weights {weights.round(2).tolist()}\n")

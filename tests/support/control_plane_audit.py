@@ -7,6 +7,7 @@ Rules:
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 from trainyard.objects import Json, decode
 
 READS = frozenset({"get", "list", "watch"})
+BLOCK = 64 * 1024  # bytes read at a time from the end of the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +47,13 @@ class Audit:
         self._marks = 0
 
     def mark(self) -> int:
-        """The present place in the log: what was asked before it has been written before it."""
+        """The end of the log now, between two lines. Every request answered before this call is written before it."""
         self._marks += 1
         sign = f"/version?mark={self._marks}"
-        start = self._size()
+        start = self._end()
         self._ask(sign)
         self._wait(lambda: any(line.get("requestURI") == sign for line in self._lines(start)), "the audit log goes on")
-        return self._size()
+        return self._end()
 
     def since(self, mark: int = 0) -> list[Asked]:
         """Every request after the mark, in the order of the log; our own questions left out."""
@@ -64,8 +66,20 @@ class Audit:
                 found.append(_asked(line))
         return found
 
-    def _size(self) -> int:
-        return self._path.stat().st_size if self._path.exists() else 0
+    def _end(self) -> int:
+        """The byte after the last whole line: the server may be in the middle of writing the next."""
+        if not self._path.exists():
+            return 0
+        with self._path.open("rb") as log:
+            place = log.seek(0, os.SEEK_END)
+            while place:
+                start = max(place - BLOCK, 0)
+                log.seek(start)
+                newline = log.read(place - start).rfind(b"\n")
+                if newline >= 0:
+                    return start + newline + 1
+                place = start
+        return 0
 
     def _lines(self, start: int, until: int = -1) -> Iterator[Json]:
         """Whole lines only: the last one may be half written."""

@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[1] / "docs" / "kinds"
 
 def written(folder: Path = FOLDER) -> dict[Path, str]:
     """Every file as it should be."""
-    return {folder / f"{kind.api.singular}.md": kind_page(kind) for kind in kinds.KINDS}
+    return {folder / f"{kinds.unique_name(kind)}.md": kind_page(kind) for kind in kinds.KINDS}
 
 
 def write(folder: Path = FOLDER) -> None:

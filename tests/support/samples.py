@@ -63,6 +63,31 @@ def elasticjob(count: int | None = 2, name: str = "example", worker: Json | None
     )
 
 
+def kubeflow_job(kind: str, name: str = "example", run_policy: Json | None = None, **fields: Any) -> Json:
+    """A job of `kubeflow.org/v1`. A field named after a role has its number of replicas, or its replica set without
+    the template; further fields are fields of the spec. Without roles it has those of KUBEFLOW_ROLES."""
+    replicas_field, container, defaults = KUBEFLOW_ROLES[kind]
+    roles = {role: fields.pop(role) for role in ("Master", "Chief", "PS", "Worker", "Evaluator") if role in fields}
+    sets = {
+        role: {"template": pods(container), **(value if isinstance(value, dict) else {"replicas": value})}
+        for role, value in (roles or defaults).items()
+    }
+    policy = {} if run_policy is None else {"runPolicy": run_policy}
+    return job_of("kubeflow.org/v1", kind, {replicas_field: sets, **policy, **fields}, name)
+
+
+KUBEFLOW_ROLES: dict[str, tuple[str, str, dict[str, int]]] = {
+    "TFJob": ("tfReplicaSpecs", "tensorflow", {"PS": 1, "Worker": 2}),
+    "PyTorchJob": ("pytorchReplicaSpecs", "pytorch", {"Master": 1, "Worker": 2}),
+    "XGBoostJob": ("xgbReplicaSpecs", "xgboost", {"Master": 1, "Worker": 2}),
+    "PaddleJob": ("paddleReplicaSpecs", "paddle", {"Worker": 2}),
+    "JAXJob": ("jaxReplicaSpecs", "jax", {"Worker": 2}),
+}
+"""Kind -> the field with the replica sets, the name of the main container, the roles of a sample."""
+
+
 def sample(kind: str) -> Json:
     """A good job of that kind."""
+    if kind in KUBEFLOW_ROLES:
+        return kubeflow_job(kind)
     return {"TfJob": tfjob(), "MxJob": mxjob(), "ChainerJob": chainerjob(), "ElasticJob": elasticjob()}[kind]

@@ -93,18 +93,16 @@ def find_cluster(
 
 def parse_kinds(words: str) -> tuple[Kind, ...]:
     """The kinds in a comma-separated list, each in every API group that serves it. Raises ManifestError."""
-    kind_by_name = {kind.api.singular: kind for kind in kinds.KINDS}
-    aliases = {alias: kind.api.singular for kind in kinds.KINDS for alias in (kind.gvk.plural, *kind.api.short_names)}
-    names: list[str] = []
+    known = ", ".join((*(kinds.unique_name(kind) for kind in kinds.KINDS), "all"))
+    named: list[Kind] = []
     for word in (part.strip().lower() for part in words.split(",") if part.strip()):
-        name = aliases.get(word, word)
-        if word != "all" and name not in kind_by_name:
-            text = f"{word!r} is not a kind of job; known are: {', '.join(kind_by_name)}, all"
-            raise ManifestError([Problem("--kinds", text)])
-        names += kind_by_name if word == "all" else [name]
-    if not names:
-        raise ManifestError([Problem("--kinds", f"names no kind; choose from: {', '.join(kind_by_name)}, all")])
-    return kinds.per_api_group(kind_by_name[name] for name in dict.fromkeys(names))
+        matches = kinds.KINDS if word == "all" else kinds.kinds_named(word, kinds.KINDS)
+        if not matches:
+            raise ManifestError([Problem("--kinds", f"{word!r} is not a kind of job; known are: {known}")])
+        named += [kind for kind in matches if kind not in named]
+    if not named:
+        raise ManifestError([Problem("--kinds", f"names no kind; choose from: {known}")])
+    return kinds.per_api_group(named)
 
 
 def lease_identity(
@@ -113,7 +111,9 @@ def lease_identity(
     """The lease to hold for these kinds in this namespace ("": all), and the holder identity of this process: never
     that of an earlier container of this pod."""
     instance = env.get("MY_POD_NAME") or platform.node() or "operator"
-    claim = Claim(frozenset(kind.gvk.kind for kind in served), namespace)
+    served = tuple(served)
+    names = frozenset(kinds.unique_name(kind) for kind in served)
+    claim = Claim(frozenset(kind.gvk.kind for kind in served), namespace, names)
     return LeaseIdentity(lease_namespace, claim.lease_name, f"{instance}_{token_hex(8)}", claim)
 
 

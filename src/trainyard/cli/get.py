@@ -123,7 +123,7 @@ async def _get(context: ClusterContext, arguments: tuple[str, ...], everywhere: 
 def _parse_arguments(arguments: tuple[str, ...]) -> tuple[Any, str]:
     """The kinds, and the job (`NAME` or `KIND/NAME`) or "". A single argument that is not a kind is a job's name."""
     from trainyard import kinds
-    from trainyard.cli.jobs import kind_names, kinds_by_name
+    from trainyard.cli.jobs import kind_names
 
     if len(arguments) > 2:
         raise CommandError("write `get`, `get KIND`, `get NAME`, `get KIND NAME` or `get KIND/NAME`", 2)
@@ -131,7 +131,7 @@ def _parse_arguments(arguments: tuple[str, ...]) -> tuple[Any, str]:
         return (), f"{arguments[0]}/{arguments[1]}"
     if not arguments or arguments[0] in ("all", "jobs"):
         return kinds.ALL, ""
-    if "/" not in arguments[0] and (named_kinds := kinds_by_name(arguments[0])):
+    if "/" not in arguments[0] and (named_kinds := kinds.kinds_named(arguments[0])):
         return tuple(named_kinds), ""
     if arguments[0] in ("pods", "pod", "services", "events", "nodes"):
         raise CommandError(

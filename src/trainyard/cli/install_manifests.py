@@ -21,16 +21,18 @@ class KindsType(click.ParamType[tuple[Kind, ...]]):
         if isinstance(value, tuple):
             return value
         names = [name.strip().lower() for name in str(value).split(",") if name.strip()]
-        kinds_by_name = {kind.gvk.kind.lower(): kind for kind in kinds.KINDS}
         if names == ["all"]:
             return kinds.KINDS
+        named: set[str] = set()
         for name in names:
-            if name not in kinds_by_name:
-                known_names = ", ".join(kind.gvk.kind for kind in kinds.KINDS)
+            matches = kinds.kinds_named(name, kinds.KINDS)
+            named |= {kind.gvk.kind for kind in matches}
+            if not matches:
+                known_names = ", ".join(kinds.unique_name(kind) for kind in kinds.KINDS)
                 self.fail(f"{name!r} is not a kind of job; write some of {known_names}, or all", param, ctx)
         if not names:
             self.fail("names no kind; leave the option out for those that need nothing sensitive", param, ctx)
-        return tuple(kind for name, kind in kinds_by_name.items() if name in names)
+        return tuple(kind for kind in kinds.KINDS if kind.gvk.kind in named)
 
 
 def _check_namespace(ctx: click.Context, param: click.Parameter, value: str) -> str:

@@ -57,26 +57,15 @@ class RelatedObjects(msgspec.Struct, frozen=True):
     events: list[Json] = msgspec.field(default_factory=list)  # about the job, its children and its pods
 
 
-def kinds_by_name(name: str) -> list[Kind]:
-    """The kinds with that name: TfJob, tfjob, tfjobs, tfjobs.tensorflow.org, or a short name."""
-    name, _, group = name.lower().partition(".")
-    return [
-        kind
-        for kind in kinds.ALL
-        if name in (kind.gvk.kind.lower(), kind.api.singular, kind.gvk.plural, *kind.api.short_names)
-        and (not group or kind.gvk.group == group)
-    ]
-
-
 def parse_job_reference(text: str) -> tuple[tuple[Kind, ...], str]:
     """Splits `KIND/NAME` or `NAME` into the possible kinds and the name. Raises CommandError for an unknown kind."""
     kind_name, separator, name = text.partition("/")
     if not separator:
         return kinds.ALL, text
-    named_kinds = kinds_by_name(kind_name)
+    named_kinds = kinds.kinds_named(kind_name)
     if not named_kinds or not name:
         raise CommandError(f"{text}: {kind_name!r} is not a kind of job; write one of: {kind_names()}", INVALID)
-    return tuple(named_kinds), name
+    return named_kinds, name
 
 
 def kind_names() -> str:

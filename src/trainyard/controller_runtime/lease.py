@@ -44,15 +44,19 @@ KINDS, NAMESPACE = f"{PREFIX}kinds", f"{PREFIX}namespace"  # annotations of a Le
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What an operator serves: kinds, in one namespace, or in all of them ("")."""
+    """What an operator serves: kinds, in one namespace, or in all of them ("").
+
+    `names`: the kinds' names in the name of the Lease; unset, the kinds in lower case.
+    """
 
     kinds: frozenset[str]
     namespace: str = ""
+    names: frozenset[str] = frozenset()
 
     @property
     def lease_name(self) -> str:
         """The same for all operators of this claim: trainyard-mxjob-tfjob, trainyard-tfjob.team-a."""
-        name = "-".join(("trainyard", *sorted(kind.lower() for kind in self.kinds)))
+        name = "-".join(("trainyard", *sorted(self.names or (kind.lower() for kind in self.kinds))))
         return f"{name}.{self.namespace}" if self.namespace else name
 
     def overlaps(self, other: Claim) -> bool:

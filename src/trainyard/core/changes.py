@@ -159,8 +159,10 @@ def is_removed(job: Job, child: Child) -> bool:
 
 
 def suspended_deletes(job: Job, owned: OwnedObjects, reason: str) -> list[Delete]:
-    """Deletes for the auxiliary objects that run pods, while the job is suspended."""
-    children = (owned.by_ref.get(ref) for ref, auxiliary in job.auxiliary_objects.items() if auxiliary.runs_pods)
+    """Deletes for the auxiliary objects that do not exist while the job is suspended."""
+    children = (
+        owned.by_ref.get(ref) for ref, auxiliary in job.auxiliary_objects.items() if auxiliary.deleted_on_suspend
+    )
     return [delete_child(job, child, reason) for child in children if child and not child.deleting]
 
 

@@ -46,6 +46,8 @@ class WrittenConditions(NamedTuple):
 
 def write_conditions(job: Job, replicas: list[Replica], conditions: list[Condition], now: float) -> WrittenConditions:
     """The conditions of the job's stored status, updated in the order of `conditions`, with its kind's messages."""
+    if job.kind.status.write_conditions:
+        return job.kind.status.write_conditions(job, replicas, conditions, now)
     written: list[Json] = list(job.status.conditions)
     updates: list[ConditionUpdate] = []
     shape = job.kind.status
@@ -96,7 +98,10 @@ def phase_conditions(
     suspended = outcome.phase == "Suspended"
     reason, message = (outcome.reason, outcome.message) if suspended else ("JobResumed", "")
     conditions.append(Condition("Suspended", suspended, reason, message))
-    runs = not outcome.finished and any(replica.state == "Running" for replica in replicas)
+    running_slots = job.running_slots()
+    runs = not outcome.finished and any(
+        replica.state == "Running" and replica.slot in running_slots for replica in replicas
+    )
     message = "; ".join(["at least one replica runs" if runs else outcome.message, *_stuck(replicas)])
     conditions.append(Condition("Running", runs, "JobRunning" if runs else outcome.reason, message))
     conditions.append(_degraded(job, replicas, owned, outcome))
@@ -121,7 +126,12 @@ def _stuck(replicas: list[Replica]) -> list[str]:
 def _degraded(job: Job, replicas: list[Replica], owned: OwnedObjects, outcome: Outcome) -> Condition:
     """Condition Degraded: a replica that is not supervised has failed, or a Deployment of the job is not available."""
     supervised = job.supervised_slots()
-    failed = [replica for replica in replicas if replica.state == "Failed" and replica.slot not in supervised]
+    failed = [
+        replica
+        for replica in replicas
+        if replica.state == "Failed"
+        and (replica.slot not in supervised or (replica.termination and replica.termination.ignored))
+    ]
     texts = [f"{replica.name} has given up: {replica.message}" for replica in failed]
     unavailable = _unavailable_deployment(job, owned)
     reason = "ReplicaFailed" if failed else "DeploymentUnavailable" if unavailable else "Restored"

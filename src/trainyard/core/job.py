@@ -158,9 +158,23 @@ class Job:
             for index in range(min(role.replicas, 1) if self.carrier(role.name).one_object_per_role else role.replicas)
         ]
 
+    @property
+    def restart_scope(self) -> RestartScope:
+        """Lifecycle.restart_scope of this job."""
+        scope = self.kind.lifecycle.restart_scope
+        return scope if isinstance(scope, RestartScope) else scope(self)
+
     def restarts_gang(self) -> bool:
         """True for a gang: a retry of one replica restarts all replicas, succeeded ones too (S33)."""
-        return self.kind.lifecycle.restart_scope is RestartScope.GANG
+        return self.restart_scope is RestartScope.GANG
+
+    def running_slots(self) -> frozenset[Slot]:
+        """The slots of which one runs while the job is Running (Lifecycle.running_slots)."""
+        slots_of = self.kind.lifecycle.running_slots
+        slots: frozenset[Slot] = self.cached(
+            "running_slots", lambda: slots_of(self) if slots_of else frozenset(self.slots())
+        )
+        return slots
 
     def success_sets(self) -> tuple[frozenset[Slot], ...]:
         """Lifecycle.success_sets of this job."""
@@ -188,6 +202,7 @@ class Termination(msgspec.Struct, frozen=True):
     container: str = ""
     disrupted: bool = False  # by the node or the scheduler: the pod is replaced, and no failure is counted (S27)
     fails_job: bool = False  # not retryable
+    ignored: bool = False  # the replica stays failed, and the job goes on (ExitAction.IGNORE)
     ignored_until: float = 0.0  # ignored before this time: the watch event of its pod may still arrive
     job_reason: str = "PermanentFailure"  # the reason of the job's failure, if `fails_job`
     message: str = ""  # the container's termination message, or that of the pod or batch Job

@@ -20,8 +20,13 @@ from trainyard.objects import GVK, Json, Problem, Ref
 from trainyard.objects.writes import Delete, Patch
 
 if TYPE_CHECKING:
+    from trainyard.core.conditions import Condition, WrittenConditions
     from trainyard.core.job import Job, JobResult, Outcome, OwnedObjects, ParsedSpec, Replica
     from trainyard.core.rules import Rule
+
+
+TRAINYARD_OPERATOR = "trainyard.dev/operator"
+"""The value of `managedBy` that names this operator."""
 
 
 class ExitAction(Enum):
@@ -29,6 +34,7 @@ class ExitAction(Enum):
 
     RETRY = "Retry"  # the replica restarts, within backoffLimit
     FAIL = "Fail"  # the job fails
+    IGNORE = "Ignore"  # the replica stays failed, and the job goes on without it
 
 
 class RestartScope(Enum):
@@ -79,7 +85,7 @@ class AuxiliaryObject(msgspec.Struct, frozen=True):
     gvk: GVK
     name: str
     body: Callable[[], Json]
-    runs_pods: bool = False  # so it is deleted while the job is suspended
+    deleted_on_suspend: bool = False  # for an object that runs pods, or means nothing without them
     create_after_replicas: bool = False
     digest: str = ""
     depends_on: tuple[Ref, ...] = ()
@@ -122,6 +128,12 @@ class Api(msgspec.Struct, frozen=True):
     # second accepted name -> name, of fields directly under spec
     field_aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
     has_runtime_id: bool = False  # the spec has a RuntimeId, which is part of the children's names
+    policy_field: str = ""  # the field of the spec that has the policies; "": they are directly under spec
+    managers: tuple[str, ...] = (TRAINYARD_OPERATOR,)  # the values of managedBy with which this operator serves a job
+
+    def policy_path(self, name: str) -> tuple[str, ...]:
+        """Where the policy `name` (suspend, managedBy ...) is in the object: ("spec", "runPolicy", "suspend")."""
+        return ("spec", *filter(None, (self.policy_field,)), name)
 
 
 class RoleTable(msgspec.Struct, frozen=True):
@@ -162,14 +174,16 @@ class Lifecycle(msgspec.Struct, frozen=True):
     supervised_slots(job): the slots whose exit codes the operator itself evaluates, for a retry or the job's failure;
     unset: all that are in a success set. on_exit(job, slot, code, reason): the effect of a failed exit of a supervised
     slot; `code` is -1 when it is unknown (evicted, node lost). `default_backoff_limit`: for the supervised roles of a
-    job without backoffLimit; None: no limit. `template_change`: the effect of an edit of a role while the job runs;
-    `template_change_of` has the roles that differ from it.
+    job without backoffLimit; None: no limit. `restart_scope`: of every job of the kind, or of one job as a function.
+    running_slots(job): the slots of which one runs while the job is Running; unset: all. `template_change`: the effect
+    of an edit of a role while the job runs; `template_change_of` has the roles that differ from it.
     """
 
     success_sets: Callable[[Job], tuple[frozenset[Slot], ...]]
     on_exit: Callable[[Job, Slot, int, str], ExitAction]
     supervised_slots: Callable[[Job], frozenset[Slot]] | None = None
-    restart_scope: RestartScope = RestartScope.ROLE
+    running_slots: Callable[[Job], frozenset[Slot]] | None = None
+    restart_scope: RestartScope | Callable[[Job], RestartScope] = RestartScope.ROLE
     default_backoff_limit: int | None = 6
     template_change: TemplateChange = TemplateChange.IGNORE
     template_change_of: Mapping[str, TemplateChange] = msgspec.field(default_factory=dict)
@@ -205,6 +219,8 @@ class StatusShape(msgspec.Struct, frozen=True):
     # condition type -> the types that leave the list when it becomes True; a type that is a key moves to the end then
     replaced_conditions: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     extra_timestamps: tuple[str, ...] = ()  # further time fields of a condition in the old operators' documents
+    # (job, replicas, the conditions of this reconcile, now) -> those of the status; unset: conditions.write_conditions
+    write_conditions: Callable[[Job, list[Replica], list[Condition], float], WrittenConditions] | None = None
     legacy_outcome: Callable[[Json], JobResult] = lambda status: ""
 
 

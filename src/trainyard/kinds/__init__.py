@@ -6,20 +6,55 @@ Rules for this package:
 - Watches, CRDs, admission, the command line, docs and parametrised tests are all derived from ALL.
 """
 
+from collections.abc import Iterable
+
 from trainyard.core import Kind
 from trainyard.kinds.chainerjob import CHAINERJOB
 from trainyard.kinds.crds import admit, crd, misspelling_problems, notes, per_api_group, rules_check, warnings
 from trainyard.kinds.elasticjob import ELASTICJOB
+from trainyard.kinds.kubeflow_v1.jaxjob import JAXJOB
+from trainyard.kinds.kubeflow_v1.paddlejob import PADDLEJOB
+from trainyard.kinds.kubeflow_v1.pytorchjob import PYTORCHJOB
+from trainyard.kinds.kubeflow_v1.tfjob import TFJOB as KUBEFLOW_TFJOB
+from trainyard.kinds.kubeflow_v1.xgboostjob import XGBOOSTJOB
 from trainyard.kinds.mxjob import MXJOB
 from trainyard.kinds.pages import kind_page
 from trainyard.kinds.tfjob import TFJOB
 from trainyard.objects import Json
 
-KINDS: tuple[Kind, ...] = (TFJOB, MXJOB, CHAINERJOB, ELASTICJOB)
+KINDS: tuple[Kind, ...] = (
+    TFJOB,
+    MXJOB,
+    CHAINERJOB,
+    ELASTICJOB,
+    KUBEFLOW_TFJOB,
+    PYTORCHJOB,
+    XGBOOSTJOB,
+    PADDLEJOB,
+    JAXJOB,
+)
 """One value for each kind of job."""
 
 ALL: tuple[Kind, ...] = per_api_group(KINDS)
 """One value for each kind and API group under which the kind is served."""
+
+
+def kinds_named(name: str, candidates: Iterable[Kind] = ALL) -> tuple[Kind, ...]:
+    """The candidates with that name: TfJob, tfjob, tfjobs, a short name, or tfjobs.tensorflow.org. `tfjob` names two:
+    TfJob of tensorflow.org and TFJob of kubeflow.org."""
+    name, _, group = name.lower().partition(".")
+    return tuple(
+        kind
+        for kind in candidates
+        if name in (kind.gvk.kind.lower(), kind.api.singular, kind.gvk.plural, *kind.api.short_names)
+        and (not group or group in (kind.gvk.group, *kind.api.groups))
+    )
+
+
+def unique_name(kind: Kind) -> str:
+    """The singular name, with the group after it where an earlier kind has the same name: tfjob.kubeflow.org."""
+    first = next(earlier for earlier in KINDS if earlier.api.singular == kind.api.singular)
+    return kind.api.singular if first.gvk.kind == kind.gvk.kind else f"{kind.api.singular}.{kind.gvk.group}"
 
 
 def kind_of(obj: Json) -> Kind | None:
@@ -32,16 +67,23 @@ __all__ = [
     "ALL",
     "CHAINERJOB",
     "ELASTICJOB",
+    "JAXJOB",
     "KINDS",
+    "KUBEFLOW_TFJOB",
     "MXJOB",
+    "PADDLEJOB",
+    "PYTORCHJOB",
     "TFJOB",
+    "XGBOOSTJOB",
     "admit",
     "crd",
     "kind_of",
     "kind_page",
+    "kinds_named",
     "misspelling_problems",
     "notes",
     "per_api_group",
     "rules_check",
+    "unique_name",
     "warnings",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from trainyard.core import Config, Job, Kind, Rule, parse_job, violations, with_aliases
-from trainyard.core.policies.managed_by import KNOWN_CONTROLLERS, TRAINYARD_OPERATOR, is_managed_here
+from trainyard.core.policies.managed_by import KNOWN_CONTROLLERS, is_managed_here
 from trainyard.kinds.immutability import rules_of
 from trainyard.kinds.misspellings import misspelt_fields
 from trainyard.kinds.templates import spec_of, templates_of
@@ -147,9 +147,9 @@ def _managed_by_warnings(job: Job) -> list[Problem]:
     managed_by = job.policy.managed_by
     if is_managed_here(job) or managed_by in KNOWN_CONTROLLERS:
         return []
-    known = ", ".join((TRAINYARD_OPERATOR, *sorted(KNOWN_CONTROLLERS)))
+    known = ", ".join((*job.kind.api.managers, *sorted(KNOWN_CONTROLLERS)))
     text = f"names {shorten(managed_by)}, so that Trainyard ignores the job; known are {known}; or leave it out"
-    return [Problem("spec.managedBy", text)]
+    return [Problem(".".join(job.kind.api.policy_path("managedBy")), text)]
 
 
 def notes(kind: Kind, wire: Json) -> list[Problem]:

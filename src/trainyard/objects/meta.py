@@ -71,6 +71,11 @@ def labels_of(obj: Mapping[str, Any]) -> dict[str, str]:
     return labels if isinstance(labels, dict) else {}
 
 
+def annotations_of(obj: Mapping[str, Any]) -> dict[str, str]:
+    """`metadata.annotations`, {} when there are none."""
+    return _meta(obj).get("annotations") or {}
+
+
 def is_deleting(obj: Mapping[str, Any]) -> bool:
     """True when the object has a deletionTimestamp."""
     return bool(_meta(obj).get("deletionTimestamp"))

@@ -43,14 +43,15 @@ def observe_pod(job: Job, slot: Slot, owned: OwnedObjects) -> Replica:
     if not (stale and job.restarts_gang()) and succeeded(job, slot, pod, slot in job.supervised_slots()):
         return replica._replace(state="Succeeded")
     termination = _termination(job, slot, pod)
-    failed = () if termination is None or termination.disrupted else (termination.uid,)
+    counted = termination is not None and not (termination.disrupted or termination.ignored)
+    failed = (termination.uid,) if termination is not None and counted else ()
     if stale:  # an older attempt: its state has no effect, but its failures are counted
         return replica._replace(failed_attempts=failed, message="is being replaced")
     if termination is None:
         state, message = run_state(job, slot, pod)
         return replica._replace(state=state, message=message)
     return replica._replace(
-        state="Failed" if termination.fails_job else "Starting",
+        state="Failed" if termination.fails_job or termination.ignored else "Starting",
         termination=termination,
         failed_attempts=failed,
         message=termination.reason,

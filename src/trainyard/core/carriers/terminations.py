@@ -8,6 +8,7 @@ from trainyard.core.children import ContainerRecord, decode_containers
 from trainyard.core.job import NO_POD, Job, Termination
 from trainyard.core.kind import ExitAction
 from trainyard.core.model import Child, Slot
+from trainyard.objects.structs import replace
 
 
 def termination_of(job: Job, slot: Slot, pod: Child, uid: str) -> Termination | None:
@@ -27,23 +28,26 @@ def termination_of(job: Job, slot: Slot, pod: Child, uid: str) -> Termination | 
         return None
     ended = pod.finished_at or pod.start_time or pod.created
     if failed is None:
-        fails_job = job.kind.lifecycle.on_exit(job, slot, -1, pod.reason) is ExitAction.FAIL
-        reason = pod.reason or "Failed"
-        return Termination(uid, ended, pod.start_time, -1, reason, fails_job=fails_job, message=pod.message)
+        return _with_action(
+            Termination(uid, ended, pod.start_time, -1, pod.reason or "Failed", message=pod.message),
+            job.kind.lifecycle.on_exit(job, slot, -1, pod.reason),
+        )
     # Only the main container's exit code can fail the job (S13); if another container failed, the code is unknown.
     code, exit_reason = (failed.exit_code, failed.reason) if failed is container else (-1, "")
-    fails_job = job.kind.lifecycle.on_exit(job, slot, code, exit_reason) is ExitAction.FAIL
-    reason = failed.reason or "Error"
-    return Termination(
+    termination = Termination(
         uid,
         ended,
         pod.start_time,
         failed.exit_code,
-        reason,
+        failed.reason or "Error",
         container=failed.name,
-        fails_job=fails_job,
         message=pod.message,
     )
+    return _with_action(termination, job.kind.lifecycle.on_exit(job, slot, code, exit_reason))
+
+
+def _with_action(termination: Termination, action: ExitAction) -> Termination:
+    return replace(termination, fails_job=action is ExitAction.FAIL, ignored=action is ExitAction.IGNORE)
 
 
 def disruption_of(pod: Child, uid: str) -> Termination:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from trainyard.core.job import Job
 
-TRAINYARD_OPERATOR = "trainyard.dev/operator"
 KNOWN_CONTROLLERS = frozenset({"kueue.x-k8s.io/multikueue"})
 """The known values of `managedBy` for other controllers; an unknown value gets a warning."""
 
 
 def is_managed_here(job: Job) -> bool:
-    """True for `managedBy` unset or TRAINYARD_OPERATOR; for any other value the operator sends no request."""
-    return job.policy.managed_by in ("", TRAINYARD_OPERATOR)
+    """True for `managedBy` unset or one of Api.managers; for any other value the operator sends no request."""
+    return job.policy.managed_by in ("", *job.kind.api.managers)

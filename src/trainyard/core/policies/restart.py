@@ -34,6 +34,7 @@ def plan_restarts(
     slots: list[Replica] = []
     wakeups: list[float] = []
     suspended = outcome.phase == "Suspended"
+    replicas = [replica for replica in replicas if not (replica.termination and replica.termination.ignored)]
     failed = any(replica.termination and not replica.termination.disrupted for replica in replicas)
     for replica in replicas:
         termination, role = replica.termination, roles.get(replica.slot.role)
@@ -45,7 +46,7 @@ def plan_restarts(
             continue  # in a gang that has a failure, only the failure's back-off counts
         if (due := _due(job, termination, role, status, now)) > now:
             wakeups.append(due)
-        elif job.kind.lifecycle.restart_scope is RestartScope.SLOT:
+        elif job.restart_scope is RestartScope.SLOT:
             slots.append(replica)
         else:
             roles |= _next_attempts(status, roles if job.restarts_gang() else (replica.slot.role,), roles)
@@ -68,7 +69,7 @@ def retry_at(job: Job, termination: Termination, failures: int, retries: int, no
     A slot that restarts alone waits BASE_DELAY from its start, because the other slots wait for it.
     """
     ended, started = termination.finished_at, termination.started_at
-    if job.kind.lifecycle.restart_scope is RestartScope.SLOT:
+    if job.restart_scope is RestartScope.SLOT:
         due = (started or ended) + BASE_DELAY
     elif not termination.disrupted:
         due = ended + backoff(failures)

@@ -26,6 +26,14 @@ def next_status(job: Job, now: float) -> JobStatus:
         attempt = before.attempt + 1 if resumed else 0
         roles[role.name] = RoleStatus(attempt, before.failures, role.replicas, role.port, role.digest)
     resumes = status.resume_count + (1 if resumed else 0)
+    # A status without roles that has a start time is from an older operator, whose pods run on.
+    adopted = not status.suspended and status.start_time is not None
     return replace(
-        status, roles=roles, started=True, suspended=False, has_run=False, resume_count=resumes, start_time=now
+        status,
+        roles=roles,
+        started=True,
+        suspended=False,
+        has_run=adopted and status.has_run,
+        resume_count=resumes,
+        start_time=status.start_time if adopted else now,
     )

@@ -1,4 +1,5 @@
-"""The subset of JSONPath for printer columns: `.spec.x`, `.spec.list[0]`, `[*]`, `['a.b']`, `[?(@.type=="Ready")]`."""
+"""The subset of JSONPath for printer columns: `.spec.x`, `.spec.list[0]`, `[-1:]`, `[*]`, `['a.b']` and
+`[?(@.type=="Ready")]`."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ Find = Callable[[Any], list[Any]]
 _STEP = re.compile(
     r"\.(?P<name>(?:[A-Za-z0-9_\-/]|\\.)+)"
     r"|\[(?P<index>-?\d+|\*)\]"
+    r"|\[(?P<start>-?\d*):(?P<end>-?\d*)\]"
     r"|\[(?P<quote>['\"])(?P<key>.*?)(?P=quote)\]"
     r"|\[\?\(@\.(?P<left>[A-Za-z0-9_\-]+)\s*==\s*(?P<mark>['\"])(?P<right>.*?)(?P=mark)\)\]"
 )
@@ -47,6 +49,9 @@ def _step(match: re.Match[str]) -> Find:
     if match["index"] is not None:
         index = int(match["index"])
         return lambda value: [value[index]] if isinstance(value, list) and -len(value) <= index < len(value) else []
+    if match["start"] is not None:
+        part = slice(*(int(bound) if bound else None for bound in (match["start"], match["end"])))
+        return lambda value: value[part] if isinstance(value, list) else []
     if match["left"] is not None:
         left, right = match["left"], match["right"]
         return lambda value: (

@@ -1,0 +1,80 @@
+"""How the conditions of `kubeflow.org/v1` are written: the newest is last, and some exclude others (docs/rules.md K5).
+
+`kubectl get` shows the type of the last condition. So Trainyard's own conditions are at the beginning of the list.
+"""
+
+from __future__ import annotations
+
+from trainyard.core import ConditionUpdate, Job, Replica
+from trainyard.core.conditions import Condition, WrittenConditions
+from trainyard.objects import Json, find_condition, format_time, set_condition
+
+TYPES = ("Created", "Suspended", "Running", "Restarting", "Succeeded", "Failed")
+"""The conditions of the Training Operator, in the order in which those of one reconcile are written."""
+EXCLUDED = {"Running": "Restarting", "Restarting": "Running"}
+
+
+def write_conditions(job: Job, replicas: list[Replica], evaluated: list[Condition], now: float) -> WrittenConditions:
+    """The conditions of the job's stored status, updated with those of this reconcile."""
+    stored = list(job.status.conditions)
+    own = [item for item in stored if item["type"] not in TYPES]
+    shared = [item for item in stored if item["type"] in TYPES]
+    updates: list[ConditionUpdate] = []
+    by_type = {condition.type: condition for condition in evaluated}
+    for condition in evaluated:
+        old = find_condition(own, condition.type)
+        if condition.type in TYPES or (old is None and not condition.holds):
+            continue
+        own = set_condition(own, condition.type, condition.holds, condition.reason, condition.message, now)
+        if condition.holds and (old is None or (old["status"], old["reason"]) != ("True", condition.reason)):
+            updates.append(ConditionUpdate(condition.type, condition.reason, condition.message))
+    for update, holds in _updates(job, replicas, shared, by_type):
+        changed = _append(shared, update, holds, now)
+        if changed is not shared:
+            shared = changed
+            updates.append(update)
+    return WrittenConditions((*own, *shared), tuple(updates))
+
+
+def _updates(
+    job: Job, replicas: list[Replica], stored: list[Json], by_type: dict[str, Condition]
+) -> list[tuple[ConditionUpdate, bool]]:
+    """The conditions to write, with their texts. Only Suspended and, because of it, Running become False."""
+    updates = []
+    holding = {name for name, condition in by_type.items() if condition.holds}
+    if "Restarting" in holding:
+        holding.discard("Running")
+    suspended = find_condition(stored, "Suspended")
+    running = find_condition(stored, "Running")
+    for name in TYPES:
+        if name in holding:
+            condition = by_type[name]
+            update = ConditionUpdate(name, condition.reason, condition.message)
+            update = job.kind.status.condition_message(job, update, replicas)
+            if name == "Suspended" and running is not None and running["status"] == "True":
+                updates.append((update._replace(type="Running"), False))
+            updates.append((update, True))
+        elif name == "Suspended" and suspended is not None and suspended["status"] == "True":
+            resumed = ConditionUpdate(name, "JobResumed", "")
+            updates.append((job.kind.status.condition_message(job, resumed, replicas), False))
+    return updates
+
+
+def _append(conditions: list[Json], update: ConditionUpdate, holds: bool, now: float) -> list[Json]:
+    """The list with the condition at its end. The same list when the condition has the same status and reason."""
+    status, time = "True" if holds else "False", format_time(now)
+    old = find_condition(conditions, update.type)
+    if old is not None and (old["status"], old["reason"]) == (status, update.reason):
+        return conditions
+    new = {
+        "type": update.type,
+        "status": status,
+        "reason": update.reason,
+        "message": update.message,
+        "lastUpdateTime": time,
+        "lastTransitionTime": old["lastTransitionTime"] if old is not None and old["status"] == status else time,
+    }
+    kept = [item for item in conditions if item["type"] not in (update.type, EXCLUDED.get(update.type))]
+    if update.type in ("Succeeded", "Failed"):
+        kept = [{**item, "status": "False"} if item["type"] == "Running" else item for item in kept]
+    return [*kept, new]

@@ -1,0 +1,79 @@
+"""Builds the `Kind` of a framework: everything that the kinds of `kubeflow.org/v1` have in common."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+
+from trainyard.core import POD_CARRIER, Api, Job, Kind, Lifecycle, PodRecipe, RoleTable, Slot, StatusShape, TemplateChange
+from trainyard.kinds import columns
+from trainyard.kinds.kubeflow_v1 import lifecycle, messages, pods, spec
+from trainyard.kinds.kubeflow_v1.conditions import write_conditions
+from trainyard.kinds.kubeflow_v1.framework import Framework, all_of, replica_name
+from trainyard.objects import GVK
+from trainyard.objects.resources import POD, SERVICE
+
+GROUP = "kubeflow.org"
+STATE = {**columns.STATE, "jsonPath": ".status.conditions[-1:].type"}
+DETAILS = ({**columns.READY, "priority": 1}, {**columns.RESTARTS, "priority": 1}, columns.REASON, columns.BLOCKED)
+
+
+def training_job(framework: Framework) -> Kind:
+    """The kind of a framework."""
+    rules = spec.rules_of(framework)
+    schema = cache(partial(spec.schema_of, framework))  # once, and not while the modules are imported
+    return Kind(
+        api=Api(
+            gvk=GVK(GROUP, "v1", framework.kind, framework.plural),
+            singular=framework.kind.lower(),
+            spec_type=framework.spec_type,
+            read=lambda stored, name: spec.read(framework, schema(), rules, stored, name),
+            rules=rules,
+            rules_after_start=(),
+            columns=(STATE, columns.AGE, *DETAILS),
+            scale=_scale(framework) if framework.scalable else {},
+            policy_field="runPolicy",
+            managers=spec.MANAGERS,
+        ),
+        roles=RoleTable(
+            carrier=lambda role: POD_CARRIER, container=framework.container, child_resources=(POD, SERVICE)
+        ),
+        pods=PodRecipe(
+            name=lambda job, slot: replica_name(job, slot.role, slot.index),
+            labels=partial(pods.pod_labels, framework),
+            mutate_pod_template=partial(pods.mutate_pod_template, framework),
+        ),
+        lifecycle=Lifecycle(
+            success_sets=framework.success_sets,
+            on_exit=partial(lifecycle.on_exit, framework),
+            supervised_slots=_all_slots,
+            running_slots=lambda job: all_of(framework.leading_role(job), job),
+            restart_scope=partial(lifecycle.restart_scope, framework),
+            default_backoff_limit=None,
+            template_change=TemplateChange.NEW_REPLICAS,
+        ),
+        status=StatusShape(
+            render=partial(messages.render_status, framework),
+            source=f"{framework.kind.lower()}-controller",
+            condition_message=partial(messages.condition_message, framework),
+            condition_event=partial(messages.condition_event, framework),
+            write_events=partial(messages.write_events, framework),
+            write_conditions=write_conditions,
+        ),
+        auxiliary=partial(pods.services, framework),
+        diagnosis=framework.diagnosis,
+        scripts=framework.scripts,
+    )
+
+
+def _all_slots(job: Job) -> frozenset[Slot]:
+    return frozenset(job.slots())
+
+
+def _scale(framework: Framework) -> dict[str, str]:
+    return {
+        "specReplicasPath": f".spec.{framework.replicas_field}.Worker.replicas",
+        "statusReplicasPath": ".status.replicaStatuses.Worker.active",
+        "labelSelectorPath": ".status.replicaStatuses.Worker.selector",
+    }
+
+

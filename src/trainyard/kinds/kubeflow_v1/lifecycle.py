@@ -1,0 +1,31 @@
+"""Which exits are retried, and what restarts with a failed replica (docs/rules.md K6, K7)."""
+
+from __future__ import annotations
+
+from trainyard.core import ExitAction, Job, RestartScope, Slot
+from trainyard.kinds.kubeflow_v1.framework import Framework
+from trainyard.kinds.kubeflow_v1.spec import restart_policy
+from trainyard.objects.meta import annotations_of
+
+RESTART_SCOPE = "trainyard.dev/restart-scope"
+"""Annotation of a job: `replica`, a failed replica restarts alone, as under the Training Operator; `gang`, all restart.
+Without it the framework decides."""
+SCOPES = {"replica": RestartScope.SLOT, "gang": RestartScope.GANG}
+FIRST_RETRYABLE_CODE = 128
+
+
+def restart_scope(framework: Framework, job: Job) -> RestartScope:
+    """The annotation RESTART_SCOPE, or the framework's own scope for this job."""
+    annotated = SCOPES.get(annotations_of(job.obj).get(RESTART_SCOPE, ""))
+    return annotated or framework.restart_scope(job)
+
+
+def on_exit(framework: Framework, job: Job, slot: Slot, code: int, reason: str) -> ExitAction:
+    """The effect of a failed Pod. The kubelet restarts containers under OnFailure and Always, so such a Pod fails only
+    when it cannot go on, for example because it is evicted; an unknown code counts as retryable."""
+    policy = restart_policy(framework, framework.replica_map(job.parsed.spec).get(slot.role, {}))
+    if policy == "ExitCode":
+        return ExitAction.RETRY if code < 0 or code >= FIRST_RETRYABLE_CODE else ExitAction.FAIL
+    if policy == "Never":
+        return ExitAction.IGNORE if framework.ignores_failure(job, slot) else ExitAction.FAIL
+    return ExitAction.FAIL if framework.in_place_failure_is_final else ExitAction.RETRY

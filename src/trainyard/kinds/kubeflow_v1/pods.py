@@ -1,0 +1,94 @@
+"""Names, labels, ports and variables of the pods, and the Service of each replica (docs/rules.md K3, K4)."""
+
+from __future__ import annotations
+
+from trainyard.core import AuxiliaryObject, Job, Slot
+from trainyard.kinds.kubeflow_v1.framework import Framework, replica_name
+from trainyard.kinds.kubeflow_v1.spec import main_container, named_ports, restart_policy
+from trainyard.kinds.templates import append_to_list, containers_of, copy_template
+from trainyard.objects import Json
+from trainyard.objects.resources import SERVICE
+
+PREFIX = "training.kubeflow.org/"
+JOB_NAME, OPERATOR_NAME, REPLICA_TYPE, REPLICA_INDEX, JOB_ROLE = (
+    f"{PREFIX}{name}" for name in ("job-name", "operator-name", "replica-type", "replica-index", "job-role")
+)
+
+
+def job_labels(framework: Framework, job: Job) -> dict[str, str]:
+    """The labels of every child of the job."""
+    return {JOB_NAME: job.key.name, OPERATOR_NAME: f"{framework.kind.lower()}-controller"}
+
+
+def replica_labels(framework: Framework, job: Job, slot: Slot) -> dict[str, str]:
+    """The labels of a replica's Pod and Service, which are the Service's selector, too."""
+    labels = job_labels(framework, job)
+    return {**labels, REPLICA_TYPE: slot.role.lower(), REPLICA_INDEX: str(slot.index)}
+
+
+def pod_labels(framework: Framework, job: Job, slot: Slot) -> dict[str, str]:
+    """The labels of a Pod; the master, or the replica that leads in its place, has one more."""
+    is_master = framework.is_master or _leads
+    role = {JOB_ROLE: "master"} if is_master(job, slot) else {}
+    return {**replica_labels(framework, job, slot), **role}
+
+
+def _leads(job: Job, slot: Slot) -> bool:
+    return slot in job.running_slots() and (slot.role != "Worker" or slot.index == 0)
+
+
+def mutate_pod_template(framework: Framework, template: Json, job: Job, slot: Slot) -> Json:
+    """A copy of the template with the kind's port, its variables and the restartPolicy of the role."""
+    pod_template = copy_template(template)
+    _add_port(framework, pod_template)
+    variables = framework.environment(job, slot)
+    for container in containers_of(pod_template):
+        if variables and (not framework.main_container_only or container.get("name") == framework.container):
+            append_to_list(container, "env", *variables)
+    framework.mutate(pod_template, job, slot)
+    policy = restart_policy(framework, framework.replica_map(job.parsed.spec).get(slot.role, {}))
+    pod_template["spec"]["restartPolicy"] = "Never" if policy == "ExitCode" else policy
+    return pod_template
+
+
+def _add_port(framework: Framework, template: Json) -> None:
+    container = main_container(framework, template)
+    ports = container.get("ports")
+    names = [port.get("name") for port in (ports if isinstance(ports, list) else ()) if isinstance(port, dict)]
+    if container and framework.port_name not in names:
+        append_to_list(container, "ports", {"name": framework.port_name, "containerPort": framework.port})
+
+
+def services(framework: Framework, job: Job) -> tuple[AuxiliaryObject, ...]:
+    """A headless Service for each replica, so that other replicas can resolve its name. It lives as long as its Pod."""
+    return tuple(_service(framework, job, slot) for slot in job.slots())
+
+
+def _service(framework: Framework, job: Job, slot: Slot) -> AuxiliaryObject:
+    def body() -> Json:
+        role = job.role(slot.role)
+        ports = named_ports(framework, (role.template if role else None) or {})
+        labels = replica_labels(framework, job, slot)
+        return {
+            "apiVersion": SERVICE.api_version,
+            "kind": SERVICE.kind,
+            "metadata": {"labels": labels},
+            "spec": {
+                "clusterIP": "None",
+                "selector": dict(labels),
+                "ports": [{"name": name, "port": port} for name, port in ports.items()],
+            },
+        }
+
+    return AuxiliaryObject(
+        SERVICE,
+        replica_name(job, slot.role, slot.index),
+        body,
+        slot=slot,
+        deleted_with_slot=True,
+        deleted_on_suspend=True,
+    )
+
+
+def variable(name: str, value: object) -> Json:
+    return {"name": name, "value": str(value)}

@@ -1,0 +1,161 @@
+"""PyTorchJob, `kubeflow.org/v1`: torch.distributed with a master and workers, or an elastic set of workers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from trainyard.core import Job, RestartScope, Rule, Slot
+from trainyard.kinds.kubeflow_v1.framework import MASTER, WORKER, Framework, all_of, replica_name, total_replicas
+from trainyard.kinds.kubeflow_v1.job import training_job
+from trainyard.kinds.kubeflow_v1.master_wait import wait_for_master
+from trainyard.kinds.kubeflow_v1.pods import variable
+from trainyard.kinds.kubeflow_v1.spec import Count, ReplicaMap, TrainingSpec
+from trainyard.kinds.templates import NULLABLE, PRESERVE_UNKNOWN, whole_number
+from trainyard.objects import Json
+
+
+class RendezvousSetting(msgspec.Struct, kw_only=True):
+    """One entry of --rdzv_conf."""
+
+    key: str | None = None
+    value: str | None = None
+
+
+class ElasticPolicy(msgspec.Struct, kw_only=True):
+    """Bounds and rendezvous of an elastic job; torchrun reads them from PET_ variables."""
+
+    minReplicas: Annotated[Count | None, Meta(description="Fewest workers, by default maxReplicas.")] = None
+    maxReplicas: Annotated[Count | None, Meta(description="Most workers, by default minReplicas.")] = None
+    rdzvBackend: Annotated[
+        Literal["c10d", "etcd", "etcd-v2"] | None, Meta(description="Store of the rendezvous, by default c10d.")
+    ] = None
+    rdzvHost: Annotated[str | None, Meta(description="Host of the store, by default Worker 0.")] = None
+    rdzvPort: Annotated[int | None, Meta(description="Port of the store, by default the worker's port.")] = None
+    rdzvId: str | None = None
+    rdzvConf: list[RendezvousSetting] | None = None
+    standalone: bool | None = None
+    nProcPerNode: Annotated[int | None, Meta(description="Deprecated: write spec.nprocPerNode.")] = None
+    maxRestarts: Annotated[int | None, Meta(description="Restarts of the worker group by torchrun.")] = None
+    metrics: Annotated[
+        list[Annotated[dict[str, Any], Meta(extra_json_schema=PRESERVE_UNKNOWN)]] | None,
+        Meta(description="Metrics of a HorizontalPodAutoscaler for the workers."),
+    ] = None
+
+
+class PyTorchJobSpec(TrainingSpec, kw_only=True):
+    """A torch.distributed job: a master and workers, or elastic workers."""
+
+    pytorchReplicaSpecs: Annotated[ReplicaMap, Meta(description="Master, exactly one, and Worker.")]
+    elasticPolicy: Annotated[ElasticPolicy | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
+    nprocPerNode: Annotated[
+        str | None, Meta(description="Processes of a node: auto, cpu, gpu or a number; by default auto.")
+    ] = None
+
+
+RULES = (
+    Rule(
+        "spec.pytorchReplicaSpecs",
+        "self.all(r, r.lowerAscii() != 'master' || !has(self[r].replicas) || self[r].replicas == 1)",
+        lambda roles, old: all(
+            item.get("replicas") in (None, 1) for role, item in roles.items() if role.lower() == MASTER.lower()
+        ),
+        "the master is one replica: write replicas: 1",
+    ),
+    Rule(
+        "spec",
+        "!has(self.elasticPolicy) || self.elasticPolicy == null"
+        " || self.pytorchReplicaSpecs.exists(r, r.lowerAscii() == 'worker')",
+        lambda spec, old: (
+            not spec.get("elasticPolicy") or any(role.lower() == "worker" for role in spec["pytorchReplicaSpecs"])
+        ),
+        "pytorchReplicaSpecs.Worker must be configured if elastic policy is used",
+        field="pytorchReplicaSpecs",
+    ),
+    Rule(
+        "spec",
+        "!has(self.nprocPerNode) || !has(self.elasticPolicy) || self.elasticPolicy == null"
+        " || !has(self.elasticPolicy.nProcPerNode)",
+        lambda spec, old: not spec.get("nprocPerNode") or not (spec.get("elasticPolicy") or {}).get("nProcPerNode"),
+        "must not be used with spec.nprocPerNode",
+        field="elasticPolicy.nProcPerNode",
+    ),
+)
+
+
+def elastic_policy(job: Job) -> Json | None:
+    policy = job.parsed.spec.get("elasticPolicy")
+    return policy if isinstance(policy, dict) else None
+
+
+def environment(job: Job, slot: Slot) -> list[Json]:
+    """The variables of torch.distributed and torchrun, in the order of the Training Operator."""
+    elastic, master, total = elastic_policy(job), job.role(MASTER), total_replicas(job)
+    processes = job.parsed.spec.get("nprocPerNode")
+    if processes is None and (elastic is None or elastic.get("nProcPerNode") is None):
+        processes = "auto"
+    variables = [variable("PYTHONUNBUFFERED", 1)]
+    if master:
+        per_node = int(processes) if str(processes).isdecimal() else 1
+        rank = slot.index + (slot.role == WORKER)
+        address = replica_name(job, MASTER, 0)
+        variables += [variable(name, master.port) for name in ("MASTER_PORT", "PET_MASTER_PORT")]
+        variables += [variable(name, address) for name in ("MASTER_ADDR", "PET_MASTER_ADDR")]
+        variables += [variable("WORLD_SIZE", total * per_node), variable("RANK", rank), variable("PET_NODE_RANK", rank)]
+    if processes is not None:
+        variables.append(variable("PET_NPROC_PER_NODE", processes))
+    return variables + (_elastic(job, elastic) if elastic is not None else [variable("PET_NNODES", total)])
+
+
+def _elastic(job: Job, policy: Json) -> list[Json]:
+    worker = job.role(WORKER)
+    low, high = (whole_number(policy.get(name)) for name in ("minReplicas", "maxReplicas"))
+    default = worker.replicas if worker else 1
+    host = policy.get("rdzvHost") or replica_name(job, WORKER, 0)
+    port = policy.get("rdzvPort") or (worker.port if worker else FRAMEWORK.port)
+    settings = [f"{entry.get('key', '')}={entry.get('value', '')}" for entry in policy.get("rdzvConf") or ()]
+    optional = {
+        "PET_MAX_RESTARTS": policy.get("maxRestarts"),
+        "PET_NPROC_PER_NODE": policy.get("nProcPerNode"),
+        "PET_RDZV_ID": policy.get("rdzvId"),
+        "PET_RDZV_CONF": ",".join(settings) or None,
+        "PET_STANDALONE": "" if policy.get("standalone") else None,
+    }
+    return [
+        variable("PET_RDZV_ENDPOINT", f"{host}:{port}"),
+        variable("PET_RDZV_BACKEND", policy.get("rdzvBackend") or "c10d"),
+        variable("PET_NNODES", f"{low or high or default}:{high or low or default}"),
+        *(variable(name, value) for name, value in optional.items() if value is not None),
+    ]
+
+
+def success_sets(job: Job) -> tuple[frozenset[Slot], ...]:
+    """The master; without one all workers, or any worker of an elastic job."""
+    workers = all_of(WORKER, job)
+    if job.role(MASTER):
+        return (all_of(MASTER, job),)
+    return tuple(frozenset({slot}) for slot in sorted(workers)) if elastic_policy(job) is not None else (workers,)
+
+
+FRAMEWORK = Framework(
+    kind="PyTorchJob",
+    spec_type=PyTorchJobSpec,
+    replicas_field="pytorchReplicaSpecs",
+    roles=(MASTER, WORKER),
+    container="pytorch",
+    port_name="pytorchjob-port",
+    port=23456,
+    restart_policy="OnFailure",
+    environment=environment,
+    success_sets=success_sets,
+    leading_role=lambda job: MASTER if job.role(MASTER) else WORKER,
+    # A process group of torch.distributed does not take a lost rank back; torchrun's elastic agents form a new group.
+    restart_scope=lambda job: RestartScope.GANG if elastic_policy(job) is None else RestartScope.SLOT,
+    scalable=True,
+    rules=RULES,
+    mutate=wait_for_master,
+    qualified=lambda job: not job.role(MASTER),
+)
+PYTORCHJOB = training_job(FRAMEWORK)

@@ -1,0 +1,246 @@
+"""The common part of the specs: the replica map, `runPolicy`, and their rules (docs/rules.md K1, K2)."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from trainyard.core import ParsedSpec, Role, Rule, violations
+from trainyard.core.names import MAX_LABEL_LENGTH, digest
+from trainyard.core.status import MAX_REPLICAS
+from trainyard.kinds.kubeflow_v1.framework import Framework
+from trainyard.kinds.policies import Policies, policy_of
+from trainyard.kinds.templates import (
+    NULLABLE,
+    PRESERVE_UNKNOWN,
+    PodTemplate,
+    containers_of,
+    restart_policy_rule,
+    whole_number,
+)
+from trainyard.objects import Json
+from trainyard.schema import Schema, from_struct
+
+RestartPolicy = Literal["Always", "OnFailure", "Never", "ExitCode"]
+Count = Annotated[int, Meta(ge=0, le=MAX_REPLICAS)]
+
+
+class ReplicaSpec(msgspec.Struct, kw_only=True):
+    """The replicas of one role."""
+
+    replicas: Annotated[Count | None, Meta(description="Number of replicas, by default 1.")] = None
+    template: Annotated[PodTemplate | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
+    restartPolicy: Annotated[
+        RestartPolicy | None,
+        Meta(description="ExitCode: from 128 on a code is retried, a lower one fails the job. Overrides the pod's."),
+    ] = None
+
+
+class SchedulingPolicy(msgspec.Struct, kw_only=True):
+    """The PodGroup of the job, if the operator schedules gangs."""
+
+    minAvailable: Annotated[int | None, Meta(description="Pods that must fit at once; by default all.")] = None
+    queue: Annotated[str | None, Meta(description="Queue of Volcano.")] = None
+    minResources: Annotated[dict[str, Any] | None, Meta(description="Resources that must be free.")] = None
+    priorityClass: Annotated[str | None, Meta(description="PriorityClass of the PodGroup.")] = None
+    scheduleTimeoutSeconds: Annotated[int | None, Meta(description="How long the scheduler waits for all pods.")] = None
+
+
+class RunPolicy(Policies, kw_only=True):
+    """How long the job may run, and what is left of it."""
+
+    schedulingPolicy: Annotated[SchedulingPolicy | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = (
+        None
+    )
+
+
+class TrainingSpec(msgspec.Struct, kw_only=True):
+    """The field that all specs have."""
+
+    runPolicy: Annotated[RunPolicy | None, Meta(extra_json_schema={**PRESERVE_UNKNOWN, **NULLABLE})] = None
+
+
+ReplicaMap = Annotated[
+    dict[str, Annotated[ReplicaSpec, Meta(extra_json_schema=PRESERVE_UNKNOWN)]],
+    Meta(extra_json_schema={"maxProperties": 8}),
+]
+"""Role -> replicas."""
+
+
+def read(framework: Framework, schema: Schema, rules: tuple[Rule, ...], spec: Json, name: str) -> ParsedSpec:
+    """The ParsedSpec of a job. Defaults are applied here and not written back to the object."""
+    stored = schema.default(spec)
+    problems = schema.validate(stored, "spec") + violations(rules, {"metadata": {"name": name}, "spec": stored}, None)
+    run_policy = spec.get("runPolicy")
+    return ParsedSpec(
+        roles=tuple(_role(framework, role, value) for role, value in framework.replica_map(spec).items()),
+        policy=policy_of(run_policy if isinstance(run_policy, dict) else {}),
+        spec=spec,
+        problems=tuple(problems),
+        unknown=tuple(f"spec.{path}" for path in schema.unknown_fields(spec, except_below="template")),
+    )
+
+
+def _role(framework: Framework, name: str, replica_spec: Json) -> Role:
+    template = replica_spec.get("template")
+    template = template if isinstance(template, dict) else {}
+    replicas = whole_number(replica_spec.get("replicas"))
+    count = 1 if replicas is None else min(max(replicas, 0), MAX_REPLICAS)
+    policy = restart_policy(framework, replica_spec)
+    port = named_ports(framework, template).get(framework.port_name, framework.port)
+    return Role(name, count, port, template, digest(template, policy), container=framework.container)
+
+
+def restart_policy(framework: Framework, replica_spec: Json) -> str:
+    """`restartPolicy` of a replica set, or the kind's default."""
+    return str(replica_spec.get("restartPolicy") or framework.restart_policy)
+
+
+def main_container(framework: Framework, template: Json) -> Json:
+    """The container with the kind's name, else the first one; {} when there is none."""
+    containers = containers_of(template)
+    named = [container for container in containers if container.get("name") == framework.container]
+    return next(iter([*named, *containers]), {})
+
+
+def named_ports(framework: Framework, template: Json) -> dict[str, int]:
+    """The ports of the main container, with the kind's own port where it is missing: name -> number."""
+    ports = main_container(framework, template).get("ports")
+    numbers = {
+        str(port.get("name") or ""): number
+        for port in (ports if isinstance(ports, list) else ())
+        if isinstance(port, dict) and (number := whole_number(port.get("containerPort"))) is not None
+    }
+    return numbers if framework.port_name in numbers else {**numbers, framework.port_name: framework.port}
+
+
+def schema_of(framework: Framework) -> Schema:
+    return Schema.trusted({**from_struct(framework.spec_type), **PRESERVE_UNKNOWN})
+
+
+def rules_of(framework: Framework) -> tuple[Rule, ...]:
+    """The rules that the Training Operator's webhook checks, those that an API server would report only for the
+    children, and the kind's own."""
+    replicas = f"spec.{framework.replicas_field}"
+    return (
+        _name_rule(framework),
+        _roles_rule(framework, replicas),
+        _containers_rule(framework, replicas),
+        _images_rule(replicas),
+        restart_policy_rule(f"{replicas}{{}}"),
+        *(_fixed_rule(path) for path in ("managedBy", "schedulingPolicy.queue")),
+        _managed_by_rule(),
+        *framework.rules,
+    )
+
+
+def _name_rule(framework: Framework) -> Rule:
+    """A name is part of Services' names: a DNS label that begins with a letter, with room for role and index."""
+
+    def fits(job: Any, old: Any) -> bool:
+        name = str(job["metadata"]["name"])
+        longest = max(
+            (
+                len(f"{name}-{role}-{max((item or {}).get('replicas', 1) - 1, 0)}")
+                for role, item in job["spec"][framework.replicas_field].items()
+            ),
+            default=len(name),
+        )
+        return re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name) is not None and longest <= MAX_LABEL_LENGTH
+
+    replicas = f"self.spec.{framework.replicas_field}"
+    count = f"has({replicas}[r].replicas) && {replicas}[r].replicas > 0 ? string({replicas}[r].replicas - 1).size() : 1"
+    return Rule(
+        "",
+        "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && "
+        f"{replicas}.all(r, self.metadata.name.size() + r.size() + 2 + ({count}) <= {MAX_LABEL_LENGTH})",
+        fits,
+        "the name is part of every Pod's and Service's name, NAME-ROLE-INDEX of at most 63 characters: write a letter, "
+        "then lower-case letters, digits and '-', and shorten it",
+        field="metadata.name",
+    )
+
+
+def _roles_rule(framework: Framework, path: str) -> Rule:
+    names = [role.lower() for role in framework.roles]
+    expected = f"{', '.join(framework.roles[:-1])} or {framework.roles[-1]}".removeprefix(" or ")
+    return Rule(
+        path,
+        f"self.size() > 0 && self.all(r, r.lowerAscii() in {names})",
+        lambda roles, old: bool(roles) and all(role.lower() in names for role in roles),
+        f"the roles of a {framework.kind} are {expected}",
+        detail=lambda roles: (
+            f"{', '.join(sorted(set(roles) - set(framework.roles))) or 'an empty map'} is no role of a "
+            f"{framework.kind}; write {expected}"
+        ),
+    )
+
+
+def _containers_rule(framework: Framework, path: str) -> Rule:
+    return Rule(
+        f"{path}{{}}",
+        "has(self.template) && self.template != null && has(self.template.spec) && has(self.template.spec.containers)"
+        f" && self.template.spec.containers.exists(c, c.name == '{framework.container}')",
+        lambda value, old: any(
+            container.get("name") == framework.container for container in containers_of(value.get("template"))
+        ),
+        f"must have at least one container with name {framework.container}: its exit code is the replica's",
+        field="template.spec.containers",
+    )
+
+
+def _images_rule(path: str) -> Rule:
+    return Rule(
+        f"{path}{{}}",
+        "!has(self.template) || self.template == null || !has(self.template.spec)"
+        " || !has(self.template.spec.containers)"
+        " || self.template.spec.containers.all(c, has(c.image) && c.image != null && c.image != '')",
+        lambda value, old: all(container.get("image") for container in containers_of(value.get("template"))),
+        "a container has no image: write one for each",
+        field="template.spec.containers",
+    )
+
+
+def _fixed_rule(path: str) -> Rule:
+    """A field of runPolicy that never changes."""
+    *parents, name = path.split(".")
+
+    def cel(root: str) -> str:
+        fields = ["spec", "runPolicy", *parents]
+        objects = [".".join((root, *fields[: end + 1])) for end in range(1, len(fields))]
+        checks = [f"has({place}) && {place} != null" for place in objects]
+        place = f"{objects[-1]}.{name}"
+        return f"({' && '.join((*checks, f'has({place})'))} ? {place} : '')"
+
+    def value(job: Json) -> str:
+        node = job["spec"].get("runPolicy") or {}
+        for parent in parents:
+            node = node.get(parent) or {}
+        return str(node.get(name) or "")
+
+    return Rule(
+        "",
+        f"{cel('self')} == {cel('oldSelf')}",
+        lambda new, old: value(new) == value(old),
+        f"spec.runPolicy.{path} is immutable: make a new job",
+        transition=True,
+        field=f"spec.runPolicy.{path}",
+    )
+
+
+MANAGERS = ("kubeflow.org/training-operator", "trainyard.dev/operator")
+MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+
+
+def _managed_by_rule() -> Rule:
+    known = [*MANAGERS, MULTIKUEUE]
+    return Rule(
+        "spec.runPolicy",
+        f"!has(self.managedBy) || self.managedBy in {known}",
+        lambda policy, old: policy.get("managedBy") in (None, *known),
+        f"managedBy names the controller of the job: {', '.join(known[:-1])} or {known[-1]}",
+        field="managedBy",
+    )

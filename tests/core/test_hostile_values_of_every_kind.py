@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.core.test_hostile_values import ANY, SCALARS, STATUSES
 from tests.model.simulated_job import NOW, simulate
-from tests.support.samples import pods, sample
+from tests.support.samples import KUBEFLOW_ROLES, pods, sample
 from trainyard import kinds
 from trainyard.core import Child, Kind, Observed, decode_child, plan, render_child, render_object
 from trainyard.core.decide import decide
@@ -87,6 +87,23 @@ SPECS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "RunPolicy": ANY,
     },
 }
+KUBEFLOW_SET = st.fixed_dictionaries(
+    {},
+    optional={
+        "template": st.one_of(*(templates(container) for _, container, _ in KUBEFLOW_ROLES.values())),
+        "replicas": st.integers(-3, 5) | SCALARS,
+        "restartPolicy": SCALARS,
+    },
+)
+for _kind, (_field, _, _roles) in KUBEFLOW_ROLES.items():
+    SPECS[_kind] = {
+        _field: st.dictionaries(st.sampled_from([*_roles, "worker", "x", ""]), KUBEFLOW_SET | ANY, max_size=3) | ANY,
+        "runPolicy": st.fixed_dictionaries({}, optional={**POLICIES, "schedulingPolicy": ANY}) | ANY,
+        "elasticPolicy": st.dictionaries(st.sampled_from(["minReplicas", "rdzvPort", "rdzvConf"]), ANY) | ANY,
+        "nprocPerNode": SCALARS,
+        "successPolicy": SCALARS,
+        "enableDynamicWorker": SCALARS,
+    }
 every_kind = pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.model.simulated_job import SimulatedJob, simulate
 from tests.support.builders import replicas, tfjob
-from tests.support.samples import chainerjob, elasticjob, mx_set, mxjob, worker_set
+from tests.support.samples import chainerjob, elasticjob, kubeflow_job, mx_set, mxjob, worker_set
 from trainyard import kinds
 from trainyard.core import JOB_CARRIER, POD_CARRIER, RETRYING_JOB_CARRIER, STATEFUL_SET_CARRIER, Kind
 from trainyard.objects import Json, is_condition_true
@@ -46,6 +46,31 @@ PLAYERS = {
         ("retrying Job", "set"),
     ),
     "ElasticJob": Player(kinds.ELASTICJOB, elasticjob(2), "example-worker-0", "example-worker-1", ("Pod",)),
+    "TFJob": Player(
+        kinds.KUBEFLOW_TFJOB, kubeflow_job("TFJob", Chief=1, Worker=1), "example-chief-0", "example-worker-0", ("Pod",)
+    ),
+    "PyTorchJob": Player(
+        kinds.PYTORCHJOB,
+        kubeflow_job("PyTorchJob", Master={"restartPolicy": "ExitCode"}, Worker=1),
+        "example-master-0",
+        "example-worker-0",
+        ("Pod",),
+    ),
+    "XGBoostJob": Player(
+        kinds.XGBOOSTJOB,
+        kubeflow_job("XGBoostJob", Master=1, Worker=1),
+        "example-master-0",
+        "example-worker-0",
+        ("Pod",),
+    ),
+    "PaddleJob": Player(
+        kinds.PADDLEJOB,
+        kubeflow_job("PaddleJob", Master={"restartPolicy": "Never"}, Worker=1),
+        "example-master-0",
+        "example-worker-0",
+        ("Pod",),
+    ),
+    "JAXJob": Player(kinds.JAXJOB, kubeflow_job("JAXJob", Worker=2), "example-worker-0", "example-worker-1", ("Pod",)),
 }
 ENDS = ("Succeeded", "Failed", "DeadlineExceeded", "suspended")
 # What becomes of what still runs: it "runs" on, is "stopped", or "nothing" at all is left.
@@ -67,19 +92,31 @@ def lives(simulated: SimulatedJob, workload: str) -> bool:
     return any(pod["status"]["phase"] == "Running" for pod in pods)
 
 
+ALL_WORKERS = (kinds.ELASTICJOB, kinds.JAXJOB)
+"""Kinds whose jobs succeed with all of their workers."""
+
+
+def policies_of(kind: Kind, job: Json) -> Json:
+    """The object of a job's manifest that has the policies; it is made when it is missing."""
+    field = kind.api.policy_field
+    found: Json = job["spec"].setdefault(field, {}) if field else job["spec"]
+    return found
+
+
 def brought_about(player: Player, clean: str, end: str) -> SimulatedJob:
     """The job at that end, with one replica that still runs where the end leaves one."""
     job = copy.deepcopy(player.job)
-    job["spec"] |= {"cleanPodPolicy": clean} if clean else {}
+    policies = policies_of(player.kind, job)
+    policies |= {"cleanPodPolicy": clean} if clean else {}
     if end == "DeadlineExceeded":
-        place = job["spec"]["master"] if player.kind is kinds.CHAINERJOB else job["spec"]
+        place = job["spec"]["master"] if player.kind is kinds.CHAINERJOB else policies
         place["activeDeadlineSeconds"] = 30
     simulated = simulate(player.kind, job)
     simulated.run()
     simulated.settle()
     simulated.now += 60
     if end == "Succeeded":
-        for one in {player.first, *([player.other] if player.kind is kinds.ELASTICJOB else [])}:
+        for one in {player.first, *([player.other] if player.kind in ALL_WORKERS else [])}:
             simulated.end(one, 0)
     elif end == "Failed":
         simulated.end(player.first, 1)
@@ -105,9 +142,10 @@ def test_what_becomes_of_what_still_runs(name: str, clean: str, end: str, fate: 
     conditions = simulated.job["status"]["conditions"]
     wanted = {"DeadlineExceeded": "Failed", "suspended": "Suspended"}.get(end, end)
     assert is_condition_true(conditions, wanted)
-    ends_with_it = player.kind is kinds.ELASTICJOB and end == "Succeeded"  # all its workers have ended
+    ends_with_it = player.kind in ALL_WORKERS and end == "Succeeded"  # all its workers have ended
     assert lives(simulated, player.other) == (fate == "runs" and not ends_with_it)
-    assert (simulated.names() == []) == (fate == "nothing")
+    services_go_with_pods = bool(player.kind.api.policy_field)  # so that nothing is left when no pod is
+    assert (simulated.names() == []) == (fate == "nothing" or (services_go_with_pods and not simulated.names("Pod")))
     if fate == "stopped" and end in ("Succeeded", "Failed"):
         assert simulated.pods(player.first), "what has ended stays with its logs"
 
@@ -144,7 +182,7 @@ def test_a_job_resumes_with_a_new_attempt_and_a_new_start(name: str) -> None:
 def test_a_job_that_is_born_suspended_has_not_been_resumed_when_it_starts(name: str) -> None:
     player = PLAYERS[name]
     job = copy.deepcopy(player.job)
-    job["spec"]["suspend"] = True
+    policies_of(player.kind, job)["suspend"] = True
     simulated = simulate(player.kind, job)
     assert not any(simulated.names(kind) for kind in ("Job", "Pod", "StatefulSet"))
     simulated.edit(suspend=False)
@@ -163,12 +201,15 @@ def test_a_job_that_another_manages_is_left_alone(name: str, manager: str, ours:
 
 @pytest.mark.parametrize(
     ("name", "limit", "over"),
-    [("TfJob", 0, True), ("TfJob", 1, False), ("MxJob", 0, True), ("ElasticJob", 0, True), ("ElasticJob", 1, False)],
+    [
+        *(("TfJob", 0, True), ("TfJob", 1, False), ("MxJob", 0, True), ("ElasticJob", 0, True)),
+        *(("ElasticJob", 1, False), ("PyTorchJob", 0, True)),
+    ],
 )
 def test_backoff_limit_counts_failed_attempts_and_stops_the_job(name: str, limit: int, over: bool) -> None:
     player = PLAYERS[name]
     job = copy.deepcopy(player.job)
-    job["spec"]["backoffLimit"] = limit
+    policies_of(player.kind, job)["backoffLimit"] = limit
     simulated = simulate(player.kind, job)
     simulated.run()
     simulated.settle()
@@ -179,11 +220,11 @@ def test_backoff_limit_counts_failed_attempts_and_stops_the_job(name: str, limit
     assert lives(simulated, player.other) is not over
 
 
-@pytest.mark.parametrize("name", ["TfJob", "MxJob", "ElasticJob"])  # of a ChainerJob its controllers do that
+@pytest.mark.parametrize("name", [name for name in PLAYERS if name != "ChainerJob"])  # its controllers do that
 def test_a_disruption_is_replaced_and_not_counted(name: str) -> None:
     player = PLAYERS[name]
     job = copy.deepcopy(player.job)
-    job["spec"]["backoffLimit"] = 0
+    policies_of(player.kind, job)["backoffLimit"] = 0
     simulated = simulate(player.kind, job)
     simulated.run()
     simulated.settle()

@@ -50,4 +50,5 @@ def test_a_child_that_the_server_cannot_even_read_ends_the_job_in_its_words(kind
     refusal = Refusal(400, "BadRequest", UNREADABLE, NOW)
     planned = plan(kind, simulated.job, Observed(refused={Ref(child.gvk.kind, child.name): refusal}), NOW)
     said = failed_condition(planned.status)
-    assert said["reason"] == "InvalidChild" and UNREADABLE in said["message"]
+    assert said["reason"] in ("InvalidChild", f"{kind.gvk.kind}Failed") and UNREADABLE in said["message"]
+    assert planned.status["cause"] == "InvalidChild"

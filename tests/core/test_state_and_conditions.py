@@ -65,7 +65,9 @@ def test_a_manager_of_which_nothing_is_known_is_said(kind: Kind) -> None:
         "kueue.x-k8s.io/multikueue": 0,
         "example.com/x": 1,
     }.items():
-        told = warnings(kind, {**job, "spec": {**job["spec"], "managedBy": manager}})
+        simulated = SimulatedJob(kind, job)
+        simulated.edit(managedBy=manager)
+        told = warnings(kind, simulated.job)
         assert sum("managedBy" in one.path for one in told) == count, manager
 
 

@@ -23,7 +23,17 @@ from tests.core.decision_values import (
 from tests.model.scenarios import chainer, elastic
 from tests.model.simulated_job import SimulatedJob, simulate
 from tests.support.builders import NOW, batch_job, look, pod_of, replicas, started, tfjob
-from tests.support.samples import chainerjob, elasticjob, mx_set, mxjob, pods, sample, worker_set
+from tests.support.samples import (
+    KUBEFLOW_ROLES,
+    chainerjob,
+    elasticjob,
+    kubeflow_job,
+    mx_set,
+    mxjob,
+    pods,
+    sample,
+    worker_set,
+)
 from trainyard.core import Kind, Plan, Refusal
 from trainyard.kinds import CHAINERJOB, ELASTICJOB, MXJOB
 from trainyard.objects import Ref, find_condition
@@ -44,6 +54,7 @@ EDITED = {
     "MxJob": mxjob(mx_set("SCHEDULER"), mx_set("SERVER"), mx_set("WORKER", 1)),
     "ChainerJob": chainerjob({"ws0": worker_set(1)}, master={"template": pods("chainer", nodeSelector={"a": "b"})}),
     "ElasticJob": elasticjob(1),
+    **{kind: kubeflow_job(kind) for kind in KUBEFLOW_ROLES},
 }
 
 

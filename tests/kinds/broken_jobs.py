@@ -6,7 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.support.builders import replicas, tfjob
-from tests.support.samples import chainerjob, elasticjob, mx_set, mxjob, pods, worker_set
+from tests.support.samples import (
+    KUBEFLOW_ROLES,
+    chainerjob,
+    elasticjob,
+    kubeflow_job,
+    mx_set,
+    mxjob,
+    pods,
+    worker_set,
+)
+from trainyard.kinds.kubeflow_v1.spec import MULTIKUEUE
 from trainyard.objects import Json
 
 Pair = tuple[Json, Json | None]
@@ -123,9 +133,41 @@ def elastic_jobs() -> Iterator[Pair]:
     yield elasticjob(2, maxReplicas=1), None
 
 
+def kubeflow_jobs(kind: str) -> Iterator[Pair]:
+    """Jobs that break the rules of all kinds of `kubeflow.org/v1`."""
+    field, container, roles = KUBEFLOW_ROLES[kind]
+    job, role = kubeflow_job(kind), next(iter(roles))
+    yield kubeflow_job(kind, name="1abc"), None
+    yield kubeflow_job(kind, name="x" * 60), None
+    yield {**job, "spec": {field: {}}}, None
+    yield {**job, "spec": {field: {"Servant": job["spec"][field][role]}}}, None
+    yield kubeflow_job(kind, **{role: {"template": pods("other")}}), None
+    yield kubeflow_job(kind, **{role: {"template": pods(container, image="")}}), None
+    yield kubeflow_job(kind, **{role: {"template": pods(container, restartPolicy="Sometimes")}}), None
+    yield kubeflow_job(kind, run_policy={"managedBy": "somebody"}), None
+    yield edited(job, runPolicy={"managedBy": MULTIKUEUE})
+    yield edited(kubeflow_job(kind, run_policy={"schedulingPolicy": {"queue": "a"}}), runPolicy={"suspend": True})
+
+
+def kubeflow_broken() -> Iterator[tuple[str, list[Pair]]]:
+    for kind in KUBEFLOW_ROLES:
+        yield kind, list(kubeflow_jobs(kind))
+
+
+OF_ONE_KIND: dict[str, list[Pair]] = {
+    "TFJob": [(kubeflow_job("TFJob", Chief=1, Master=1), None)],
+    "PyTorchJob": [
+        (kubeflow_job("PyTorchJob", Master=2), None),
+        (kubeflow_job("PyTorchJob", Master=1, elasticPolicy={}), None),
+        (kubeflow_job("PyTorchJob", nprocPerNode="2", elasticPolicy={"nProcPerNode": 2}), None),
+    ],
+    "XGBoostJob": [(kubeflow_job("XGBoostJob", Master=2), None), (kubeflow_job("XGBoostJob", Worker=2), None)],
+}
+
 BROKEN: dict[str, list[Pair]] = {
     "TfJob": list(tf_jobs()),
     "MxJob": list(mx_jobs()),
     "ChainerJob": list(chainer_jobs()),
     "ElasticJob": list(elastic_jobs()),
+    **{kind: [*pairs, *OF_ONE_KIND.get(kind, ())] for kind, pairs in kubeflow_broken()},
 }

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.support.builders import NOW, replicas, tfjob
-from tests.support.samples import chainerjob, elasticjob, mx_set, mxjob, pods, worker_set
+from tests.support.samples import (
+    KUBEFLOW_ROLES,
+    chainerjob,
+    elasticjob,
+    kubeflow_job,
+    mx_set,
+    mxjob,
+    pods,
+    worker_set,
+)
 from trainyard import kinds
 from trainyard.core import Config, Kind, Observed, Plan, plan, render_object
 from trainyard.kinds import CHAINERJOB, ELASTICJOB, MXJOB, TFJOB
@@ -25,11 +36,17 @@ def with_meta(template: Json, meta: Any) -> Json:
     return {**template, "metadata": meta}
 
 
-JOBS = {
+def kubeflow_with_meta(kind: str, meta: Any) -> Json:
+    _, container, roles = KUBEFLOW_ROLES[kind]
+    return kubeflow_job(kind, **{role: {"template": with_meta(pods(container), meta)} for role in roles})
+
+
+JOBS: dict[str, Callable[[Any], Json]] = {
     "TfJob": lambda meta: tfjob(replicas("MASTER", template=with_meta(pods("tensorflow"), meta))),
     "MxJob": lambda meta: mxjob(mx_set("WORKER", template=with_meta(pods("mxnet"), meta)), jobMode="local"),
     "ChainerJob": lambda meta: chainerjob({"ws0": worker_set(template=with_meta(pods("chainer"), meta))}),
     "ElasticJob": lambda meta: elasticjob(worker={"template": with_meta(pods("elasticjob-worker"), meta)}),
+    **{kind: partial(kubeflow_with_meta, kind) for kind in KUBEFLOW_ROLES},
 }
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.kinds.broken_jobs import BROKEN
 from tests.support.builders import IMAGE
-from tests.support.samples import pods, sample
+from tests.support.samples import KUBEFLOW_ROLES, pods, sample
 from trainyard import kinds
 from trainyard.core import Kind, Rule, violations, with_aliases
 from trainyard.core.rules import _holds, _values
@@ -144,6 +144,29 @@ SPECS: dict[str, st.SearchStrategy[Json]] = {
         replicaSpecs=st.dictionaries(st.sampled_from(["Worker", "worker"]), WORKERS, max_size=2),
     ),
 }
+RUN_POLICIES = listed(
+    suspend=st.booleans(),
+    managedBy=st.sampled_from(["kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue", "me", ""]),
+    schedulingPolicy=listed(queue=st.sampled_from(["", "a", "b"])) | st.none(),
+)
+
+
+def kubeflow_specs(kind: str, **fields: Any) -> st.SearchStrategy[Json]:
+    replicas_field, container, _ = KUBEFLOW_ROLES[kind]
+    replica_sets = st.dictionaries(
+        st.sampled_from(["Master", "master", "Worker", "Chief", "PS", "Servant"]),
+        listed(template=templates(container, "main"), replicas=st.integers(0, 12)),
+        max_size=2,
+    )
+    return st.fixed_dictionaries({replicas_field: replica_sets}, optional={"runPolicy": RUN_POLICIES, **fields})
+
+
+SPECS |= {kind: kubeflow_specs(kind) for kind in KUBEFLOW_ROLES}
+SPECS["PyTorchJob"] = kubeflow_specs(
+    "PyTorchJob",
+    elasticPolicy=listed(nProcPerNode=st.integers(1, 2), minReplicas=COUNTS) | st.none(),
+    nprocPerNode=st.sampled_from(["auto", "2"]),
+)
 NAMES = st.sampled_from(["a", "b" * 30, "b" * 41, "b" * 46, "b" * 47, "b" * 63, "c" * 64, "1a", "A", "a.b", "a-"])
 STATUSES: st.SearchStrategy[Json | None] = st.sampled_from([None, {}, {"phase": "Running"}, {"roles": {"MASTER": {}}}])
 TYPE_FIELDS = {"TfJob": ("tfReplicaType", "MASTER"), "MxJob": ("mxReplicaType", "WORKER")}

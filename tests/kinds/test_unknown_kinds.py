@@ -9,11 +9,10 @@ from trainyard.kinds.unknown_kinds import BUILT_IN, WORKLOADS, describe_kind, un
 
 OPERATOR = "is a kind of the Kubeflow Training Operator, which Trainyard does not run yet"
 ROWS = [
-    ("kubeflow.org/v1", "PyTorchJob", (OPERATOR, "write it as an ElasticJob (elastic.pytorch.org/v1alpha1)")),
-    ("kubeflow.org/v1", "TFJob", (OPERATOR, "write it as a TfJob (tensorflow.org/v1alpha1)")),
     ("kubeflow.org/v1", "MXJob", (OPERATOR, "write it as an MxJob")),
     ("kubeflow.org/v2beta1", "MPIJob", ("is a kind of the MPI Operator of Kubeflow",)),
-    ("kubeflow.org/v1", "XGBoostJob", (OPERATOR,)),
+    ("kubeflow.org/v1", "TfJob", ("write apiVersion: kubeflow.org/v1 and kind: TFJob",)),
+    ("kubeflow.org/v1beta1", "PyTorchJobs", ("write apiVersion: kubeflow.org/v1 and kind: PyTorchJob",)),
     ("trainer.kubeflow.org/v1alpha1", "TrainJob", ("is a kind of the Kubeflow Trainer",)),
     ("batch.volcano.sh/v1alpha1", "Job", ("is a kind of Volcano",)),
     ("ray.io/v1", "RayJob", ("is a kind of KubeRay",)),
@@ -29,7 +28,7 @@ ROWS = [
     ("tensorfow.org/v1alpha1", "TfJobs", ("write apiVersion: tensorflow.org/v1alpha1 and kind: TfJob",)),
     ("tensorflow.org/v1alpha1", "TfJobList", ("has no items; write items",)),
     ("tensorflow.org/v1alpha1", "Estimator", ("of tensorflow.org runs here: TfJob",)),
-    ("elastic.pytorch.org/v1alpha1", "PyTorchJob", ("of elastic.pytorch.org runs here: ElasticJob",)),
+    ("elastic.pytorch.org/v1alpha1", "PyTorchJob", ("write apiVersion: kubeflow.org/v1 and kind: PyTorchJob",)),
 ]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainyard.core import Config, Kind, Observed, Plan, Refusal, decode_child, parse_job, plan, render_child
+from trainyard.kinds.policies import Policies
 from trainyard.objects import Json, Ref, controller_reference, format_time, name_of, uid_of
 from trainyard.objects.writes import Patch
 
@@ -66,7 +67,11 @@ class SimulatedJob:
         raise AssertionError("it never settles")
 
     def edit(self, **spec: Any) -> None:
-        """The user's edit of fields directly under spec."""
+        """The user's edit of fields directly under spec; a policy is edited in the field where the kind has it."""
+        field = self.kind.api.policy_field
+        policies = {name: spec.pop(name) for name in Policies.__struct_fields__ if field and name in spec}
+        if policies:
+            spec[field] = {**(self.job["spec"].get(field) or {}), **policies}
         self.job = {**self.job, "spec": {**self.job["spec"], **spec}}
 
     def names(self, kind: str = "") -> list[str]:

@@ -42,7 +42,11 @@ def tensorboard(job: Job, labels: Json) -> tuple[AuxiliaryObject, ...]:
     return (
         AuxiliaryObject(SERVICE, name, lambda: _service(spec, labels), create_after_replicas=True),
         AuxiliaryObject(
-            DEPLOYMENT, name, lambda: _deployment(job, name, spec, labels), deleted_on_suspend=True, create_after_replicas=True
+            DEPLOYMENT,
+            name,
+            lambda: _deployment(job, name, spec, labels),
+            deleted_on_suspend=True,
+            create_after_replicas=True,
         ),
     )
 

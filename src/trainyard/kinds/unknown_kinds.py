@@ -24,13 +24,8 @@ class ForeignKind(NamedTuple):
 TRAINING_OPERATOR = "the Kubeflow Training Operator"
 # Workload kinds, by (group, kind), that users may submit as if Trainyard ran them.
 WORKLOADS = {
-    ("kubeflow.org", "PyTorchJob"): ForeignKind(TRAINING_OPERATOR, "ElasticJob"),
-    ("kubeflow.org", "TFJob"): ForeignKind(TRAINING_OPERATOR, "TfJob"),
     ("kubeflow.org", "MXJob"): ForeignKind(TRAINING_OPERATOR, "MxJob"),
     ("kubeflow.org", "MPIJob"): ForeignKind("the MPI Operator of Kubeflow"),
-    ("kubeflow.org", "XGBoostJob"): ForeignKind(TRAINING_OPERATOR),
-    ("kubeflow.org", "PaddleJob"): ForeignKind(TRAINING_OPERATOR),
-    ("kubeflow.org", "JAXJob"): ForeignKind(TRAINING_OPERATOR),
     ("kubeflow.org", "Experiment"): ForeignKind("Kubeflow Katib"),
     ("kubeflow.org", "Notebook"): ForeignKind("Kubeflow Notebooks"),
     ("trainer.kubeflow.org", "TrainJob"): ForeignKind("the Kubeflow Trainer"),
@@ -82,10 +77,10 @@ def unknown_kind_message(api_version: str, kind: str, kinds: Iterable[Kind]) -> 
         )
         text = f"{type_name} is a kind of {other.system}, which Trainyard does not run yet"
         return f"{text}; {instead}apply it with kubectl to a cluster that has its operator; {kinds_that_run(known)}"
-    if same_name := [entry for entry in known if entry.gvk.kind == kind]:
-        return f"{type_name} is not known; write {' or '.join(map(_manifest_fields, same_name))}"
     if meant := _misspelt_kind(group, kind, known):
         return f"{type_name} is not known; write {_manifest_fields(meant)}"
+    if same_name := [entry for entry in known if entry.gvk.kind == kind]:
+        return f"{type_name} is not known; write {' or '.join(map(_manifest_fields, same_name))}"
     if any((entry.gvk.group, entry.gvk.kind + "List") == (group, kind) for entry in known):
         return f"{type_name} has no items; write items, a list with the jobs"
     kinds_of_group = [entry.gvk.kind for entry in known if entry.gvk.group == group]
@@ -116,16 +111,13 @@ def kinds_that_run(ours: Iterable[Kind]) -> str:
 
 
 def _misspelt_kind(group: str, kind: str, known: tuple[Kind, ...]) -> Kind | None:
-    """The kind of Trainyard whose name is misspelt, under its own (perhaps misspelt) group or under an unknown one."""
+    """The kind of Trainyard whose name is misspelt, under its own (perhaps misspelt) group."""
+    groups = {entry.gvk.group for entry in known}
+    meant_group = group if group in groups else most_similar_name(group, sorted(groups))
+    candidates = {entry.gvk.kind: entry for entry in known if entry.gvk.group == meant_group}
     for written in (kind, kind.removesuffix("s")):
-        if name := most_similar_name(written, sorted({entry.gvk.kind for entry in known})):
-            candidates = [entry for entry in known if entry.gvk.kind == name]
-            same_group = [entry for entry in candidates if entry.gvk.group == group]
-            if same_group or most_similar_name(group, [entry.gvk.group for entry in candidates]):
-                return (same_group or candidates)[0]
-            only_case_differs = name.lower() == written.lower()
-            is_known_group = any(group == workload_group for workload_group, _ in WORKLOADS) or group in BUILT_IN
-            return candidates[0] if only_case_differs and not is_known_group else None
+        if name := written if written in candidates else most_similar_name(written, sorted(candidates)):
+            return candidates[name]
     return None
 
 

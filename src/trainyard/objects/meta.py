@@ -73,7 +73,8 @@ def labels_of(obj: Mapping[str, Any]) -> dict[str, str]:
 
 def annotations_of(obj: Mapping[str, Any]) -> dict[str, str]:
     """`metadata.annotations`, {} when there are none."""
-    return _meta(obj).get("annotations") or {}
+    annotations = _meta(obj).get("annotations")
+    return annotations if isinstance(annotations, dict) else {}
 
 
 def is_deleting(obj: Mapping[str, Any]) -> bool:

@@ -33,13 +33,24 @@ def write_conditions(job: Job, replicas: list[Replica], evaluated: list[Conditio
         if changed is not shared:
             shared = changed
             updates.append(update)
-    return WrittenConditions((*own, *shared), tuple(updates))
+    return WrittenConditions((*own, *_without_false_running(shared, by_type, now)), tuple(updates))
+
+
+def _without_false_running(conditions: list[Json], by_type: dict[str, Condition], now: float) -> list[Json]:
+    """Running becomes False, in its place, when no replica runs. The Training Operator leaves it True."""
+    running, evaluated = find_condition(conditions, "Running"), by_type.get("Running")
+    if running is None or running["status"] != "True" or evaluated is None or evaluated.holds:
+        return conditions
+    time = format_time(now)
+    change = {"status": "False", "reason": evaluated.reason, "message": evaluated.message}
+    stopped = {**running, **change, "lastUpdateTime": time, "lastTransitionTime": time}
+    return [stopped if item is running else item for item in conditions]
 
 
 def _updates(
     job: Job, replicas: list[Replica], stored: list[Json], by_type: dict[str, Condition]
 ) -> list[tuple[ConditionUpdate, bool]]:
-    """The conditions to write, with their texts. Only Suspended and, because of it, Running become False."""
+    """The conditions to write, with their texts. Suspended and, because of it, Running become False, too."""
     updates = []
     holding = {name for name, condition in by_type.items() if condition.holds}
     if "Restarting" in holding:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from functools import cache, partial
 
-from trainyard.core import POD_CARRIER, Api, Job, Kind, Lifecycle, PodRecipe, RoleTable, Slot, StatusShape, TemplateChange
+from trainyard.core import (
+    POD_CARRIER,
+    Api,
+    Job,
+    Kind,
+    Lifecycle,
+    PodRecipe,
+    RoleTable,
+    Slot,
+    StatusShape,
+    TemplateChange,
+)
 from trainyard.kinds import columns
 from trainyard.kinds.kubeflow_v1 import lifecycle, messages, pods, spec
 from trainyard.kinds.kubeflow_v1.conditions import write_conditions
@@ -75,5 +86,3 @@ def _scale(framework: Framework) -> dict[str, str]:
         "statusReplicasPath": ".status.replicaStatuses.Worker.active",
         "labelSelectorPath": ".status.replicaStatuses.Worker.selector",
     }
-
-

@@ -105,21 +105,19 @@ def _restart_policy_event(framework: Framework, job: Job, subject: PlannedCreate
     return (Event("Warning", "SetPodTemplateRestartPolicy", text, Ref("Pod", subject.name)),)
 
 
-def render_status(
-    framework: Framework, job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, int]]
-) -> Json:
-    """`replicaStatuses`. The replicas that still run when the job has succeeded count as succeeded."""
+def render_status(framework: Framework, job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> Json:
+    """`replicaStatuses`, and `state`, which the Training Operator does not write. The replicas that still run when the
+    job has succeeded count as succeeded."""
     return {
+        "state": "Failed" if outcome.phase == "Invalid" else outcome.phase,
         "replicaStatuses": {
             role: _replica_status(framework, job, role, states, outcome.phase == "Succeeded")
             for role, states in counts.items()
-        }
+        },
     }
 
 
-def _replica_status(
-    framework: Framework, job: Job, role: str, states: Mapping[str, int], job_succeeded: bool
-) -> Json:
+def _replica_status(framework: Framework, job: Job, role: str, states: Mapping[str, int], job_succeeded: bool) -> Json:
     active, succeeded = states.get("Running", 0), states.get("Succeeded", 0)
     counts = {
         "active": 0 if job_succeeded else active,

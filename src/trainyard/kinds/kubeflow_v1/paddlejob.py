@@ -49,7 +49,10 @@ def environment(job: Job, slot: Slot) -> list[Json]:
     ]
     if slot == Slot(leader, 0):
         field = {"fieldRef": {"fieldPath": "status.podIP"}}
-        variables += [{"name": "POD_IP_DUMMY", "valueFrom": field}, variable("PADDLE_MASTER", f"$(POD_IP_DUMMY):{port}")]
+        variables += [
+            {"name": "POD_IP_DUMMY", "valueFrom": field},
+            variable("PADDLE_MASTER", f"$(POD_IP_DUMMY):{port}"),
+        ]
     else:
         variables.append(variable("PADDLE_MASTER", f"{replica_name(job, leader, 0)}:{port}"))
     if leader == MASTER:

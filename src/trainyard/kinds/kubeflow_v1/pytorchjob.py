@@ -58,7 +58,7 @@ class PyTorchJobSpec(TrainingSpec, kw_only=True):
 RULES = (
     Rule(
         "spec.pytorchReplicaSpecs",
-        "self.all(r, r.lowerAscii() != 'master' || !has(self[r].replicas) || self[r].replicas == 1)",
+        "self.all(r, !r.matches('(?i)^master$') || !has(self[r].replicas) || self[r].replicas == 1)",
         lambda roles, old: all(
             item.get("replicas") in (None, 1) for role, item in roles.items() if role.lower() == MASTER.lower()
         ),
@@ -67,9 +67,9 @@ RULES = (
     Rule(
         "spec",
         "!has(self.elasticPolicy) || self.elasticPolicy == null"
-        " || self.pytorchReplicaSpecs.exists(r, r.lowerAscii() == 'worker')",
+        " || self.pytorchReplicaSpecs.exists(r, r.matches('(?i)^worker$'))",
         lambda spec, old: (
-            not spec.get("elasticPolicy") or any(role.lower() == "worker" for role in spec["pytorchReplicaSpecs"])
+            spec.get("elasticPolicy") is None or any(role.lower() == "worker" for role in spec["pytorchReplicaSpecs"])
         ),
         "pytorchReplicaSpecs.Worker must be configured if elastic policy is used",
         field="pytorchReplicaSpecs",

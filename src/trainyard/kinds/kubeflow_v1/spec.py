@@ -144,19 +144,23 @@ def _name_rule(framework: Framework) -> Rule:
         name = str(job["metadata"]["name"])
         longest = max(
             (
-                len(f"{name}-{role}-{max((item or {}).get('replicas', 1) - 1, 0)}")
+                len(name) + len(role) + 2 + len(str(max((item.get("replicas") or 1) - 1, 0)))
                 for role, item in job["spec"][framework.replicas_field].items()
             ),
-            default=len(name),
+            default=0,
         )
-        return re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name) is not None and longest <= MAX_LABEL_LENGTH
+        return (
+            re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name) is not None and max(longest, len(name)) <= MAX_LABEL_LENGTH
+        )
 
-    replicas = f"self.spec.{framework.replicas_field}"
-    count = f"has({replicas}[r].replicas) && {replicas}[r].replicas > 0 ? string({replicas}[r].replicas - 1).size() : 1"
+    sets = f"self.spec.{framework.replicas_field}"
+    length = "self.metadata.name.size() + r.size() + 2"
     return Rule(
         "",
-        "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && "
-        f"{replicas}.all(r, self.metadata.name.size() + r.size() + 2 + ({count}) <= {MAX_LABEL_LENGTH})",
+        f"self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && self.metadata.name.size() <= {MAX_LABEL_LENGTH}"
+        f" && {sets}.all(r, {length} + 1 <= {MAX_LABEL_LENGTH}"
+        f" && (!has({sets}[r].replicas) || {sets}[r].replicas < 1"
+        f" || {length} + string({sets}[r].replicas - 1).size() <= {MAX_LABEL_LENGTH}))",
         fits,
         "the name is part of every Pod's and Service's name, NAME-ROLE-INDEX of at most 63 characters: write a letter, "
         "then lower-case letters, digits and '-', and shorten it",
@@ -169,11 +173,11 @@ def _roles_rule(framework: Framework, path: str) -> Rule:
     expected = f"{', '.join(framework.roles[:-1])} or {framework.roles[-1]}".removeprefix(" or ")
     return Rule(
         path,
-        f"self.size() > 0 && self.all(r, r.lowerAscii() in {names})",
+        f"self.size() > 0 && self.all(r, r.matches('(?i)^({'|'.join(names)})$'))",
         lambda roles, old: bool(roles) and all(role.lower() in names for role in roles),
         f"the roles of a {framework.kind} are {expected}",
         detail=lambda roles: (
-            f"{', '.join(sorted(set(roles) - set(framework.roles))) or 'an empty map'} is no role of a "
+            f"{', '.join(str(role) for role in roles if role not in framework.roles) or 'an empty map'} is no role of a "
             f"{framework.kind}; write {expected}"
         ),
     )
@@ -197,7 +201,7 @@ def _images_rule(path: str) -> Rule:
         f"{path}{{}}",
         "!has(self.template) || self.template == null || !has(self.template.spec)"
         " || !has(self.template.spec.containers)"
-        " || self.template.spec.containers.all(c, has(c.image) && c.image != null && c.image != '')",
+        " || self.template.spec.containers.all(c, has(c.image) && c.image != '')",
         lambda value, old: all(container.get("image") for container in containers_of(value.get("template"))),
         "a container has no image: write one for each",
         field="template.spec.containers",
@@ -208,22 +212,23 @@ def _fixed_rule(path: str) -> Rule:
     """A field of runPolicy that never changes."""
     *parents, name = path.split(".")
 
-    def cel(root: str) -> str:
-        fields = ["spec", "runPolicy", *parents]
-        objects = [".".join((root, *fields[: end + 1])) for end in range(1, len(fields))]
-        checks = [f"has({place}) && {place} != null" for place in objects]
-        place = f"{objects[-1]}.{name}"
-        return f"({' && '.join((*checks, f'has({place})'))} ? {place} : '')"
+    objects = [".".join(("spec", "runPolicy", *parents[:end])) for end in range(len(parents) + 1)]
+    field = f"{objects[-1]}.{name}"
 
-    def value(job: Json) -> str:
-        node = job["spec"].get("runPolicy") or {}
-        for parent in parents:
+    def is_set(root: str) -> str:
+        checks = [f"has({root}.{place}) && {root}.{place} != null" for place in objects]
+        return f"({' && '.join((*checks, f'has({root}.{field})'))})"
+
+    def value(job: Json) -> Any:
+        node = job["spec"]
+        for parent in ("runPolicy", *parents):
             node = node.get(parent) or {}
-        return str(node.get(name) or "")
+        return node.get(name)
 
+    new, old = is_set("self"), is_set("oldSelf")
     return Rule(
         "",
-        f"{cel('self')} == {cel('oldSelf')}",
+        f"{new} == {old} && (!{new} || !{old} || self.{field} == oldSelf.{field})",
         lambda new, old: value(new) == value(old),
         f"spec.runPolicy.{path} is immutable: make a new job",
         transition=True,

@@ -36,7 +36,7 @@ class TFJobSpec(TrainingSpec, kw_only=True):
 RULES = (
     Rule(
         "spec.tfReplicaSpecs",
-        "self.filter(r, r.lowerAscii() in ['chief', 'master']).size() <= 1",
+        "self.filter(r, r.matches('(?i)^(chief|master)$')).size() <= 1",
         lambda roles, old: sum(role.lower() in ("chief", "master") for role in roles) <= 1,
         "must not have more than 1 Chief or Master role",
     ),

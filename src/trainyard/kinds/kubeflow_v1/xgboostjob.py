@@ -25,10 +25,15 @@ class XGBoostJobSpec(TrainingSpec, kw_only=True):
 RULES = (
     Rule(
         "spec.xgbReplicaSpecs",
-        "self.exists_one(r, r.lowerAscii() == 'master')"
-        " && self.all(r, r.lowerAscii() != 'master' || !has(self[r].replicas) || self[r].replicas == 1)",
+        "self.exists_one(r, r.matches('(?i)^master$'))"
+        " && self.all(r, !r.matches('(?i)^master$') || !has(self[r].replicas) || self[r].replicas == 1)",
         lambda roles, old: (
-            [item.get("replicas", 1) or 1 for role, item in roles.items() if role.lower() == MASTER.lower()] == [1]
+            [
+                1 if item.get("replicas") is None else item["replicas"]
+                for role, item in roles.items()
+                if role.lower() == MASTER.lower()
+            ]
+            == [1]
         ),
         "there is one master: write Master with replicas: 1",
     ),

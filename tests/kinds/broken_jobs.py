@@ -141,9 +141,9 @@ def kubeflow_jobs(kind: str) -> Iterator[Pair]:
     yield kubeflow_job(kind, name="x" * 60), None
     yield {**job, "spec": {field: {}}}, None
     yield {**job, "spec": {field: {"Servant": job["spec"][field][role]}}}, None
-    yield kubeflow_job(kind, **{role: {"template": pods("other")}}), None
-    yield kubeflow_job(kind, **{role: {"template": pods(container, image="")}}), None
-    yield kubeflow_job(kind, **{role: {"template": pods(container, restartPolicy="Sometimes")}}), None
+    for template in (pods("other"), pods(container, image=""), pods(container, restartPolicy="Sometimes")):
+        sets: dict[str, Any] = {role: {"template": template}}
+        yield kubeflow_job(kind, **sets), None
     yield kubeflow_job(kind, run_policy={"managedBy": "somebody"}), None
     yield edited(job, runPolicy={"managedBy": MULTIKUEUE})
     yield edited(kubeflow_job(kind, run_policy={"schedulingPolicy": {"queue": "a"}}), runPolicy={"suspend": True})

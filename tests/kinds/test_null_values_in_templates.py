@@ -38,7 +38,8 @@ def with_meta(template: Json, meta: Any) -> Json:
 
 def kubeflow_with_meta(kind: str, meta: Any) -> Json:
     _, container, roles = KUBEFLOW_ROLES[kind]
-    return kubeflow_job(kind, **{role: {"template": with_meta(pods(container), meta)} for role in roles})
+    sets: dict[str, Any] = {role: {"template": with_meta(pods(container), meta)} for role in roles}
+    return kubeflow_job(kind, **sets)
 
 
 JOBS: dict[str, Callable[[Any], Json]] = {

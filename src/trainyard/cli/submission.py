@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from trainyard import kinds
 from trainyard.cli import manifests, working_directory
 from trainyard.cli.scripts import local_image
-from trainyard.core import Kind
+from trainyard.core import Config, Kind, parse_job
 from trainyard.core.names import is_dns_label
+from trainyard.core.policies.managed_by import is_managed_here
 from trainyard.kinds.unknown_kinds import describe_kind
 from trainyard.objects import GVK, Json, Problem, name_of, namespace_of
 from trainyard.objects.manifest import Document, ManifestError
@@ -37,7 +38,6 @@ from trainyard.objects.resources import (
 if TYPE_CHECKING:
     from trainyard.client import ApiClient, ApiError
 
-OPERATOR = "trainyard.dev/operator"
 # The other kinds that a file may contain, in the order in which their objects are created.
 OTHER_KINDS = (
     NAMESPACE,
@@ -175,12 +175,12 @@ def _add_job(document: Document, kind: Kind, submission: Submission, local: bool
 
 
 def _managed_by_problems(document: Document) -> list[Problem]:
-    """A problem if spec.managedBy names another operator: a private cluster has none, and the job would never run."""
-    managed_by = (document.obj.get("spec") or {}).get("managedBy")
-    if managed_by in (None, "", OPERATOR):
+    """A problem if managedBy names another operator: a private cluster has none, and the job would never run."""
+    kind = kinds.kind_of(document.obj)
+    if kind is None or is_managed_here(job := parse_job(kind, document.obj, Config())):
         return []
-    text = f"{managed_by!r} does not run here; leave the field out, or write {OPERATOR}"
-    return [manifests.with_place(document, Problem("spec.managedBy", text))]
+    text = f"{job.policy.managed_by!r} does not run here; leave the field out, or write {kind.api.managers[0]}"
+    return [manifests.with_place(document, Problem(".".join(kind.api.policy_path("managedBy")), text))]
 
 
 def _add_other(document: Document, submission: Submission) -> list[Problem]:

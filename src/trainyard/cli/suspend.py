@@ -23,7 +23,7 @@ def suspend(jobs: tuple[str, ...], **params: Any) -> None:
 
 
 async def set_suspend(context: ClusterContext, jobs: tuple[str, ...], suspend: bool) -> None:
-    """Patches `spec.suspend`, which takes precedence over any other field that a kind reads it from (S2)."""
+    """Patches `suspend` where the kind has its policies; it takes precedence over any other place (S2)."""
     from trainyard.cli.jobs import get_job
     from trainyard.cli.view import job_result
     from trainyard.core import Config, parse_job
@@ -38,5 +38,8 @@ async def set_suspend(context: ClusterContext, jobs: tuple[str, ...], suspend: b
         if parse_job(info.kind, info.job, Config()).policy.suspend == suspend:
             print_output(f"{info.reference} is {'suspended already' if suspend else 'not suspended'}")
             continue
-        await context.api.patch(info.gvk, info.namespace, info.name, {"spec": {"suspend": suspend}})
+        body: Any = suspend
+        for field in reversed(info.kind.api.policy_path("suspend")):
+            body = {field: body}
+        await context.api.patch(info.gvk, info.namespace, info.name, body)
         print_output(f"{info.reference} {'suspended' if suspend else 'resumed'}")

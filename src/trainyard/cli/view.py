@@ -21,7 +21,7 @@ from trainyard.cli.replica_view import (
     group_by_slot,
     replica,
 )
-from trainyard.core import RestartScope
+from trainyard.core import Config, parse_job
 from trainyard.kinds import kind_of
 from trainyard.objects import (
     Json,
@@ -176,7 +176,7 @@ def _newest_replica(pods: list[Replica], job: Json) -> Replica:
 
 def _is_gang(job: Json) -> bool:
     kind = kind_of(job)
-    return kind is not None and kind.lifecycle.restart_scope is RestartScope.GANG
+    return kind is not None and parse_job(kind, job, Config()).restarts_gang()
 
 
 def _count(value: Any) -> int:

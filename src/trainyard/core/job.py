@@ -162,7 +162,10 @@ class Job:
     def restart_scope(self) -> RestartScope:
         """Lifecycle.restart_scope of this job."""
         scope = self.kind.lifecycle.restart_scope
-        return scope if isinstance(scope, RestartScope) else scope(self)
+        if isinstance(scope, RestartScope):
+            return scope
+        job_scope: RestartScope = self.cached("restart_scope", lambda: scope(self))
+        return job_scope
 
     def restarts_gang(self) -> bool:
         """True for a gang: a retry of one replica restarts all replicas, succeeded ones too (S33)."""

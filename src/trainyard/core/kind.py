@@ -184,6 +184,7 @@ class Lifecycle(msgspec.Struct, frozen=True):
     supervised_slots: Callable[[Job], frozenset[Slot]] | None = None
     running_slots: Callable[[Job], frozenset[Slot]] | None = None
     restart_scope: RestartScope | Callable[[Job], RestartScope] = RestartScope.ROLE
+    restart_text: str = ""  # for the docs, where restart_scope is a function
     default_backoff_limit: int | None = 6
     template_change: TemplateChange = TemplateChange.IGNORE
     template_change_of: Mapping[str, TemplateChange] = msgspec.field(default_factory=dict)

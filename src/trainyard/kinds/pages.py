@@ -23,9 +23,9 @@ POLICIES = {
     "backoffLimit": "if more attempts of its replicas than this have failed, the job fails with reason "
     "`BackoffLimitExceeded`, and its running pods are stopped; disruptions (drain, eviction, preemption) do not count",
     "suspend": "while true, no replica runs; afterwards replicas are created from the current spec",
-    "managedBy": "the operator ignores a job with any other value than `trainyard.dev/operator`",
 }
 """What each policy does (docs/rules.md S2 to S6)."""
+MANAGED_BY = "the operator ignores a job with any other value than {}"
 
 CONDITIONS = {
     "Created": "the job is accepted",
@@ -160,9 +160,13 @@ def _columns(kind: Kind) -> Iterator[str]:
 def _policies(kind: Kind) -> Iterator[str]:
     yield "## Policies"
     yield ""
+    if kind.api.policy_field:
+        yield f"They are fields of `spec.{kind.api.policy_field}`."
+        yield ""
     yield "| policy | what it does |"
     yield "|---|---|"
-    for name, text in POLICIES.items():
+    managers = " or ".join(f"`{manager}`" for manager in kind.api.managers)
+    for name, text in {**POLICIES, "managedBy": MANAGED_BY.format(managers)}.items():
         yield f"| `{name}` | {text} |"
     yield ""
     limit = (
@@ -170,7 +174,9 @@ def _policies(kind: Kind) -> Iterator[str]:
         if kind.lifecycle.default_backoff_limit is not None
         else ""
     )
-    yield f"Retries: {RESTARTS[kind.lifecycle.restart_scope]}. {limit}".rstrip()
+    scope = kind.lifecycle.restart_scope
+    text = RESTARTS[scope] if isinstance(scope, RestartScope) else kind.lifecycle.restart_text
+    yield f"Retries: {text}. {limit}".rstrip()
     yield ""
 
 

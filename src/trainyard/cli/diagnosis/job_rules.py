@@ -55,8 +55,8 @@ def managed_elsewhere(facts: Facts) -> Iterator[Finding]:
     managed_by = facts.parsed_job.policy.managed_by
     if not is_managed_here(facts.parsed_job):
         summary = f"the job is managed by {managed_by}: Trainyard makes no request for it"
-        fix = "ask that controller; or make the job again without spec.managedBy"
-        yield Finding(BLOCK, summary, "spec.managedBy", (), fix)
+        place = ".".join(facts.parsed_job.kind.api.policy_path("managedBy"))
+        yield Finding(BLOCK, summary, place, (), f"ask that controller; or make the job again without {place}")
 
 
 def terminating(facts: Facts) -> Iterator[Finding]:

@@ -37,6 +37,7 @@ class Framework(msgspec.Struct, frozen=True):
     success_sets: Callable[[Job], tuple[frozenset[Slot], ...]]
     leading_role: Callable[[Job], str]
     restart_scope: Callable[[Job], RestartScope]
+    restart_text: str  # what restarts with a failed replica, for the docs
     scalable: bool = False  # has the scale subresource of the role Worker
     rules: tuple[Rule, ...] = ()
     main_container_only: bool = False

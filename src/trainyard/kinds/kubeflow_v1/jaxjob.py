@@ -48,6 +48,7 @@ JAXJOB = training_job(
         success_sets=lambda job: (all_of(WORKER, job),),
         leading_role=lambda job: WORKER,
         restart_scope=lambda job: RestartScope.GANG,  # jax.distributed ends all processes when one is lost
+        restart_text="all replicas are created again together, as jax.distributed does not take a lost process back",
         scalable=True,
         qualified=lambda job: True,
     )

@@ -59,6 +59,7 @@ def training_job(framework: Framework) -> Kind:
             supervised_slots=_all_slots,
             running_slots=lambda job: all_of(framework.leading_role(job), job),
             restart_scope=partial(lifecycle.restart_scope, framework),
+            restart_text=f"{framework.restart_text}; {lifecycle.ANNOTATION_TEXT}",
             default_backoff_limit=None,
             template_change=TemplateChange.NEW_REPLICAS,
         ),

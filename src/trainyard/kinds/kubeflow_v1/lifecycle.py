@@ -10,6 +10,10 @@ from trainyard.objects.meta import annotations_of
 RESTART_SCOPE = "trainyard.dev/restart-scope"
 """Annotation of a job: `replica`, a failed replica restarts alone, as under the Training Operator; `gang`, all restart.
 Without it the framework decides."""
+ANNOTATION_TEXT = (
+    f"the annotation `{RESTART_SCOPE}` of a job overrides that: `replica`, a failed replica is created again alone, as "
+    "by the Training Operator; `gang`, all are"
+)
 SCOPES = {"replica": RestartScope.SLOT, "gang": RestartScope.GANG}
 FIRST_RETRYABLE_CODE = 128
 

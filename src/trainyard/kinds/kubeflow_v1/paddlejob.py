@@ -84,6 +84,10 @@ PADDLEJOB = training_job(
         success_sets=lambda job: (all_of(leading_role(job), job),),
         leading_role=leading_role,
         restart_scope=restart_scope,
+        restart_text=(
+            "workers without `Master` and `elasticPolicy` are created again together, as a collective does not take a "
+            "lost worker back; other replicas alone"
+        ),
         scalable=True,
         is_master=lambda job, slot: slot.role == MASTER,
         qualified=lambda job: not job.role(MASTER),

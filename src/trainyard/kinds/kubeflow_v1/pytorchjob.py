@@ -98,7 +98,7 @@ def environment(job: Job, slot: Slot) -> list[Json]:
         processes = "auto"
     variables = [variable("PYTHONUNBUFFERED", 1)]
     if master:
-        per_node = int(processes) if str(processes).isdecimal() else 1
+        per_node = int(str(processes)) if str(processes).isdecimal() else 1
         rank = slot.index + (slot.role == WORKER)
         address = replica_name(job, MASTER, 0)
         variables += [variable(name, master.port) for name in ("MASTER_PORT", "PET_MASTER_PORT")]
@@ -153,6 +153,10 @@ FRAMEWORK = Framework(
     leading_role=lambda job: MASTER if job.role(MASTER) else WORKER,
     # A process group of torch.distributed does not take a lost rank back; torchrun's elastic agents form a new group.
     restart_scope=lambda job: RestartScope.GANG if elastic_policy(job) is None else RestartScope.SLOT,
+    restart_text=(
+        "all replicas are created again together, because a process group does not take a lost rank back; with "
+        "`elasticPolicy` the failed replica alone"
+    ),
     scalable=True,
     rules=RULES,
     mutate=wait_for_master,

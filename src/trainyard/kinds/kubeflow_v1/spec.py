@@ -177,8 +177,8 @@ def _roles_rule(framework: Framework, path: str) -> Rule:
         lambda roles, old: bool(roles) and all(role.lower() in names for role in roles),
         f"the roles of a {framework.kind} are {expected}",
         detail=lambda roles: (
-            f"{', '.join(str(role) for role in roles if role not in framework.roles) or 'an empty map'} is no role of a "
-            f"{framework.kind}; write {expected}"
+            f"{', '.join(str(role) for role in roles if role not in framework.roles) or 'an empty map'} is no role "
+            f"of a {framework.kind}; write {expected}"
         ),
     )
 

@@ -108,6 +108,7 @@ TFJOB = training_job(
         success_sets=success_sets,
         leading_role=lambda job: chief_of(job) or WORKER,
         restart_scope=lambda job: RestartScope.SLOT,  # TensorFlow's servers take a restarted task back
+        restart_text="a failed replica is created again alone",
         rules=RULES,
         main_container_only=True,
         ignores_failure=lambda job, slot: is_dynamic(job) and slot.role == WORKER,

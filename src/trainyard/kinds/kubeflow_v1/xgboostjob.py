@@ -75,6 +75,7 @@ XGBOOSTJOB = training_job(
         leading_role=lambda job: MASTER,
         # The tracker of XGBoost 2 waits for all workers at once; a collective that has lost one does not go on.
         restart_scope=lambda job: RestartScope.GANG,
+        restart_text="all replicas are created again together, because the tracker does not take a lost worker back",
         rules=RULES,
         is_master=lambda job, slot: slot.role == MASTER,
         in_place_failure_is_final=True,

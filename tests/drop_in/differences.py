@@ -1,8 +1,8 @@
 """The differences from Kubeflow's operators that are meant.
 
 Rules:
-- Each entry is hit at least once by the scenarios of its kind, one for each kind (`*/...`) by those of PyTorchJob, which
-  has all common scenarios. An entry that is not hit fails the test: the difference is gone, and so goes the entry.
+- Each entry is hit at least once by the scenarios of its kind; one for all kinds (`*/...`) by those of PyTorchJob, the
+  most. An entry that is not hit fails the test: the difference is gone, and so goes the entry.
 - `reason` is a line of docs/compatibility.md, or the beginning of one.
 """
 

@@ -23,7 +23,6 @@ from typing import Protocol
 import yaml
 
 from tests.drop_in.operators_build import operators
-from tests.drop_in.scenario import SCHEDULER_PLUGINS
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_process import ControlPlaneProcess, free_ports
 from trainyard import kinds
@@ -32,7 +31,7 @@ from trainyard.objects.resources import CRD
 
 SERVING = Path("/tmp/k8s-webhook-server/serving-certs")  # a constant of the training-operator
 HEALTH = "http://127.0.0.1:8080/healthz"  # the mpi-operator's port is a constant, too
-VOLCANO_DEFINITION = Path(__file__).with_name("volcano_pod_group.yaml")
+POD_GROUPS = Path(__file__).with_name("pod_groups.yaml")
 LIMITS = ("1000", "2000")  # requests per second to the API server, and the burst: the default of 5 is slow
 
 
@@ -53,8 +52,7 @@ class OperatorUnderTest(Protocol):
 
 def install_pod_groups(plane: ControlPlane) -> None:
     """The definitions of both gang schedulers, without the schedulers."""
-    built = operators(_say)
-    create(plane, *documents(built / "podgroups" / f"{SCHEDULER_PLUGINS}.yaml"), *documents(VOLCANO_DEFINITION))
+    create(plane, *documents(POD_GROUPS))
 
 
 class TrainingOperator:

@@ -3,7 +3,6 @@
     $XDG_CACHE_HOME/trainyard/operators/KEY/
         bin/training-operator  bin/mpi-operator
         training-operator/...  mpi-operator/...      manifests and examples, as their modules have them
-        podgroups/scheduler-plugins.yaml             the definition of its PodGroup
         webhook/...                                  certificates of the training-operator's webhook server
 
 Rules:
@@ -35,13 +34,12 @@ LAYOUT = "1"  # counted up when the folder is to have other files
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A Go module: its path and version, the hash of its content, and what is taken from it."""
+    """A Go module: its path and version, the hash of its content, and its program."""
 
     path: str
     version: str
     content: str
-    package: str = ""
-    files: tuple[tuple[str, str], ...] = ()  # (folder or file of the module, folder of the build)
+    package: str
 
     @property
     def name(self) -> str:
@@ -54,20 +52,12 @@ MODULES = (
         "v1.9.4",
         "h1:MjYXzeaHGBmF47BlhCo6+Mb7ypHrVfO6vsys1ZHF56A=",
         "./cmd/training-operator.v1",
-        (("manifests", "training-operator/manifests"), ("examples", "training-operator/examples")),
     ),
     Module(
         "github.com/kubeflow/mpi-operator",
         "v0.8.0",
         "h1:22EccUiO4VDooG4TooesdE8o8euGVj89PIRhiP24SRE=",
         "./cmd/mpi-operator",
-        (("manifests", "mpi-operator/manifests"), ("examples", "mpi-operator/examples")),
-    ),
-    Module(
-        "sigs.k8s.io/scheduler-plugins",
-        "v0.34.7",
-        "h1:GENSA4rKpCKBrPvNSo2AV2QHU7j3a6LT14kNlHhXfeg=",
-        files=(("config/crd/bases/scheduling.x-k8s.io_podgroups.yaml", "podgroups/scheduler-plugins.yaml"),),
     ),
 )
 
@@ -96,22 +86,16 @@ def _build(go: Go, place: Path, say: Say) -> None:
     say("building the training-operator and the mpi-operator of Kubeflow: four to six minutes on two cores, once")
     for module in MODULES:
         source = _download(go, module)
-        for wanted, target in module.files:
-            _copy(source / wanted, part / target)
-        if module.package:
-            command = ["build", *ARGUMENTS, "-o", str(part / "bin" / module.name), module.package]
-            _go(go, command, source)
+        for folder in ("manifests", "examples"):
+            _copy(source / folder, part / module.name / folder)
+        _go(go, ["build", *ARGUMENTS, "-o", str(part / "bin" / module.name), module.package], source)
     (part / "webhook").mkdir()
     write_certificates(part / "webhook")
     part.rename(place)
 
 
 def _copy(source: Path, target: Path) -> None:
-    """A module's files are read-only; a copy is not, so that it can be removed."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_file():
-        shutil.copyfile(source, target)
-        return
+    """The YAML files. A module's files are read-only; a copy is not, so that it can be removed."""
     for file in source.rglob("*.yaml"):
         copy = target / file.relative_to(source)
         copy.parent.mkdir(parents=True, exist_ok=True)

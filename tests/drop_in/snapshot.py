@@ -2,7 +2,8 @@
 
     {"job": {"status": ...}, "phases": {POD: PHASE}, "pods": {NAME: ...}, "services": ..., ..., "events": [...]}
 
-- `job` is None once the job is gone; `job.spec` is there when it is not what the user has written, `job.metadata` likewise.
+- `job` is None once the job is gone; `job.spec` and `job.metadata` are there when they are not what the user has
+  written.
 - The events are sorted lines `TYPE REASON KIND/NAME: MESSAGE`; how often one was sent is left out.
 - Normalised: times are `<time>`, uids `<uid>`, the namespace `<namespace>`, generated suffixes of names `<random>`,
   keys in Secrets their kind. Absent: resourceVersion, creationTimestamp, generation, managedFields,

@@ -14,6 +14,7 @@ import base64
 import contextlib
 import os
 import signal
+import ssl
 import sys
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,7 @@ from trainyard.objects.resources import CRD
 SERVING = Path("/tmp/k8s-webhook-server/serving-certs")  # a constant of the training-operator
 HEALTH = "http://127.0.0.1:8080/healthz"  # the mpi-operator's port is a constant, too
 POD_GROUPS = Path(__file__).with_name("pod_groups.yaml")
+UNVERIFIED = ssl._create_unverified_context()  # noqa: S323  (loopback)
 LIMITS = ("1000", "2000")  # requests per second to the API server, and the burst: the default of 5 is slow
 
 
@@ -89,7 +91,11 @@ class TrainingOperator:
             *([f"--gang-scheduler-name={gang}"] if gang else []),
         ]
         program = self.built / "bin" / "training-operator"
-        with process(plane, [str(program), *flags], f"http://127.0.0.1:{health}/readyz"):
+        urls = [
+            f"http://127.0.0.1:{health}/readyz",
+            *(each["clientConfig"]["url"] for each in self._webhooks()["webhooks"]),
+        ]
+        with process(plane, [str(program), *flags], *urls):
             yield
 
     def _secret(self) -> Json:
@@ -156,9 +162,9 @@ class Trainyard:
 
 
 @contextlib.contextmanager
-def process(plane: ControlPlane, command: list[str], ready: str) -> Iterator[None]:
-    """An operator's process with the administrator's kubeconfig, from when `ready` answers 200. Its log is in the
-    folder of the control plane."""
+def process(plane: ControlPlane, command: list[str], *ready: str) -> Iterator[None]:
+    """An operator's process with the administrator's kubeconfig, from when each URL of `ready` answers 200. Its log is
+    in the folder of the control plane."""
     name = Path(command[0]).name
     env = {
         "PATH": os.environ.get("PATH", os.defpath),
@@ -169,7 +175,8 @@ def process(plane: ControlPlane, command: list[str], ready: str) -> Iterator[Non
     operator = ControlPlaneProcess(name, command, plane.folder / "logs" / f"{name}.log", env)
     operator.start()
     try:
-        operator.wait_until(lambda: answers(ready), f"{ready} answered")
+        for url in ready:
+            operator.wait_until(lambda url=url: answers(url), f"{url} answered")
         yield
         if not operator.alive:
             raise operator.complain("ended while it was under test")
@@ -179,7 +186,7 @@ def process(plane: ControlPlane, command: list[str], ready: str) -> Iterator[Non
 
 def answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310  (loopback)
+        with urllib.request.urlopen(url, timeout=2, context=UNVERIFIED) as answer:  # noqa: S310  (loopback)
             return bool(answer.status == 200)
     except OSError:
         return False

@@ -29,7 +29,7 @@ from tests.support.control_plane_process import LAUNCH
 
 Say = Callable[[str], object]
 ARGUMENTS = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags=-s -w", "-p=2")
-LAYOUT = "1"  # counted up when the folder is to have other files
+LAYOUT = "2"  # counted up when the folder is to have other files
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +131,17 @@ def write_certificates(folder: Path) -> None:
 
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric import rsa
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    from trainyard.server.auth.certificates import private_key_pem
-
+    pkcs1 = PrivateFormat.TraditionalOpenSSL  # the operator reads no other
     begin = datetime.fromtimestamp(time.time(), UTC) - timedelta(hours=1)
-    issuer, issuer_key = x509.Name([]), ec.generate_private_key(ec.SECP256R1())
+    issuer, issuer_key = x509.Name([]), rsa.generate_private_key(65537, 2048)
     for name, names, is_ca in (
         ("ca", ["training-operator-ca"], True),
         ("tls", ["training-operator.kubeflow.svc"], False),
     ):
-        key = issuer_key if is_ca else ec.generate_private_key(ec.SECP256R1())
+        key = issuer_key if is_ca else rsa.generate_private_key(65537, 2048)
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0])])
         issuer = subject if is_ca else issuer
         alternatives: list[x509.GeneralName] = [x509.DNSName(each) for each in names]
@@ -154,10 +154,8 @@ def write_certificates(folder: Path) -> None:
             .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
             .sign(issuer_key, hashes.SHA256())
         )
-        from cryptography.hazmat.primitives.serialization import Encoding
-
         (folder / f"{name}.crt").write_bytes(certificate.public_bytes(Encoding.PEM))
-        (folder / f"{name}.key").write_bytes(private_key_pem(key))
+        (folder / f"{name}.key").write_bytes(key.private_bytes(Encoding.PEM, pkcs1, NoEncryption()))
 
 
 def main() -> int:

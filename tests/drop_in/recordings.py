@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from trainyard.objects import Json
 
 FOLDER = Path(__file__).resolve().parents[2] / "testdata" / "drop_in"
 SAME = "="
+WIDTH = 140
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,10 @@ class Recording:
     @property
     def kind(self) -> str:
         return self.scenario.partition("/")[0]
+
+    def is_of_the_same(self, other: Recording) -> bool:
+        """Whether both are answers of one operator to one scenario."""
+        return replace(self, steps=[], unstable=[]) == replace(other, steps=[], unstable=[]) and self.acts == other.acts
 
     @property
     def acts(self) -> list[Json]:
@@ -67,7 +72,22 @@ def save(recording: Recording, folder: Path = FOLDER) -> None:
         "steps": abridged(recording.steps),
         "unstable": recording.unstable,
     }
-    path.write_text(json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    path.write_text(formatted(content) + "\n")
+
+
+def formatted(value: Any, depth: int = 0) -> str:
+    """JSON with sorted keys; what fits into a line of WIDTH letters is one line."""
+    line = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    if len(line) + depth <= WIDTH or not isinstance(value, dict | list) or not value:
+        return line
+    indent = "\n" + " " * (depth + 1)
+    if isinstance(value, dict):
+        open_, close = "{}"
+        parts = [f"{json.dumps(key)}: {formatted(value[key], depth + 1)}" for key in sorted(value)]
+    else:
+        open_, close = "[]"
+        parts = [formatted(part, depth + 1) for part in value]
+    return open_ + indent + f",{indent}".join(parts) + "\n" + " " * depth + close
 
 
 def abridged(steps: Sequence[Json]) -> list[Json]:

@@ -9,7 +9,8 @@
   keys in Secrets their kind. Absent: resourceVersion, creationTimestamp, generation, managedFields,
   the cluster's own addresses, the token volume of a pod, what admission and the scheduler add to a pod, other status
   than the job's and the pod's phase.
-- What the API server fills in is kept: it is the same for every operator.
+- A field that has the API server's default is left out: whether an operator has written the default or nothing, the
+  object is the same.
 """
 
 from __future__ import annotations
@@ -65,6 +66,19 @@ SERVER_METADATA = (
 )
 CLUSTER_ADDRESSES = ("clusterIPs", "ipFamilies", "ipFamilyPolicy")
 SCHEDULING = ("nodeName", "priority", "preemptionPolicy", "enableServiceLinks")
+POD_DEFAULTS: Mapping[str, Any] = {
+    "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler", "securityContext": {},
+    "serviceAccount": "default", "serviceAccountName": "default", "terminationGracePeriodSeconds": 30, "tolerations": [], "volumes": [],
+    "initContainers": [],
+}  # fmt: skip
+CONTAINER_DEFAULTS: Mapping[str, Any] = {
+    "imagePullPolicy": "IfNotPresent", "resources": {}, "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File", "volumeMounts": [], "ports": [],
+}  # fmt: skip
+PORT_DEFAULTS: Mapping[str, Any] = {"protocol": "TCP"}
+SERVICE_DEFAULTS: Mapping[str, Any] = {
+    "internalTrafficPolicy": "Cluster", "sessionAffinity": "None", "type": "ClusterIP", "ports": [],
+}  # fmt: skip
 TOKEN_VOLUME = re.compile(r"kube-api-access-\w{5}")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
@@ -141,22 +155,32 @@ def _object(section: str, item: Json) -> Json:
 
 
 def _spec(section: str, spec: Json) -> Json:
-    spec = dict(spec)
     if section == "services":
-        for key in CLUSTER_ADDRESSES:
-            spec.pop(key, None)
+        spec = {key: value for key, value in spec.items() if key not in CLUSTER_ADDRESSES}
         if spec.get("clusterIP") != "None":
             spec.pop("clusterIP", None)
+        ports = [_without(each, PORT_DEFAULTS) for each in spec.get("ports", [])]
+        return _without({**spec, "ports": ports}, SERVICE_DEFAULTS)
     if section == "pods":
-        for key in SCHEDULING:
-            spec.pop(key, None)
-        spec["tolerations"] = [each for each in spec.get("tolerations", []) if not _given_toleration(each)] or None
-        spec["volumes"] = [each for each in spec.get("volumes", []) if not TOKEN_VOLUME.fullmatch(each["name"])] or None
-        for key in ("containers", "initContainers"):
-            if key in spec:
-                spec[key] = [_container(each) for each in spec[key]]
-        return {key: value for key, value in spec.items() if value is not None}
+        return _pod_spec(spec)
+    if section == "jobs":
+        template = spec["template"]
+        return {**spec, "template": {**template, "spec": _pod_spec(template["spec"])}}
     return spec
+
+
+def _pod_spec(spec: Json) -> Json:
+    found = {key: value for key, value in spec.items() if key not in SCHEDULING}
+    found["tolerations"] = [each for each in spec.get("tolerations", []) if not _given_toleration(each)]
+    found["volumes"] = [each for each in spec.get("volumes", []) if not TOKEN_VOLUME.fullmatch(each["name"])]
+    for key in ("containers", "initContainers"):
+        found[key] = [_container(each) for each in spec.get(key, [])]
+    return _without(found, POD_DEFAULTS)
+
+
+def _without(part: Json, defaults: Mapping[str, Any]) -> Json:
+    """The fields that do not have the default."""
+    return {key: value for key, value in part.items() if key not in defaults or value != defaults[key]}
 
 
 def _given_toleration(toleration: Json) -> bool:
@@ -166,8 +190,8 @@ def _given_toleration(toleration: Json) -> bool:
 
 def _container(container: Json) -> Json:
     mounts = [each for each in container.get("volumeMounts", []) if not TOKEN_VOLUME.fullmatch(each["name"])]
-    found = {key: value for key, value in container.items() if key != "volumeMounts"}
-    return {**found, "volumeMounts": mounts} if mounts else found
+    ports = [_without(each, PORT_DEFAULTS) for each in container.get("ports", [])]
+    return _without({**container, "volumeMounts": mounts, "ports": ports}, CONTAINER_DEFAULTS)
 
 
 def _secret(value: str) -> str:

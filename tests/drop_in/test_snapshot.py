@@ -30,7 +30,7 @@ def test_times_uids_the_namespace_and_generated_names_are_replaced() -> None:
     assert found["job"] == {"status": {"startTime": "<time>", "message": "Job <namespace>/j-<random> ran"}}
     assert found["phases"] == {"j-<random>": "Pending"}
     metadata = {"name": "j-<random>", "generateName": "j-", "ownerReferences": [{"name": "j"}]}
-    assert found["pods"] == {"j-<random>": {"metadata": metadata, "spec": {}}}
+    assert found["pods"] == {"j-<random>": {"metadata": metadata, "spec": {"containers": []}}}
 
 
 def test_the_job_is_shown_where_it_is_not_as_its_user_has_written_it() -> None:
@@ -54,7 +54,7 @@ def test_what_the_cluster_adds_is_left_out() -> None:
     found = read(pods=[obj("p", spec=spec)], services=[service], configMaps=[obj("kube-root-ca.crt")])
     kept = {"containers": [{"name": "c", "volumeMounts": [{"name": "data"}]}], "volumes": [{"name": "data"}]}
     assert found["pods"]["p"]["spec"] == kept
-    assert found["services"]["s"]["spec"] == {"ports": []}
+    assert found["services"]["s"]["spec"] == {}
     assert "configMaps" not in found
 
 

@@ -15,7 +15,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 # extras (coverage[toml]) anew, and refuse the version that has been published since the lock was written.
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks test test-fast control-plane test-cluster lint lint-workflows format leftovers prove prove-soak bench bench-servers bench-failover bench-neighbours fuzz-server server-types worlds worlds-big pod-types manifests coverage docs audit sbom lock clean
+.PHONY: help demo frameworks test test-fast control-plane test-cluster test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak bench bench-servers bench-failover bench-neighbours fuzz-server server-types worlds worlds-big pod-types manifests coverage docs audit sbom lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -90,6 +90,14 @@ control-plane: $(VENV)/runtime ## build or find etcd, the API server and the res
 test-cluster: $(VENV)/dev control-plane frameworks ## every test that needs a real control plane
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "cluster and not frameworks"
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "cluster and frameworks"
+
+# The operators that ours replaces are built once, beside the control plane: four to six minutes.
+test-drop-in: $(VENV)/dev control-plane ## our operator beside Kubeflow's: their answers are as recorded, and ours as theirs
+	@$(BIN)/python -m tests.drop_in check
+	@$(BIN)/python -m pytest -q tests/drop_in
+
+record-drop-in: $(VENV)/dev control-plane ## write testdata/drop_in anew: the answers of Kubeflow's operators to every scenario
+	@$(BIN)/python -m tests.drop_in record
 
 leftovers: $(VENV)/dev ## kill the runner, the watcher or the supervisor 50 times in each network, and look for what is left
 	@$(BIN)/python -m tests.node.leftovers 50

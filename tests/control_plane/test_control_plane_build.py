@@ -149,7 +149,7 @@ def test_who_comes_second_waits_and_takes_what_the_first_has_built(bin_folder: P
         waits.set()
 
     with ThreadPoolExecutor() as pool:
-        with build._turn(place.parent, say):
+        with build.build_lock(place.parent, "the control plane", say):
             second = pool.submit(programs, say)
             assert waits.wait(10) and "waiting for it" in said[0]
             place.mkdir()

@@ -76,7 +76,7 @@ def built(say: Say) -> Path:
     place = cache_folder() / key(go)
     if not place.is_dir():
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _turn(place.parent, say):
+        with build_lock(place.parent, "the control plane", say):
             if not place.is_dir():
                 _build(go, place, say)
     return place
@@ -90,10 +90,11 @@ def find_kubectl() -> Path | None:
     return Path(program) if program else None
 
 
-def cache_folder() -> Path:
+def cache_folder(name: str = "control-plane") -> Path:
+    """The folder of everything of this name that was built on this machine."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     parent = Path(named) if os.path.isabs(named) else Path.home() / ".cache"
-    return parent / "trainyard" / "control-plane"
+    return parent / "trainyard" / name
 
 
 def key(go: Go) -> str:
@@ -135,30 +136,31 @@ def find_go() -> Go:
     path = shutil.which("go") or shutil.which("go", path=USUAL)
     if path is None:
         raise BuildError(f"no Go found, and the control plane for tests is built with it: {fix}")
-    asked = subprocess.run([path, "version"], cwd=MODULE, env=_settings(), capture_output=True, text=True)
+    asked = subprocess.run([path, "version"], cwd=MODULE, env=go_environment(), capture_output=True, text=True)
     version = asked.stdout.strip()
     number = re.search(r"\bgo(\d+)\.(\d+)", version)
     if number is None or (int(number[1]), int(number[2])) < OLDEST_GO:
         if number and (int(number[1]), int(number[2])) >= (1, 21):
             fix = f"set GOTOOLCHAIN=auto, so that it fetches a newer one by itself, or {fix}"
         raise BuildError(f"{path} is too old ({version or asked.stderr.strip()}): {fix}")
-    cache = subprocess.run([path, "env", "GOCACHE"], cwd=MODULE, env=_settings(), capture_output=True, text=True)
+    cache = subprocess.run([path, "env", "GOCACHE"], cwd=MODULE, env=go_environment(), capture_output=True, text=True)
     return Go(path, version, Path(cache.stdout.strip() or "/nonexistent"))
 
 
-def _settings(**more: str) -> dict[str, str]:
+def go_environment(**more: str) -> dict[str, str]:
     """A workspace around this checkout has no say, and collecting garbage less often saves time."""
     return {**os.environ, "GOWORK": "off", "CGO_ENABLED": "0", "GOGC": "400", **more}
 
 
 @contextlib.contextmanager
-def _turn(folder: Path, say: Say) -> Iterator[None]:
+def build_lock(folder: Path, name: str, say: Say) -> Iterator[None]:
+    """One process at a time builds into this folder. `name`: of what is built, for the message to those that wait."""
     lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("somebody else is building the control plane; waiting for it")
+            say(f"another process is building {name}; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
@@ -190,7 +192,7 @@ def _run(go: Go, part: Path, settings: Mapping[str, str]) -> None:
     log = part / "work" / "log"
     with log.open("wb") as words:
         child = subprocess.Popen(
-            command, cwd=MODULE, env=_settings(**settings), stdin=subprocess.DEVNULL, stdout=words, stderr=words
+            command, cwd=MODULE, env=go_environment(**settings), stdin=subprocess.DEVNULL, stdout=words, stderr=words
         )
         try:
             code = child.wait()

@@ -1,0 +1,113 @@
+"""The differences of two runs of one scenario, as a list of paths.
+
+    step 2: pods/j-worker-0 .spec.containers[pytorch].env[RANK].value: '1' != '2'
+
+Members of a list that all have a name are matched by it, and their order is compared by itself (`... order`); other
+lists are compared by index.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.objects import Json
+
+LONGEST = 300  # letters of a value that a difference shows
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`step` counts from 0, the creation; `path` is `SECTION/NAME .FIELD...`."""
+
+    step: int
+    path: str
+    recorded: str
+    ours: str
+
+    def __str__(self) -> str:
+        return f"step {self.step}: {self.path}: {self.recorded} != {self.ours}"
+
+
+def differences(recorded: Sequence[Json], ours: Sequence[Json], unstable: Sequence[str] = ()) -> list[Difference]:
+    """`recorded` and `ours` are steps with whole snapshots. `unstable`: paths at which the recorded operator itself
+    gives one answer or another, as `unstable_paths` lists them."""
+    found: list[Difference] = []
+    for number, (left, right) in enumerate(zip(recorded, ours, strict=False)):
+        for path, (one, other) in _step_differences(left, right):
+            if not any(covers(pattern, f"step {number}: {path}") for pattern in unstable):
+                found.append(Difference(number, path, _shown(one), _shown(other)))
+    if len(recorded) != len(ours):
+        found.append(Difference(min(len(recorded), len(ours)), "steps", str(len(recorded)), str(len(ours))))
+    return found
+
+
+def unstable_paths(runs: Sequence[Sequence[Json]]) -> list[str]:
+    """`step N: PATH` of everything in which several runs of one operator differ."""
+    first, *others = runs
+    found = {f"step {each.step}: {each.path}" for other in others for each in differences(first, other)}
+    return sorted(found)
+
+
+def covers(pattern: str, path: str) -> bool:
+    """Whether `pattern`, in which `*` stands for any text, is the path."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), path) is not None
+
+
+def _step_differences(left: Json, right: Json) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    if "refused" in left or "refused" in right:
+        one, other = left.get("refused"), right.get("refused")
+        if (one is None) != (other is None):
+            yield "refused", (one, other)
+        elif one and other and one["code"] != other["code"]:
+            yield "refused .code", (one["code"], other["code"])
+    yield from _snapshot_differences(left.get("snapshot") or {}, right.get("snapshot") or {})
+
+
+def _snapshot_differences(left: Json, right: Json) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    for section in sorted(left.keys() | right.keys()):
+        one, other = left.get(section), right.get(section)
+        if section == "events":
+            for line in sorted(set(one or []) ^ set(other or [])):
+                in_left = line in (one or [])
+                yield f"events {line}", ("sent" if in_left else "absent", "absent" if in_left else "sent")
+        elif section == "job" or not isinstance(one or {}, dict):
+            yield from _values(section + " ", one, other)
+        else:
+            for name in sorted((one or {}).keys() | (other or {}).keys()):
+                mine, theirs = (one or {}).get(name, _ABSENT), (other or {}).get(name, _ABSENT)
+                yield from _values(f"{section}/{name} ", mine, theirs)
+
+
+def _values(path: str, left: Any, right: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    if isinstance(left, dict) and isinstance(right, dict):
+        for key in sorted(left.keys() | right.keys()):
+            yield from _values(f"{path}.{key}", left.get(key, _ABSENT), right.get(key, _ABSENT))
+    elif isinstance(left, list) and isinstance(right, list) and (key := _key(left)) and key == _key(right):
+        one, other = ({each[key]: each for each in side} for side in (left, right))
+        for name in sorted(one.keys() | other.keys()):
+            yield from _values(f"{path}[{name}]", one.get(name, _ABSENT), other.get(name, _ABSENT))
+        if one.keys() == other.keys() and list(one) != list(other):
+            yield f"{path} order", (list(one), list(other))
+    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        for index, (one, other) in enumerate(zip(left, right, strict=True)):
+            yield from _values(f"{path}[{index}]", one, other)
+    elif left != right:
+        yield path.rstrip(), (left, right)
+
+
+def _key(items: list[Any]) -> str:
+    """The field by which the members of a list are told apart: `name` or `type`."""
+    for key in ("name", "type"):
+        names = [item.get(key) for item in items if isinstance(item, dict)]
+        if items and len(names) == len(items) and all(names) and len(set(names)) == len(names):
+            return key
+    return ""
+
+
+def _shown(value: Any) -> str:
+    text = "absent" if value is _ABSENT else repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -1,0 +1,227 @@
+"""The operators under test: a process each, beside a control plane of tests.
+
+    with TrainingOperator(gang="volcano").running(plane): ...
+
+`install` puts an operator's definitions into a control plane, once; `running` starts it and waits until it works.
+
+The training-operator's webhooks are called by URL on loopback, with certificates that the build has made
+(operators_build.py). The folder that it reads them from is a constant of its program.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import signal
+import ssl
+import sys
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import yaml
+
+from tests.drop_in.operators_build import operators
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_process import ControlPlaneProcess, free_ports
+from trainyard import kinds
+from trainyard.objects import GVK, Json, encode
+from trainyard.objects.resources import CRD
+
+SERVING = Path("/tmp/k8s-webhook-server/serving-certs")  # a constant of the training-operator
+HEALTH = "http://127.0.0.1:8080/healthz"  # the mpi-operator's port is a constant, too
+POD_GROUPS = Path(__file__).with_name("pod_groups.yaml")
+UNVERIFIED = ssl._create_unverified_context()  # noqa: S323  (loopback)
+LIMITS = ("1000", "2000")  # requests per second to the API server, and the burst: the default of 5 is slow
+
+
+class OperatorUnderTest(Protocol):
+    """What the comparison asks of an operator."""
+
+    @property
+    def job_kinds(self) -> Sequence[GVK]: ...
+
+    def install(self, plane: ControlPlane) -> None:
+        """Put its definitions into a control plane that has none of them."""
+        ...
+
+    def running(self, plane: ControlPlane, gang: str = "") -> contextlib.AbstractContextManager[None]:
+        """It serves all namespaces within the block. `gang`: the gang scheduler that it uses."""
+        ...
+
+
+def install_pod_groups(plane: ControlPlane) -> None:
+    """The definitions of both gang schedulers, without the schedulers."""
+    create(plane, *documents(POD_GROUPS))
+
+
+class TrainingOperator:
+    """Kubeflow's training-operator, with its webhooks."""
+
+    def __init__(self) -> None:
+        self.built = operators(_say)
+        self.manifests = self.built / "training-operator" / "manifests" / "base"
+        self._definitions = [
+            item for path in sorted((self.manifests / "crds").glob("kubeflow*")) for item in documents(path)
+        ]
+        self.job_kinds = [gvk_of(item) for item in self._definitions]
+        self._port = 0
+
+    def install(self, plane: ControlPlane) -> None:
+        create(plane, *self._definitions)
+        create(plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubeflow"}})
+        (self._port,) = free_ports(1)
+        create(plane, self._secret(), self._webhooks())
+
+    @contextlib.contextmanager
+    def running(self, plane: ControlPlane, gang: str = "") -> Iterator[None]:
+        SERVING.mkdir(parents=True, exist_ok=True)
+        for file in (self.built / "webhook").iterdir():
+            place_file(file, SERVING / file.name)
+        (health,) = free_ports(1)
+        flags = [
+            "--metrics-bind-address=0",
+            f"--health-probe-bind-address=127.0.0.1:{health}",
+            f"--webhook-server-port={self._port}",
+            f"--kube-api-qps={LIMITS[0]}",
+            f"--kube-api-burst={LIMITS[1]}",
+            "--controller-threads=4",
+            *([f"--gang-scheduler-name={gang}"] if gang else []),
+        ]
+        program = self.built / "bin" / "training-operator"
+        urls = [
+            f"http://127.0.0.1:{health}/readyz",
+            *(each["clientConfig"]["url"] for each in self._webhooks()["webhooks"]),
+        ]
+        with process(plane, [str(program), *flags], *urls):
+            yield
+
+    def _secret(self) -> Json:
+        data = {file.name: base64.b64encode(file.read_bytes()).decode() for file in (self.built / "webhook").iterdir()}
+        metadata = {"name": "training-operator-webhook-cert", "namespace": "kubeflow"}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+
+    def _webhooks(self) -> Json:
+        (configuration,) = documents(self.manifests / "webhook" / "manifests.yaml")
+        configuration["metadata"]["name"] = "validator.training-operator.kubeflow.org"
+        bundle = base64.b64encode((self.built / "webhook" / "ca.crt").read_bytes()).decode()
+        for webhook in configuration["webhooks"]:
+            path = webhook["clientConfig"]["service"]["path"]
+            webhook["clientConfig"] = {"url": f"https://127.0.0.1:{self._port}{path}", "caBundle": bundle}
+        return configuration
+
+
+class MpiOperator:
+    """Kubeflow's mpi-operator, which serves MPIJob v2beta1. Not in one control plane with the training-operator: both
+    define mpijobs.kubeflow.org."""
+
+    def __init__(self) -> None:
+        self.built = operators(_say)
+        self._definitions = documents(self.built / "mpi-operator" / "manifests" / "base" / "kubeflow.org_mpijobs.yaml")
+        self.job_kinds = [gvk_of(item) for item in self._definitions]
+
+    def install(self, plane: ControlPlane) -> None:
+        create(plane, *self._definitions)
+        create(plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mpi-operator"}})
+
+    @contextlib.contextmanager
+    def running(self, plane: ControlPlane, gang: str = "") -> Iterator[None]:
+        flags = [f"--kube-api-qps={LIMITS[0]}", f"--kube-api-burst={LIMITS[1]}", "--threadiness=4"]
+        flags += ["--controller-queue-rate-limit=1000", *([f"--gang-scheduling={gang}"] if gang else [])]
+        code, lease = plane.ask(
+            "DELETE", "/apis/coordination.k8s.io/v1/namespaces/mpi-operator/leases/mpi-job-controller"
+        )
+        assert code in (200, 404), lease  # of an operator before this one: it would wait until that lease ends
+        with process(plane, [str(self.built / "bin" / "mpi-operator"), *flags], HEALTH):
+            yield
+
+
+class Trainyard:
+    """Our operator, as `trainyard operator` starts it. It serves the kinds of Kubeflow's operators."""
+
+    def __init__(self, group: str = "kubeflow.org") -> None:
+        self.kinds = [kind for kind in kinds.ALL if kind.gvk.group == group]
+
+    @property
+    def job_kinds(self) -> Sequence[GVK]:
+        return [kind.gvk for kind in self.kinds]
+
+    def install(self, plane: ControlPlane) -> None:
+        create(plane, *(kinds.crd(kind) for kind in self.kinds))
+
+    @contextlib.contextmanager
+    def running(self, plane: ControlPlane, gang: str = "") -> Iterator[None]:
+        (health,) = free_ports(1)
+        names = ",".join(sorted({kind.gvk.kind.lower() for kind in self.kinds}))
+        command = [sys.executable, "-m", "trainyard", "operator", "--kinds", names]
+        command += ["--metrics-bind-address", f"127.0.0.1:{health}", *(["--gang-scheduler-name", gang] if gang else [])]
+        with process(plane, command, f"http://127.0.0.1:{health}/readyz"):
+            yield
+
+
+@contextlib.contextmanager
+def process(plane: ControlPlane, command: list[str], *ready: str) -> Iterator[None]:
+    """An operator's process with the administrator's kubeconfig, from when each URL of `ready` answers 200. Its log is
+    in the folder of the control plane."""
+    name = Path(command[0]).name
+    env = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(plane.folder),
+        "KUBECONFIG": str(plane.kubeconfig),
+        "MY_POD_NAMESPACE": "kubeflow",
+    }
+    operator = ControlPlaneProcess(name, command, plane.folder / "logs" / f"{name}.log", env)
+    operator.start()
+    try:
+        for url in ready:
+            operator.wait_until(lambda url=url: answers(url), f"{url} answered")
+        yield
+        if not operator.alive:
+            raise operator.complain("ended while it was under test")
+    finally:
+        operator.end(signal.SIGTERM, 10.0)
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2, context=UNVERIFIED) as answer:  # noqa: S310  (loopback)
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def place_file(source: Path, target: Path) -> None:
+    """Copy it where the content differs, at once, so that a program that reads it meanwhile has a whole file."""
+    if target.exists() and target.read_bytes() == source.read_bytes():
+        return
+    part = target.with_name(f"{target.name}.{os.getpid()}")
+    part.write_bytes(source.read_bytes())
+    part.replace(target)
+
+
+def documents(path: Path) -> list[Json]:
+    return [item for item in yaml.load_all(path.read_text(), yaml.CSafeLoader) if item]
+
+
+def gvk_of(definition: Json) -> GVK:
+    """The kind that a definition with one version defines."""
+    spec = definition["spec"]
+    return GVK(spec["group"], spec["versions"][0]["name"], spec["names"]["kind"], spec["names"]["plural"])
+
+
+def create(plane: ControlPlane, *items: Json) -> None:
+    """Create them, and wait until the definitions among them are served."""
+    listed = {"apiVersion": "v1", "kind": "List", "items": list(items)}
+    plane.kubectl("create", "-f", "-", stdin=encode(listed).decode())
+    if names := [f"crd/{item['metadata']['name']}" for item in items if item["kind"] == CRD.kind]:
+        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    for item in items:
+        if item["kind"] == CRD.kind:
+            gvk = gvk_of(item)
+            plane.wait_for(f"/apis/{gvk.api_version}/{gvk.plural}")
+
+
+def _say(text: str) -> None:
+    print(f"drop-in: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,171 @@
+"""Kubeflow's training-operator and mpi-operator, with their definitions and examples: built once per machine.
+
+    $XDG_CACHE_HOME/trainyard/operators/KEY/
+        bin/training-operator  bin/mpi-operator
+        training-operator/...  mpi-operator/...      manifests and examples, as their modules have them
+        webhook/...                                  certificates of the training-operator's webhook server
+
+Rules:
+- The modules are pinned by version and content hash; each operator is built with the go.sum of its own module.
+- One process builds, others wait for it, as for the control plane. A folder KEY is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from tests.support.control_plane_build import BuildError, Go, build_lock, cache_folder, find_go, go_environment
+from tests.support.control_plane_process import LAUNCH
+
+Say = Callable[[str], object]
+ARGUMENTS = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags=-s -w", "-p=2")
+LAYOUT = "2"  # counted up when the folder is to have other files
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A Go module: its path and version, the hash of its content, and its program."""
+
+    path: str
+    version: str
+    content: str
+    package: str
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+MODULES = (
+    Module(
+        "github.com/kubeflow/training-operator",
+        "v1.9.4",
+        "h1:MjYXzeaHGBmF47BlhCo6+Mb7ypHrVfO6vsys1ZHF56A=",
+        "./cmd/training-operator.v1",
+    ),
+    Module(
+        "github.com/kubeflow/mpi-operator",
+        "v0.8.0",
+        "h1:22EccUiO4VDooG4TooesdE8o8euGVj89PIRhiP24SRE=",
+        "./cmd/mpi-operator",
+    ),
+)
+
+
+def operators(say: Say) -> Path:
+    """The folder of the build, which is made if there is none. Raises BuildError."""
+    go = find_go()
+    place = cache_folder("operators") / _key(go)
+    if not place.is_dir():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with build_lock(place.parent, "the operators of Kubeflow", say):
+            if not place.is_dir():
+                _build(go, place, say)
+    return place
+
+
+def _key(go: Go) -> str:
+    content = "\0".join((go.version, *ARGUMENTS, *(f"{module}" for module in MODULES), LAYOUT))
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _build(go: Go, place: Path, say: Say) -> None:
+    part = place.with_name(f"{place.name}.part")
+    shutil.rmtree(part, ignore_errors=True)  # of a build that was killed
+    (part / "bin").mkdir(parents=True)
+    say("building the training-operator and the mpi-operator of Kubeflow: four to six minutes on two cores, once")
+    for module in MODULES:
+        source = _download(go, module)
+        for folder in ("manifests", "examples"):
+            _copy(source / folder, part / module.name / folder)
+        _go(go, ["build", *ARGUMENTS, "-o", str(part / "bin" / module.name), module.package], source)
+    (part / "webhook").mkdir()
+    write_certificates(part / "webhook")
+    part.rename(place)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """The YAML files. A module's files are read-only; a copy is not, so that it can be removed."""
+    for file in source.rglob("*.yaml"):
+        copy = target / file.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
+
+
+def _download(go: Go, module: Module) -> Path:
+    """The module's folder in Go's cache. Raises BuildError when the content is not the pinned one."""
+    answer = json.loads(_go(go, ["mod", "download", "-json", f"{module.path}@{module.version}"], Path("/")))
+    if answer.get("Error") or answer["Sum"] != module.content:
+        text = answer.get("Error") or f"its content is {answer['Sum']}, not {module.content}"
+        raise BuildError(f"{module.path}@{module.version}: {text}")
+    return Path(answer["Dir"])
+
+
+def _go(go: Go, arguments: list[str], folder: Path) -> str:
+    """Run Go, which ends when this process does. Raises BuildError with what it printed."""
+    command = [*LAUNCH, str(os.getpid()), go.path, *arguments]
+    ran = subprocess.run(command, cwd=folder, env=go_environment(), capture_output=True, text=True)
+    if ran.returncode:
+        tail = "\n".join((ran.stderr or ran.stdout).splitlines()[-20:])
+        raise BuildError(f"`go {' '.join(arguments)}` failed; a module proxy must be reachable:\n{tail}")
+    return ran.stdout
+
+
+def write_certificates(folder: Path) -> None:
+    """ca.crt, ca.key, tls.crt and tls.key of the training-operator's webhook server.
+
+    The operator keeps certificates that are valid for its own names; these are valid for 127.0.0.1, too, so that the
+    API server reaches the webhooks by URL.
+    """
+    import ipaddress
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import rsa
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    pkcs1 = PrivateFormat.TraditionalOpenSSL  # the operator reads no other
+    begin = datetime.fromtimestamp(time.time(), UTC) - timedelta(hours=1)
+    issuer, issuer_key = x509.Name([]), rsa.generate_private_key(65537, 2048)
+    for name, names, is_ca in (
+        ("ca", ["training-operator-ca"], True),
+        ("tls", ["training-operator.kubeflow.svc"], False),
+    ):
+        key = issuer_key if is_ca else rsa.generate_private_key(65537, 2048)
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0])])
+        issuer = subject if is_ca else issuer
+        alternatives: list[x509.GeneralName] = [x509.DNSName(each) for each in names]
+        alternatives += [] if is_ca else [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        certificate = (
+            x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
+            .not_valid_before(begin)
+            .not_valid_after(begin + timedelta(days=3650))
+            .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+            .sign(issuer_key, hashes.SHA256())
+        )
+        (folder / f"{name}.crt").write_bytes(certificate.public_bytes(Encoding.PEM))
+        (folder / f"{name}.key").write_bytes(key.private_bytes(Encoding.PEM, pkcs1, NoEncryption()))
+
+
+def main() -> int:
+    try:
+        operators(lambda text: print(f"make: {text}", file=sys.stderr, flush=True))
+    except BuildError as error:
+        print(f"make: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""Records the answers of Kubeflow's operators to all scenarios.
+
+Each scenario runs several times at once, in namespaces of its own: where the answers differ, the operator has no one
+answer, and the recording says so. What is stored of the same scenario and version is one run more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from tests.drop_in.compare import differences, unstable_paths
+from tests.drop_in.driver import AbsentPods, Driver
+from tests.drop_in.operators import (
+    MpiOperator,
+    OperatorUnderTest,
+    TrainingOperator,
+    install_pod_groups,
+)
+from tests.drop_in.operators_build import MODULES
+from tests.drop_in.recordings import FOLDER, Recording, load, save
+from tests.drop_in.scenario import MPI, TRAINING, Scenario
+from tests.drop_in.scenarios import all_scenarios
+from tests.support.control_plane import ControlPlane
+from tests.support.control_plane_flags import Options
+from trainyard.client import ApiClient, NotFound
+from trainyard.objects import GVK, Json, name_of, uid_of
+from trainyard.objects.resources import CONFIG_MAP
+
+RUNS = 3
+WIDTH = 24  # runs at one time
+SETTLE = 1.2
+GARBAGE_SECONDS = 90.0
+
+OPTIONS = Options(more={"kube-controller-manager": ["--controllers=-horizontal-pod-autoscaler-controller"]})
+"""Without metrics the autoscaler would only write that it has none, every 15 seconds."""
+
+
+def record(patterns: Sequence[str], *, write: bool) -> int:
+    """Run the scenarios that a pattern matches, and write what the operators answered, or compare it with what is
+    stored. The exit code: 1 when a scenario failed, or differs."""
+    selected = [each for each in all_scenarios() if any(fnmatchcase(each.path, pattern) for pattern in patterns)]
+    begin, failures = time.monotonic(), 0
+    for name, operator in ((TRAINING, TrainingOperator), (MPI, MpiOperator)):
+        if scenarios := [each for each in selected if each.operator == name]:
+            failures += _record_operator(operator(), scenarios, write)
+    _print(f"{len(selected)} scenarios, {failures} failed or differ, {time.monotonic() - begin:.0f} s")
+    if write and list(patterns) == ["*"]:
+        _remove_stale({each.path for each in selected})
+    return 1 if failures else 0
+
+
+def quiet_control_plane() -> ControlPlane:
+    """A control plane whose pods nobody schedules or autoscales. Use as a context; then `without_scheduler`."""
+    return ControlPlane(OPTIONS)
+
+
+def _record_operator(operator: OperatorUnderTest, scenarios: Sequence[Scenario], write: bool) -> int:
+    failures = 0
+    with quiet_control_plane() as plane:
+        plane.stop("kube-scheduler")
+        install_pod_groups(plane)
+        operator.install(plane)
+        collected = False
+        for gang in sorted({each.gang for each in scenarios}):
+            chosen = [each for each in scenarios if each.gang == gang]
+            with operator.running(plane, gang):
+                if not collected:
+                    asyncio.run(_collect_garbage(plane, operator, chosen[0]))
+                    collected = True
+                failures += asyncio.run(_record_all(plane, operator.job_kinds, chosen, write))
+    return failures
+
+
+async def _collect_garbage(plane: ControlPlane, operator: OperatorUnderTest, scenario: Scenario) -> None:
+    """The garbage collector learns new kinds every 30 seconds: wait until it has removed the child of a job."""
+    async with plane.api() as api:
+        await collect_garbage(api, operator.job_kinds, scenario.manifest)
+
+
+async def collect_garbage(api: ApiClient, job_kinds: Iterable[GVK], manifest: Json) -> None:
+    """Delete a job that no operator touches, and wait until what it owns is gone."""
+    (gvk,) = (kind for kind in job_kinds if (kind.api_version, kind.kind) == (manifest["apiVersion"], manifest["kind"]))
+    job = deepcopy(manifest)
+    job["metadata"] = {"name": "unmanaged", "namespace": "default"}
+    job["spec"].setdefault("runPolicy", {})["managedBy"] = "kueue.x-k8s.io/multikueue"
+    owner = await api.create(gvk, "default", job)
+    reference = {"apiVersion": gvk.api_version, "kind": gvk.kind, "name": name_of(owner), "uid": uid_of(owner)}
+    metadata = {"name": "owned", "ownerReferences": [reference]}
+    await api.create(CONFIG_MAP, "default", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    await api.delete(gvk, "default", "unmanaged")
+    async with asyncio.timeout(GARBAGE_SECONDS):
+        with contextlib.suppress(NotFound):
+            while True:
+                await api.get(CONFIG_MAP, "default", "owned")
+                await asyncio.sleep(0.5)
+
+
+async def _record_all(plane: ControlPlane, job_kinds: Sequence[GVK], scenarios: Sequence[Scenario], write: bool) -> int:
+    gate = asyncio.Semaphore(WIDTH)
+    async with plane.api() as api, Driver(api, job_kinds, SETTLE) as driver:
+
+        async def run(scenario: Scenario) -> list[Json]:
+            async with gate:
+                return await driver.run_scenario(scenario)
+
+        async def record_one(scenario: Scenario) -> bool:
+            try:
+                runs = await asyncio.gather(*(run(scenario) for _ in range(RUNS)))
+            except AbsentPods as error:
+                _print(f"{scenario.path}: {error}")
+                return False
+            return _finish(scenario, runs, write)
+
+        results = await asyncio.gather(*map(record_one, scenarios))
+    return results.count(False)
+
+
+def _finish(scenario: Scenario, runs: Sequence[list[Json]], write: bool) -> bool:
+    """Write the answers, or compare them with those that are stored."""
+    module = next(module for module in MODULES if module.name == scenario.operator)
+    path = FOLDER / f"{scenario.path}.json"
+    recording = Recording(
+        scenario.path,
+        f"{module.name} {module.version}",
+        scenario.gang,
+        list(scenario.objects),
+        scenario.manifest,
+        runs[0],
+        unstable_paths(runs),
+    )
+    stored = load(path) if path.exists() else recording
+    if stored.is_of_the_same(recording):
+        more = unstable_paths([stored.steps, *runs])
+        recording = replace(stored, unstable=sorted({*stored.unstable, *more}))
+    if write:
+        save(recording)
+        return True
+    found = [f"{each}" for each in differences(stored.steps, runs[0], (*stored.unstable, *unstable_paths(runs)))]
+    for line in found:
+        _print(f"{scenario.path}: {line}")
+    return not found
+
+
+def _remove_stale(current: set[str]) -> None:
+    for path in FOLDER.glob("*/*.json"):
+        if f"{path.parent.name}/{path.stem}" not in current:
+            path.unlink()
+
+
+def _print(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,110 @@
+"""How two runs of a scenario are compared, and which differences are accepted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.drop_in.compare import Difference, covers, differences, unstable_paths
+from tests.drop_in.differences import Accepted, unaccepted
+from trainyard.objects import Json
+
+
+def step(**snapshot: Any) -> Json:
+    return {"do": {"create": "job"}, "snapshot": {"job": {"status": {}}, **snapshot}}
+
+
+def pod(*env: tuple[str, str]) -> Json:
+    return {
+        "j-0": {"spec": {"containers": [{"name": "c", "env": [{"name": name, "value": value} for name, value in env]}]}}
+    }
+
+
+CASES: dict[str, tuple[Json, Json, list[str]]] = {
+    "nothing": (step(pods=pod(("A", "1"))), step(pods=pod(("A", "1"))), []),
+    "a value": (
+        step(pods=pod(("A", "1"))),
+        step(pods=pod(("A", "2"))),
+        ["step 0: pods/j-0 .spec.containers[c].env[A].value: '1' != '2'"],
+    ),
+    "the order of a list with names": (
+        step(pods=pod(("A", "1"), ("B", "2"))),
+        step(pods=pod(("B", "2"), ("A", "1"))),
+        ["step 0: pods/j-0 .spec.containers[c].env order: ['A', 'B'] != ['B', 'A']"],
+    ),
+    "one member more": (
+        step(pods=pod(("A", "1"))),
+        step(pods=pod(("A", "1"), ("B", "2"))),
+        ["step 0: pods/j-0 .spec.containers[c].env[B]: absent != {'name': 'B', 'value': '2'}"],
+    ),
+    "an object that ours has not made": (
+        step(services={"s": {"spec": {}}}),
+        step(),
+        ["step 0: services/s: {'spec': {}} != absent"],
+    ),
+    "events": (
+        step(events=["Normal A Job/j: a", "Normal B Job/j: b"]),
+        step(events=["Normal A Job/j: a", "Normal C Job/j: c"]),
+        [
+            "step 0: events Normal B Job/j: b: 'sent' != 'absent'",
+            "step 0: events Normal C Job/j: c: 'absent' != 'sent'",
+        ],
+    ),
+    "the order of conditions": (
+        {"do": {}, "snapshot": {"job": {"status": {"conditions": [{"type": "A"}, {"type": "B"}]}}}},
+        {"do": {}, "snapshot": {"job": {"status": {"conditions": [{"type": "B"}, {"type": "A"}]}}}},
+        ["step 0: job .status.conditions order: ['A', 'B'] != ['B', 'A']"],
+    ),
+    "a job that is gone": (
+        {"do": {}, "snapshot": {"job": None}},
+        step(),
+        ["step 0: job: None != {'status': {}}"],
+    ),
+    "a refusal with another message": (
+        {"do": {}, "refused": {"code": 422, "message": "a"}},
+        {"do": {}, "refused": {"code": 422, "message": "b"}},
+        [],
+    ),
+    "a refusal that ours has not made": (
+        {"do": {}, "refused": {"code": 403, "message": "a"}},
+        {"do": {}},
+        ["step 0: refused: {'code': 403, 'message': 'a'} != None"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_differences_are_listed_by_path(case: str) -> None:
+    left, right, expected = CASES[case]
+    assert [str(each) for each in differences([left], [right])] == expected
+
+
+def test_a_run_with_fewer_steps_is_a_difference() -> None:
+    assert [str(each) for each in differences([step(), step()], [step()])] == ["step 1: steps: 2 != 1"]
+
+
+def test_where_two_runs_of_the_recorded_operator_differ_anything_is_accepted() -> None:
+    one, other, ours = (step(pods=pod(("A", value))) for value in "123")
+    unstable = unstable_paths([[one], [other]])
+    assert unstable == ["step 0: pods/j-0 .spec.containers[c].env[A].value"]
+    assert differences([one], [ours], unstable) == []
+
+
+def test_a_pattern_covers_a_path_with_brackets() -> None:
+    assert covers("pods/* .spec.containers[*].env*", "pods/j-0 .spec.containers[c].env[A].value")
+    assert not covers("pods/* .spec.containers[c]", "pods/j-0 .spec.containers[c].env")
+
+
+def test_an_accepted_difference_is_left_out_and_each_other_one_is_a_line() -> None:
+    found = [Difference(0, "job .status.a", "1", "2"), Difference(1, "job .status.b", "1", "2")]
+    accepted = [Accepted("tfjob/*", "job .status.a", "because")]
+    assert unaccepted("tfjob/x", found, accepted) == ["tfjob/x step 1: job .status.b: 1 != 2"]
+    assert len(unaccepted("jaxjob/x", found, accepted)) == 2
+
+
+def test_an_entry_for_all_kinds_must_be_hit_by_pytorch_jobs() -> None:
+    assert Accepted("*", "job", "").is_checked_by("pytorchjob")
+    assert not Accepted("*", "job", "").is_checked_by("tfjob")
+    assert Accepted("tfjob/*", "job", "").is_checked_by("tfjob")
+    assert not Accepted("tfjob/*", "job", "").is_checked_by("pytorchjob")

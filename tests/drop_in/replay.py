@@ -13,8 +13,9 @@ from tests.drop_in.driver import AbsentPods, Driver
 from tests.drop_in.recordings import FOLDER, Recording, load
 from trainyard import kinds
 from trainyard.app.config import shipped_files
-from trainyard.client import ApiClient
+from trainyard.client import ApiClient, NotFound
 from trainyard.core import Config
+from trainyard.kinds.kubeflow_v1.lifecycle import RESTART_SCOPE
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CRD
 from trainyard.operator import Operator
@@ -64,6 +65,13 @@ async def embedded() -> AsyncIterator[ApiClient]:
         yield api
 
 
+def as_theirs(manifest: Json) -> Json:
+    """The job with the annotation by which a failed replica restarts alone, as under the recorded operators."""
+    metadata = manifest["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), RESTART_SCOPE: "replica"}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
 async def replay(api: ApiClient, chosen: Sequence[Recording], settle: float) -> dict[str, list[Difference]]:
     """The differences of each scenario. A scenario in which our operator has not made a pod that a step names has the
     one difference that says so. What the server has no resource for is left out of the recorded answers."""
@@ -73,8 +81,8 @@ async def replay(api: ApiClient, chosen: Sequence[Recording], settle: float) -> 
         async def compare(recording: Recording) -> list[Difference]:
             async with gate:
                 try:
-                    ours = await driver.run(recording.manifest, recording.acts, recording.objects)
-                except AbsentPods as error:
+                    ours = await driver.run(as_theirs(recording.manifest), recording.acts, recording.objects)
+                except (AbsentPods, NotFound) as error:
                     return [Difference(0, "steps", f"{len(recording.steps)} steps", f"{error}")]
             recorded = [_without(step, driver.absent) for step in recording.steps]
             return differences(recorded, ours, recording.unstable)

@@ -87,7 +87,10 @@ KUBEFLOW_ROLES: dict[str, tuple[str, str, dict[str, int]]] = {
 
 
 def sample(kind: str) -> Json:
-    """A good job of that kind."""
+    """A good job of that kind. Exit codes from 128 on are retried."""
     if kind in KUBEFLOW_ROLES:
-        return kubeflow_job(kind)
+        sets: dict[str, Any] = {
+            role: {"replicas": count, "restartPolicy": "ExitCode"} for role, count in KUBEFLOW_ROLES[kind][2].items()
+        }
+        return kubeflow_job(kind, **sets)
     return {"TfJob": tfjob(), "MxJob": mxjob(), "ChainerJob": chainerjob(), "ElasticJob": elasticjob()}[kind]

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainyard.objects import GVK, Json
-from trainyard.workloads.discovery import awaited
+from trainyard.client import ApiClient
+from trainyard.objects import GVK, Json, encode
+from trainyard.workloads.discovery import awaited, discover
 
 
 def crd(group: str = "a.example", established: str = "True", served: bool = True) -> Json:
@@ -31,3 +32,37 @@ def test_discovery_is_asked_again_while_an_established_resource_is_missing(
     definition: Json, served: GVK, names: list[str]
 ) -> None:
     assert awaited([definition], [served]) == names
+
+
+class Documents(ApiClient):
+    """An API server that has these discovery documents."""
+
+    def __init__(self, documents: Json) -> None:
+        self.documents = documents
+
+    async def request(self, method: str, path: str, *args: Any, **options: Any) -> bytes:
+        return encode(self.documents[path])
+
+
+async def test_a_resource_that_only_an_older_version_of_its_group_has_is_discovered() -> None:
+    """ChainerJob is in kubeflow.org/v1alpha1 alone, beside the kinds of v1: its jobs were taken for deleted, and the
+    garbage collector deleted their children."""
+
+    def resources(group_version: str, *kinds: str) -> Json:
+        verbs = ["list", "watch", "delete"]
+        listed = [{"name": f"{kind.lower()}s", "kind": kind, "namespaced": True, "verbs": verbs} for kind in kinds]
+        return {"groupVersion": group_version, "resources": listed}
+
+    versions = [{"groupVersion": "g.example/v1"}, {"groupVersion": "g.example/v1alpha1"}]
+    documents = {
+        "/api/v1": resources("v1"),
+        "/apis": {"groups": [{"preferredVersion": versions[0], "versions": versions}]},
+        "/apis/g.example/v1": resources("g.example/v1", "New", "Both"),
+        "/apis/g.example/v1alpha1": resources("g.example/v1alpha1", "Both", "Old"),
+    }
+    mapper = await discover(Documents(documents))
+    assert sorted((gvk.version, gvk.kind) for gvk in mapper.namespaced) == [
+        ("v1", "Both"),
+        ("v1", "New"),
+        ("v1alpha1", "Old"),
+    ]

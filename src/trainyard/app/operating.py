@@ -95,11 +95,11 @@ def parse_kinds(words: str) -> tuple[Kind, ...]:
     """The kinds in a comma-separated list, each in every API group that serves it. Raises ManifestError."""
     known = ", ".join((*(kinds.unique_name(kind) for kind in kinds.KINDS), "all"))
     named: list[Kind] = []
-    for word in (part.strip().lower() for part in words.split(",") if part.strip()):
-        matches = kinds.KINDS if word == "all" else kinds.kinds_named(word, kinds.KINDS)
-        if not matches:
+    for word in (part.strip() for part in words.split(",") if part.strip()):
+        kind = kinds.kind_named(word)
+        if kind is None and word.lower() != "all":
             raise ManifestError([Problem("--kinds", f"{word!r} is not a kind of job; known are: {known}")])
-        named += [kind for kind in matches if kind not in named]
+        named += [each for each in ((kind,) if kind else kinds.KINDS) if each not in named]
     if not named:
         raise ManifestError([Problem("--kinds", f"names no kind; choose from: {known}")])
     return kinds.per_api_group(named)

@@ -15,16 +15,10 @@ from typing import NamedTuple
 
 from trainyard import kinds
 from trainyard.core import Kind
-from trainyard.objects import GVK, Json
-from trainyard.objects.resources import CONFIG_MAP, JOB, POD, ROLE, SERVICE, STATEFUL_SET
+from trainyard.objects import Json
+from trainyard.objects.resources import JOB, POD
 
 LEASES = ("coordination.k8s.io", "leases")
-
-PATCHED: dict[str, tuple[GVK, ...]] = {
-    "MxJob": (SERVICE,),
-    "ChainerJob": (STATEFUL_SET, CONFIG_MAP, ROLE),
-}
-"""Children that are patched when the spec of the job was edited; all others are deleted and created again."""
 
 JOB_GRANTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "ChainerJob": (("", "pods", "get"), ("", "pods/exec", "get"), ("", "pods/exec", "create")),
@@ -75,7 +69,7 @@ def _created_children(kind: Kind) -> list[tuple[str, str]]:
 
 
 def _patched_children(kind: Kind) -> list[tuple[str, str]]:
-    return [(gvk.group, gvk.plural) for gvk in PATCHED.get(kind.gvk.kind, ())]
+    return [(gvk.group, gvk.plural) for gvk in kind.roles.patched_resources]
 
 
 SITES: tuple[CallSite, ...] = (

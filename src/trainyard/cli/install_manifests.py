@@ -20,16 +20,16 @@ class KindsType(click.ParamType[tuple[Kind, ...]]):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Kind, ...]:
         if isinstance(value, tuple):
             return value
-        names = [name.strip().lower() for name in str(value).split(",") if name.strip()]
-        if names == ["all"]:
+        names = [name.strip() for name in str(value).split(",") if name.strip()]
+        if [name.lower() for name in names] == ["all"]:
             return kinds.KINDS
         named: set[str] = set()
         for name in names:
-            matches = kinds.kinds_named(name, kinds.KINDS)
-            named |= {kind.gvk.kind for kind in matches}
-            if not matches:
-                known_names = ", ".join(kinds.unique_name(kind) for kind in kinds.KINDS)
+            kind = kinds.kind_named(name)
+            if kind is None:
+                known_names = ", ".join(kind.gvk.kind for kind in kinds.KINDS)
                 self.fail(f"{name!r} is not a kind of job; write some of {known_names}, or all", param, ctx)
+            named.add(kind.gvk.kind)
         if not names:
             self.fail("names no kind; leave the option out for those that need nothing sensitive", param, ctx)
         return tuple(kind for kind in kinds.KINDS if kind.gvk.kind in named)

@@ -174,7 +174,7 @@ async def list_pods(context: ClusterContext, job: Json) -> list[Json]:
 async def get_related_objects(context: ClusterContext, info: JobInfo) -> RelatedObjects:
     """The pods, children and events of a job. Resources that the API server refuses to list (403) are left out."""
     job_namespace = ClusterContext(context.api, info.namespace, context.access)
-    child_gvks = [gvk for gvk in info.kind.roles.child_resources if gvk != POD]
+    child_gvks = [gvk for gvk in dict.fromkeys(info.kind.roles.child_resources) if gvk != POD]
     labels = f"{OWNER}={uid_of(info.job)}"
     pods, all_events, *child_pages = await asyncio.gather(
         _list_if_allowed(job_namespace, POD, labels),

@@ -67,7 +67,16 @@ def find_blocks(
     edited = _without_template(job, replicas) if outcome.phase != "Suspended" else ""
     missing, terminating = _missing_pod(job, replicas, owned, now), _terminating_pod(job, owned, creates, now)
     wakeups = tuple(wait.due for wait in (missing, terminating) if wait.due is not None)
-    waits = {"TemplateEdited": edited, "NoPod": missing.message, "PodTerminating": terminating.message}
+    not_admitted = changes.blocking_objects(job, owned) if creates else {}
+    waits = {
+        "TemplateEdited": edited,
+        "NoPod": missing.message,
+        "PodTerminating": terminating.message,
+        "NotAdmitted": "; ".join(
+            f"{ref.kind} {ref.name} is {child.phase or 'Pending'}: its scheduler has not admitted the job yet"
+            for ref, child in not_admitted.items()
+        ),
+    }
     message = "; ".join(filter(None, (_refusals_text(blocks), *waits.values())))
     reasons = sorted({refusal.policy or refusal.reason or "Refused" for refusal in blocks.values()})
     reasons += [reason for reason, text in waits.items() if text]

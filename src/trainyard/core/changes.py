@@ -29,7 +29,7 @@ def missing_creates(job: Job, owned: OwnedObjects) -> list[PlannedCreate]:
     for ref, auxiliary in job.auxiliary_objects.items():
         if ref in owned.by_ref or (auxiliary.create_after_replicas and job.parsed.problems):
             continue
-        create = PlannedCreate(auxiliary.gvk, auxiliary.name, None, 0, _missing(auxiliary.depends_on, owned))
+        create = PlannedCreate(auxiliary.gvk, auxiliary.name, None, 0, _missing(job, auxiliary.depends_on, owned))
         if auxiliary.slot:
             by_slot.setdefault(auxiliary.slot, []).append(create)
         else:
@@ -39,14 +39,25 @@ def missing_creates(job: Job, owned: OwnedObjects) -> list[PlannedCreate]:
         role, name = job.role(slot.role), job.kind.pods.name(job, slot)
         gvk = job.carrier(slot.role).gvk
         if role and role.template is not None and Ref(gvk.kind, name) not in owned.by_ref:
-            missing = _missing(job.kind.pods.dependencies(job, slot), owned)
+            missing = _missing(job, job.kind.pods.dependencies(job, slot), owned)
             slots.append(PlannedCreate(gvk, name, slot, job.status.role(slot.role).attempt, missing))
         slots += by_slot.get(slot, ())
     return _in_dependency_order(early + slots) + late
 
 
-def _missing(dependencies: tuple[Ref, ...], owned: OwnedObjects) -> tuple[Ref, ...]:
-    return tuple(ref for ref in dependencies if ref not in owned.by_ref)
+def _missing(job: Job, dependencies: tuple[Ref, ...], owned: OwnedObjects) -> tuple[Ref, ...]:
+    blocking = blocking_objects(job, owned)
+    return tuple(ref for ref in dependencies if ref not in owned.by_ref or ref in blocking)
+
+
+def blocking_objects(job: Job, owned: OwnedObjects) -> dict[Ref, Child]:
+    """The existing auxiliary objects in a phase that blocks what depends on them (AuxiliaryObject.blocking_phases)."""
+    phases = {ref: auxiliary.blocking_phases for ref, auxiliary in job.auxiliary_objects.items()}
+    return {
+        ref: child
+        for ref, blocking in phases.items()
+        if blocking and (child := owned.by_ref.get(ref)) and child.phase in blocking
+    }
 
 
 def _in_dependency_order(creates: list[PlannedCreate]) -> list[PlannedCreate]:
@@ -72,6 +83,7 @@ def sendable_creates(
     """
     older = blocking_pods(job, owned)
     not_created = {ref for ref, refusal in observed.refused.items() if refusal.verb == "create"}
+    not_created |= blocking_objects(job, owned).keys()
     if not (older or not_created):
         return creates
     slots = {Slot(child.role, child.index) for child in older}
@@ -167,7 +179,7 @@ def suspended_deletes(job: Job, owned: OwnedObjects, reason: str) -> list[Delete
 
 
 def delete_child(job: Job, child: Child, reason: str, propagation: Propagation = "Background") -> Delete:
-    gvk = job.kind.resource(child.kind)
+    gvk = job.kind.resource(child.kind, job.config)
     return Delete(gvk, child.namespace, child.name, child.uid, propagation, reason=reason)
 
 

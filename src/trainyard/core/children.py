@@ -143,6 +143,8 @@ def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
     elif kind == "StatefulSet":
         size = wire.spec.replicas if wire.spec else None
         fields = {"replicas": size if isinstance(size, int) else 1}
+    elif kind == "PodGroup":
+        fields = {"phase": status.phase}
     elif kind == "Deployment":
         fields = _deployment_fields(status)
     return Child(

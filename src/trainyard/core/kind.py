@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from trainyard.core.diagnosis import Diagnosis
-from trainyard.core.model import Event, PlannedCreate, Slot
+from trainyard.core.model import Config, Event, PlannedCreate, Slot
 from trainyard.core.scripts import ScriptFramework
 from trainyard.objects import GVK, Json, Problem, Ref
 from trainyard.objects.writes import Delete, Patch
@@ -90,6 +90,9 @@ class AuxiliaryObject(msgspec.Struct, frozen=True):
     digest: str = ""
     depends_on: tuple[Ref, ...] = ()
     slot: Slot | None = None
+    deleted_at_end: bool = False  # under every cleanPodPolicy
+    # phases in which it counts as not yet created for the children that depend on it
+    blocking_phases: frozenset[str] = frozenset()
     deleted_with_slot: bool = False  # cleanPodPolicy deletes it together with the object of its slot
 
     @property
@@ -110,7 +113,8 @@ class Api(msgspec.Struct, frozen=True):
 
     read(spec, name) parses, defaults and validates a spec. `rules`: the cross-field rules. `rules_after_start`: the
     rules that fix the roles whose edits are ignored (TemplateChange.IGNORE) once the job has started; unset, every
-    field of the spec that is no policy is fixed. warnings(job): probable mistakes in an accepted spec.
+    field of the spec that is no policy is fixed. warnings(job): probable mistakes in an accepted spec. notes(job):
+    fields, beside those of pods, without effect on one machine.
     """
 
     gvk: GVK
@@ -123,6 +127,7 @@ class Api(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
     rules_after_start: tuple[Rule, ...] | None = None
     warnings: Callable[[Job], tuple[Problem, ...]] = lambda job: ()
+    notes: Callable[[Job], tuple[Problem, ...]] = lambda job: ()
     columns: tuple[Mapping[str, Any], ...] = ()
     scale: Mapping[str, str] = msgspec.field(default_factory=dict)  # the CRD's scale subresource
     # second accepted name -> name, of fields directly under spec
@@ -141,11 +146,21 @@ class RoleTable(msgspec.Struct, frozen=True):
 
     carrier(role): the type of object that runs the role's slots. `container`: the container whose exit code is the
     replica's, unless Role.container names another. `child_resources`: every resource that a job of the kind owns.
+    uses(config, gvk): whether jobs have children of this resource under that configuration. `optional_resources`: those
+    that an API server may lack; a job has no such children then. `patched_resources`: the children that are patched
+    after an edit of the job; others are replaced.
     """
 
     carrier: Callable[[str], WorkloadAdapter]
     container: str
     child_resources: tuple[GVK, ...]
+    uses: Callable[[Config, GVK], bool] = lambda config, gvk: True
+    optional_resources: tuple[GVK, ...] = ()
+    patched_resources: tuple[GVK, ...] = ()
+
+    def children_in(self, config: Config) -> tuple[GVK, ...]:
+        """The resources of children under that configuration."""
+        return tuple(gvk for gvk in self.child_resources if self.uses(config, gvk))
 
 
 class PodRecipe(msgspec.Struct, frozen=True):
@@ -243,9 +258,9 @@ class Kind(msgspec.Struct, frozen=True):
     def gvk(self) -> GVK:
         return self.api.gvk
 
-    def resource(self, kind: str) -> GVK:
+    def resource(self, kind: str, config: Config) -> GVK:
         """The resource of children of this kind. Raises KeyError when the job has no such children."""
-        for gvk in self.roles.child_resources:
+        for gvk in self.roles.children_in(config):
             if gvk.kind == kind:
                 return gvk
         raise KeyError(kind)

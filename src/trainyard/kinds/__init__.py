@@ -51,6 +51,13 @@ def kinds_named(name: str, candidates: Iterable[Kind] = ALL) -> tuple[Kind, ...]
     )
 
 
+def kind_named(name: str) -> Kind | None:
+    """The one kind that an option means: TFJob is that of kubeflow.org, while tfjob is that of tensorflow.org, which
+    has been there longer; tfjob.kubeflow.org names the other one. None when there is none of that name."""
+    exact = [kind for kind in KINDS if kind.gvk.kind == name]
+    return next(iter((*exact, *kinds_named(name, KINDS))), None)
+
+
 def unique_name(kind: Kind) -> str:
     """The singular name, with the group after it where an earlier kind has the same name: tfjob.kubeflow.org."""
     first = next(earlier for earlier in KINDS if earlier.api.singular == kind.api.singular)
@@ -77,6 +84,7 @@ __all__ = [
     "XGBOOSTJOB",
     "admit",
     "crd",
+    "kind_named",
     "kind_of",
     "kind_page",
     "kinds_named",

@@ -280,6 +280,7 @@ CHAINERJOB = Kind(
         carrier=carrier,
         container=CONTAINER,
         child_resources=(JOB, POD, STATEFUL_SET, CONFIG_MAP, SERVICE_ACCOUNT, ROLE, ROLE_BINDING),
+        patched_resources=(STATEFUL_SET, CONFIG_MAP, ROLE),
     ),
     pods=PodRecipe(
         name=child_name,

@@ -153,7 +153,7 @@ def _managed_by_warnings(job: Job) -> list[Problem]:
 
 
 def notes(kind: Kind, wire: Json) -> list[Problem]:
-    """Pod fields of the job without effect on one machine: one Problem for each field, with the roles that have it.
+    """Fields of the job without effect on one machine: one Problem for each, with the roles of a pod field.
 
     They are not warnings: on a cluster these fields have an effect.
     """
@@ -166,7 +166,8 @@ def notes(kind: Kind, wire: Json) -> list[Problem]:
             first.setdefault(field, Problem(f"{template_path}.{path}", reason))
             field_roles = roles.setdefault(field, [])
             field_roles += [name for name in template_roles if name not in field_roles]
-    return [replace(problem, text=_note_text(problem.text, roles[field])) for field, problem in first.items()]
+    of_pods = [replace(problem, text=_note_text(problem.text, roles[field])) for field, problem in first.items()]
+    return [*of_pods, *(replace(note, text=_note_text(note.text, [])) for note in kind.api.notes(job))]
 
 
 def _note_text(reason: str, roles: list[str]) -> str:

@@ -197,7 +197,12 @@ MXJOB = Kind(
         field_aliases=FIELD_ALIASES,
         has_runtime_id=True,
     ),
-    roles=RoleTable(carrier=lambda role: JOB_CARRIER, container=CONTAINER, child_resources=(JOB, POD, SERVICE)),
+    roles=RoleTable(
+        carrier=lambda role: JOB_CARRIER,
+        container=CONTAINER,
+        child_resources=(JOB, POD, SERVICE),
+        patched_resources=(SERVICE,),
+    ),
     pods=PodRecipe(
         name=child_name,
         labels=child_labels,

@@ -19,6 +19,8 @@ REPLICA_SET = GVK("apps", "v1", "ReplicaSet", "replicasets")
 STATEFUL_SET = GVK("apps", "v1", "StatefulSet", "statefulsets")
 JOB = GVK("batch", "v1", "Job", "jobs")
 
+HORIZONTAL_POD_AUTOSCALER = GVK("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
+
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 ENDPOINT_SLICE = GVK("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 LEASE = GVK("coordination.k8s.io", "v1", "Lease", "leases")

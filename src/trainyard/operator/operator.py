@@ -29,6 +29,7 @@ from trainyard.controller_runtime.work_queue import WorkQueue
 from trainyard.core import Child, Config, Kind, Observed
 from trainyard.objects import GVK, Json, NamespacedName, key_of, namespace_of, uid_of
 from trainyard.objects.labels import OWNER
+from trainyard.objects.structs import replace
 from trainyard.operator.plan_executor import JobState, PlanExecutor, Reconcile
 
 log = logging.getLogger(__name__)
@@ -150,8 +151,10 @@ class Operator:
             self._targets[gvk] = target = WatchTarget(gvk, namespace, optional=True)
             adapter = dict_adapter(namespace_of, gvk.api_version, gvk.kind)
             self._jobs[gvk] = self._controller.watch_with(target, adapter, partial(self._job_changed, gvk))
-        for gvk in dict.fromkeys(gvk for kind in self._kinds.values() for gvk in kind.roles.child_resources):
-            self._targets[gvk] = target = WatchTarget(gvk, namespace, Selectors(OWNER))
+        tables = [kind.roles for kind in self._kinds.values()]
+        optional = {gvk for table in tables for gvk in table.optional_resources}
+        for gvk in dict.fromkeys(gvk for table in tables for gvk in table.children_in(self._config)):
+            self._targets[gvk] = target = WatchTarget(gvk, namespace, Selectors(OWNER), optional=gvk in optional)
             self._children[gvk] = self._controller.watch_with(target, _child_adapter(gvk.kind), self._child_changed)
 
     def _job_changed(self, gvk: GVK, before: Json | None, after: Json | None) -> Iterable[JobKey]:
@@ -189,7 +192,7 @@ class Operator:
         observed = self._observed(job, state)
         kind = self._kinds[job_key.gvk]
         now = self._now()
-        parsed = core.parse_job_with(kind, job, state.parse(kind, job), self._config, observed.runtime_ids_in_use)
+        parsed = core.parse_job_with(kind, job, state.parse(kind, job), observed.config, observed.runtime_ids_in_use)
         plan = core.decide(parsed, observed, now)
         try:
             return await self._executor.apply(Reconcile(kind, job, plan, state, now))
@@ -223,7 +226,15 @@ class Operator:
                 state.clear_refusal(child.ref)
         runtime_ids = self._runtime_ids.get(namespace_of(job), {})
         used_ids = frozenset(runtime_id for job_uid, runtime_id in runtime_ids.items() if runtime_id and job_uid != uid)
-        return Observed(children, used_ids, dict(state.refusals), self._config)
+        return Observed(children, used_ids, dict(state.refusals), self._cluster_config())
+
+    def _cluster_config(self) -> Config:
+        """The configuration, with the optional resources of children that the API server does not serve."""
+        missing = (
+            frozenset(reflector.target.gvk for reflector in self._controller.reflectors if reflector.not_served)
+            & self._children.keys()
+        )
+        return replace(self._config, missing_resources=missing) if missing else self._config
 
 
 def _watch_state(reflector: Reflector[Any], store: Store[Any]) -> str:

@@ -117,8 +117,12 @@ class ControllerManager:
         return 1.0 if awaited(self._graph.all(CRD), self._mapper.namespaced) else None
 
     def _stop_watching(self, gvk: GVK) -> None:
+        """Forget the objects of a resource that discovery does not have any more. They count as deleted only if the
+        watch has said so: owners of a version that another one replaces still exist."""
         self.tasks.cancel(f"watch {self._reflectors.pop(gvk).target.name}")
-        self._apply_store_event(gvk, ListReplaced((), ""))
+        if store := self._graph.stores.get(gvk):
+            for change in store.apply(ListReplaced((), "")):
+                self._graph.index(gvk, change, deleted=False)
 
     def _apply_store_event(self, gvk: GVK, event: StoreEvent[Json]) -> None:
         store = self._graph.stores.get(gvk)

@@ -27,7 +27,8 @@ class RESTMapper:
 
 
 async def discover(api: ApiClient) -> RESTMapper:
-    """Read the preferred version of every API group. A group that is removed meanwhile (404) is left out.
+    """Read every API group: each resource in the preferred version, else in the first version that has it, such as
+    ChainerJob, which kubeflow.org has in v1alpha1 only. A version that is removed meanwhile (404) is left out.
 
     Raises Unavailable (reason BadAnswer) for an answer that is not JSON, and what `ApiClient.request` raises.
     """
@@ -35,15 +36,17 @@ async def discover(api: ApiClient) -> RESTMapper:
     paths = ["/api/v1"]
     group_list = await _get_document(api, "/apis")
     for group in group_list.get("groups") or []:
-        preferred = group.get("preferredVersion") or (group.get("versions") or [{}])[0]
-        if preferred.get("groupVersion"):
-            paths.append(f"/apis/{preferred['groupVersion']}")
+        versions = [group.get("preferredVersion") or {}, *(group.get("versions") or ())]
+        names = (version.get("groupVersion") for version in versions)
+        paths += dict.fromkeys(f"/apis/{name}" for name in names if name)
     for path in paths:
         try:
             resource_list = await _get_document(api, path)
         except NotFound:
             continue
-        catalog.namespaced |= resources_in(resource_list)
+        known = {(gvk.group, gvk.plural) for gvk in catalog.namespaced}
+        found = resources_in(resource_list)
+        catalog.namespaced |= {gvk: value for gvk, value in found.items() if (gvk.group, gvk.plural) not in known}
     return catalog
 
 

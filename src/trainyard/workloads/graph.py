@@ -86,13 +86,14 @@ class Graph:
         objs = ((gvk, self.get(gvk, key)) for gvk, key in sorted(self._dependents.get(uid, ()), key=str))
         return [Dependent(gvk, obj) for gvk, obj in objs if obj is not None]
 
-    def index(self, gvk: GVK, change: Change[Json]) -> None:
-        """Update the index of dependents. To be called after the store has applied the change."""
+    def index(self, gvk: GVK, change: Change[Json], deleted: bool = True) -> None:
+        """Update the index of dependents. To be called after the store has applied the change. `deleted`: an object
+        that is not in the store any more was deleted; it may also be in a resource that is not watched any more."""
         before, after = change.before, change.after
         if before is not None:
             for ref in owner_references(before):
                 self._remove_dependent(str(ref.get("uid")), (gvk, key_of(before)))
-            if after is None or uid_of(after) != uid_of(before):
+            if deleted and (after is None or uid_of(after) != uid_of(before)):
                 self.mark_absent(uid_of(before))
         if after is not None:
             for ref in owner_references(after):

@@ -44,4 +44,8 @@ def clean_pods(
         object_of_slot = owned.by_ref.get(ref) if auxiliary.deleted_with_slot and auxiliary.slot in stopped else None
         if object_of_slot and not object_of_slot.deleting:
             deletes.append(delete_child(job, object_of_slot, reason))
+    for ref, auxiliary in job.auxiliary_objects.items():
+        object_of_job = owned.by_ref.get(ref) if auxiliary.deleted_at_end and not resumes else None
+        if object_of_job and not object_of_job.deleting:
+            deletes.append(delete_child(job, object_of_job, reason))
     return deletes, patches

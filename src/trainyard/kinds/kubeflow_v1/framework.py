@@ -39,6 +39,7 @@ class Framework(msgspec.Struct, frozen=True):
     restart_scope: Callable[[Job], RestartScope]
     restart_text: str  # what restarts with a failed replica, for the docs
     scalable: bool = False  # has the scale subresource of the role Worker
+    elastic: bool = False  # has an elasticPolicy, with metrics for a HorizontalPodAutoscaler
     rules: tuple[Rule, ...] = ()
     main_container_only: bool = False
     mutate: Callable[[Json, Job, Slot], None] = lambda template, job, slot: None

@@ -7,6 +7,7 @@ from functools import cache, partial
 from trainyard.core import (
     POD_CARRIER,
     Api,
+    Config,
     Job,
     Kind,
     Lifecycle,
@@ -18,10 +19,12 @@ from trainyard.core import (
 )
 from trainyard.kinds import columns
 from trainyard.kinds.kubeflow_v1 import lifecycle, messages, pods, spec
+from trainyard.kinds.kubeflow_v1.autoscaling import autoscalers
 from trainyard.kinds.kubeflow_v1.conditions import write_conditions
 from trainyard.kinds.kubeflow_v1.framework import Framework, all_of, replica_name
-from trainyard.objects import GVK
-from trainyard.objects.resources import POD, SERVICE
+from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS, pod_group_of, pod_groups
+from trainyard.objects import GVK, Problem
+from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER, POD, SERVICE
 
 GROUP = "kubeflow.org"
 STATE = {**columns.STATE, "jsonPath": ".status.conditions[-1:].type"}
@@ -31,6 +34,7 @@ DETAILS = ({**columns.READY, "priority": 1}, {**columns.RESTARTS, "priority": 1}
 def training_job(framework: Framework) -> Kind:
     """The kind of a framework."""
     rules = spec.rules_of(framework)
+    children = (POD, SERVICE, *POD_GROUPS, *((HORIZONTAL_POD_AUTOSCALER,) if framework.elastic else ()))
     schema = cache(partial(spec.schema_of, framework))  # once, and not while the modules are imported
     return Kind(
         api=Api(
@@ -40,13 +44,19 @@ def training_job(framework: Framework) -> Kind:
             read=lambda stored, name: spec.read(framework, schema(), rules, stored, name),
             rules=rules,
             rules_after_start=(),
+            notes=_notes,
             columns=(STATE, columns.AGE, *DETAILS),
             scale=_scale(framework) if framework.scalable else {},
             policy_field="runPolicy",
             managers=spec.MANAGERS,
         ),
         roles=RoleTable(
-            carrier=lambda role: POD_CARRIER, container=framework.container, child_resources=(POD, SERVICE)
+            carrier=lambda role: POD_CARRIER,
+            container=framework.container,
+            child_resources=children,
+            uses=_uses,
+            optional_resources=(HORIZONTAL_POD_AUTOSCALER,) if framework.elastic else (),
+            patched_resources=children[2:],
         ),
         pods=PodRecipe(
             name=lambda job, slot: replica_name(job, slot.role, slot.index),
@@ -71,9 +81,28 @@ def training_job(framework: Framework) -> Kind:
             write_events=partial(messages.write_events, framework),
             write_conditions=write_conditions,
         ),
-        auxiliary=partial(pods.services, framework),
+        auxiliary=lambda job: (*pod_groups(job), *pods.services(framework, job), *autoscalers(job)),
         diagnosis=framework.diagnosis,
         scripts=framework.scripts,
+    )
+
+
+def _uses(config: Config, gvk: GVK) -> bool:
+    """PodGroups are those of the gang scheduler; without one there are none."""
+    return gvk not in POD_GROUPS or gvk == pod_group_of(config.gang_scheduler)
+
+
+def _notes(job: Job) -> tuple[Problem, ...]:
+    """Fields that only a scheduler or an autoscaler of a cluster reads."""
+    texts = {
+        ("runPolicy", "schedulingPolicy"): "all pods start at once",
+        ("elasticPolicy", "metrics"): "nobody measures load, so set the number with `trainyard scale`",
+    }
+    spec = job.parsed.spec
+    return tuple(
+        Problem(f"spec.{parent}.{field}", text)
+        for (parent, field), text in texts.items()
+        if isinstance(spec.get(parent), dict) and spec[parent].get(field)
     )
 
 

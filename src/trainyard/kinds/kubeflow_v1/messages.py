@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from trainyard.core import ConditionUpdate, Event, Job, Outcome, PlannedCreate, Replica, default_condition_event
 from trainyard.kinds.kubeflow_v1.conditions import TYPES
 from trainyard.kinds.kubeflow_v1.framework import Framework
+from trainyard.kinds.kubeflow_v1.gang import scheduler_event
 from trainyard.kinds.kubeflow_v1.pods import REPLICA_TYPE, job_labels
 from trainyard.kinds.kubeflow_v1.spec import restart_policy
 from trainyard.kinds.templates import spec_of
@@ -91,18 +92,20 @@ def write_events(framework: Framework, job: Job, subject: PlannedCreate | Delete
         f"{'Created' if creates else 'Deleted'} {kind.lower()}: {subject.name}",
         subject.ref if creates else None,
     )
-    return (*_restart_policy_event(framework, job, subject), event)
+    return (*_template_events(framework, job, subject), event)
 
 
-def _restart_policy_event(framework: Framework, job: Job, subject: PlannedCreate | Delete) -> tuple[Event, ...]:
-    """A warning for a created Pod whose template has a restartPolicy, which that of the role overrides."""
+def _template_events(framework: Framework, job: Job, subject: PlannedCreate | Delete) -> tuple[Event, ...]:
+    """Warnings for a created Pod: its template has a restartPolicy, which that of the role overrides, or another
+    scheduler than the gang scheduler."""
     if not isinstance(subject, PlannedCreate) or subject.gvk != POD or subject.slot is None:
         return ()
     template = framework.replica_map(job.parsed.spec).get(subject.slot.role, {}).get("template")
+    events = scheduler_event(job, subject, template)
     if not spec_of(template).get("restartPolicy"):
-        return ()
+        return events
     text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
-    return (Event("Warning", "SetPodTemplateRestartPolicy", text, Ref("Pod", subject.name)),)
+    return (Event("Warning", "SetPodTemplateRestartPolicy", text, Ref("Pod", subject.name)), *events)
 
 
 def render_status(framework: Framework, job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> Json:

@@ -89,6 +89,7 @@ PADDLEJOB = training_job(
             "lost worker back; other replicas alone"
         ),
         scalable=True,
+        elastic=True,
         is_master=lambda job, slot: slot.role == MASTER,
         qualified=lambda job: not job.role(MASTER),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainyard.core import AuxiliaryObject, Job, Slot
 from trainyard.kinds.kubeflow_v1.framework import Framework, replica_name
+from trainyard.kinds.kubeflow_v1.gang import schedule_in_gang
 from trainyard.kinds.kubeflow_v1.spec import main_container, named_ports, restart_policy
 from trainyard.kinds.templates import append_to_list, containers_of, copy_template
 from trainyard.objects import Json
@@ -46,6 +47,7 @@ def mutate_pod_template(framework: Framework, template: Json, job: Job, slot: Sl
         if variables and (not framework.main_container_only or container.get("name") == framework.container):
             append_to_list(container, "env", *variables)
     framework.mutate(pod_template, job, slot)
+    schedule_in_gang(pod_template, job, slot)
     policy = restart_policy(framework, framework.replica_map(job.parsed.spec).get(slot.role, {}))
     pod_template["spec"]["restartPolicy"] = "Never" if policy == "ExitCode" else policy
     return pod_template

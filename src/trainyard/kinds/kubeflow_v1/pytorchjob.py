@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from trainyard.core import Job, RestartScope, Rule, Slot
+from trainyard.kinds.kubeflow_v1.autoscaling import bounds, elastic_policy
 from trainyard.kinds.kubeflow_v1.framework import MASTER, WORKER, Framework, all_of, replica_name, total_replicas
 from trainyard.kinds.kubeflow_v1.job import training_job
 from trainyard.kinds.kubeflow_v1.master_wait import wait_for_master
 from trainyard.kinds.kubeflow_v1.pods import variable
 from trainyard.kinds.kubeflow_v1.spec import Count, ReplicaMap, TrainingSpec
-from trainyard.kinds.templates import NULLABLE, PRESERVE_UNKNOWN, whole_number
+from trainyard.kinds.templates import NULLABLE, PRESERVE_UNKNOWN
 from trainyard.objects import Json
 
 
@@ -30,7 +31,7 @@ class ElasticPolicy(msgspec.Struct, kw_only=True):
     minReplicas: Annotated[Count | None, Meta(description="Fewest workers, by default maxReplicas.")] = None
     maxReplicas: Annotated[Count | None, Meta(description="Most workers, by default minReplicas.")] = None
     rdzvBackend: Annotated[
-        Literal["c10d", "etcd", "etcd-v2"] | None, Meta(description="Store of the rendezvous, by default c10d.")
+        str | None, Meta(description="Backend of the rendezvous: c10d, etcd, etcd-v2 ...; by default c10d.")
     ] = None
     rdzvHost: Annotated[str | None, Meta(description="Host of the store, by default Worker 0.")] = None
     rdzvPort: Annotated[int | None, Meta(description="Port of the store, by default the worker's port.")] = None
@@ -85,11 +86,6 @@ RULES = (
 )
 
 
-def elastic_policy(job: Job) -> Json | None:
-    policy = job.parsed.spec.get("elasticPolicy")
-    return policy if isinstance(policy, dict) else None
-
-
 def environment(job: Job, slot: Slot) -> list[Json]:
     """The variables of torch.distributed and torchrun, in the order of the Training Operator."""
     elastic, master, total = elastic_policy(job), job.role(MASTER), total_replicas(job)
@@ -111,8 +107,7 @@ def environment(job: Job, slot: Slot) -> list[Json]:
 
 def _elastic(job: Job, policy: Json) -> list[Json]:
     worker = job.role(WORKER)
-    low, high = (whole_number(policy.get(name)) for name in ("minReplicas", "maxReplicas"))
-    default = worker.replicas if worker else 1
+    low, high = bounds(job)
     host = policy.get("rdzvHost") or replica_name(job, WORKER, 0)
     port = policy.get("rdzvPort") or (worker.port if worker else FRAMEWORK.port)
     settings = [f"{entry.get('key', '')}={entry.get('value', '')}" for entry in policy.get("rdzvConf") or ()]
@@ -126,7 +121,7 @@ def _elastic(job: Job, policy: Json) -> list[Json]:
     return [
         variable("PET_RDZV_ENDPOINT", f"{host}:{port}"),
         variable("PET_RDZV_BACKEND", policy.get("rdzvBackend") or "c10d"),
-        variable("PET_NNODES", f"{low or high or default}:{high or low or default}"),
+        variable("PET_NNODES", f"{low}:{high}"),
         *(variable(name, value) for name, value in optional.items() if value is not None),
     ]
 
@@ -158,6 +153,7 @@ FRAMEWORK = Framework(
         "`elasticPolicy` the failed replica alone"
     ),
     scalable=True,
+    elastic=True,
     rules=RULES,
     mutate=wait_for_master,
     qualified=lambda job: not job.role(MASTER),

@@ -1,0 +1,151 @@
+"""Gang scheduling: the PodGroup of a job, of Volcano or of scheduler-plugins (docs/rules.md K9).
+
+`--gang-scheduler-name` names the scheduler: `volcano`, or any other name for scheduler-plugins, whose schedulerName it
+is then. Volcano admits a job to its queue before the pods are created; scheduler-plugins holds the pods.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from trainyard.core import AuxiliaryObject, Event, Job, PlannedCreate, Slot
+from trainyard.core.names import digest
+from trainyard.kinds.kubeflow_v1.framework import total_replicas
+from trainyard.kinds.templates import containers_of, spec_of, whole_number
+from trainyard.objects import GVK, Json, Ref
+from trainyard.objects.labels import PREFIX
+from trainyard.objects.meta import annotations_of
+from trainyard.objects.quantities import canonical, exact
+
+VOLCANO = "volcano"
+VOLCANO_POD_GROUP = GVK("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
+PLUGINS_POD_GROUP = GVK("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
+POD_GROUPS = (VOLCANO_POD_GROUP, PLUGINS_POD_GROUP)
+NOT_ADMITTED = frozenset({"", "Pending"})
+"""The phases of a PodGroup that Volcano has not admitted to its queue."""
+NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration", PREFIX)
+
+
+def pod_group_of(scheduler: str) -> GVK | None:
+    """The resource of PodGroups for that gang scheduler; None without one."""
+    return (VOLCANO_POD_GROUP if scheduler == VOLCANO else PLUGINS_POD_GROUP) if scheduler else None
+
+
+def pod_groups(job: Job) -> tuple[AuxiliaryObject, ...]:
+    """The PodGroup of the job, of the job's name; none without a gang scheduler."""
+    gvk = pod_group_of(job.config.gang_scheduler)
+    if gvk is None:
+        return ()
+    spec = _volcano_spec(job) if gvk == VOLCANO_POD_GROUP else _plugins_spec(job)
+    annotations = {
+        name: value for name, value in annotations_of(job.obj).items() if not str(name).startswith(NOT_COPIED)
+    }
+
+    def body() -> Json:
+        metadata = {"annotations": annotations} if annotations else {}
+        return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata, "spec": spec}
+
+    return (
+        AuxiliaryObject(
+            gvk,
+            job.key.name,
+            body,
+            digest=digest(spec),
+            deleted_on_suspend=True,
+            deleted_at_end=True,
+            blocking_phases=NOT_ADMITTED if gvk == VOLCANO_POD_GROUP else frozenset(),
+        ),
+    )
+
+
+def _policy(job: Job) -> Json:
+    run_policy = job.parsed.spec.get("runPolicy")
+    policy = run_policy.get("schedulingPolicy") if isinstance(run_policy, dict) else None
+    return policy if isinstance(policy, dict) else {}
+
+
+def _min_member(job: Job) -> int:
+    least = whole_number(_policy(job).get("minAvailable"))
+    return total_replicas(job) if least is None else least
+
+
+def _volcano_spec(job: Job) -> Json:
+    policy = _policy(job)
+    spec: Json = {"minMember": _min_member(job), "queue": policy.get("queue") or "default"}
+    if policy.get("priorityClass"):
+        spec["priorityClassName"] = policy["priorityClass"]
+    return {**spec, "minResources": min_resources(job)}
+
+
+def _plugins_spec(job: Job) -> Json:
+    policy = _policy(job)
+    spec: Json = {"minMember": _min_member(job)}
+    if resources := min_resources(job):
+        spec["minResources"] = resources
+    if policy.get("scheduleTimeoutSeconds") is not None:
+        spec["scheduleTimeoutSeconds"] = policy["scheduleTimeoutSeconds"]
+    return spec
+
+
+def min_resources(job: Job) -> Json:
+    """schedulingPolicy.minResources, or the sum of the requests of the first minMember pods: resource -> quantity.
+
+    A container without requests counts with its limits. The roles count in their own order, whatever the priority of
+    their pods: the operator does not read PriorityClasses.
+    """
+    stated = _policy(job).get("minResources")
+    if isinstance(stated, dict):
+        return stated
+    sums: dict[str, Fraction] = {}
+    binary: dict[str, bool] = {}
+    left = _min_member(job)
+    for role in job.roles:
+        count = min(role.replicas, max(left, 0))
+        left -= count
+        for container in containers_of(role.template):
+            for name, text in _requests(container).items():
+                value = exact(str(text))
+                if value is not None and count:
+                    sums[name] = sums.get(name, Fraction(0)) + value * count
+                    binary[name] = binary.get(name, False) or str(text).endswith("i")
+    return {name: _quantity(value, binary[name]) for name, value in sums.items()}
+
+
+def _requests(container: Json) -> Json:
+    resources = container.get("resources")
+    resources = resources if isinstance(resources, dict) else {}
+    chosen = resources.get("requests") or resources.get("limits")
+    return chosen if isinstance(chosen, dict) else {}
+
+
+def _quantity(value: Fraction, is_binary: bool) -> str:
+    """The sum as a quantity, with a binary suffix when a summand has one."""
+    if is_binary and value.denominator == 1 and value.numerator % 1024 == 0:
+        return canonical(f"{value.numerator // 1024}Ki")
+    thousandths = -(-value.numerator * 1000 // value.denominator)
+    return canonical(f"{thousandths}m")
+
+
+def schedule_in_gang(template: Json, job: Job, slot: Slot) -> None:
+    """Name the gang scheduler and the PodGroup in a pod template. A schedulerName of the user stays."""
+    scheduler = job.config.gang_scheduler
+    if not scheduler:
+        return
+    template["spec"].setdefault("schedulerName", scheduler)
+    stored = template.get("metadata")
+    metadata = template["metadata"] = dict(stored) if isinstance(stored, dict) else {}
+    if scheduler == VOLCANO:
+        names = {"scheduling.k8s.io/group-name": job.key.name, "volcano.sh/task-spec": slot.role.lower()}
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **names}
+    else:
+        name = {"scheduling.x-k8s.io/pod-group": job.key.name}
+        metadata["labels"] = {**(metadata.get("labels") or {}), **name}
+
+
+def scheduler_event(job: Job, create: PlannedCreate, template: object) -> tuple[Event, ...]:
+    """A warning for a created Pod whose template names another scheduler than the gang scheduler."""
+    named, scheduler = spec_of(template).get("schedulerName"), job.config.gang_scheduler
+    if not scheduler or named in (None, "", scheduler):
+        return ()
+    text = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
+    return (Event("Warning", "SetPodTemplateSchedulerName", text, Ref("Pod", create.name)),)

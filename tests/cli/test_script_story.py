@@ -25,13 +25,13 @@ print("done", flush=True)
 PLAIN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MINE")
 
 
-def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+def start(folder: Path, *words: str, prefix: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     """In `folder`, with a cache, a temporary folder and a configuration of its own outside of it."""
     home = folder.parent / f"{folder.name}-home"
     (home / "tmp").mkdir(parents=True, exist_ok=True)
     own = {"TMPDIR": str(home / "tmp"), "XDG_CONFIG_HOME": str(home), "XDG_CACHE_HOME": str(home)}
     return subprocess.Popen(
-        [sys.executable, "-m", "trainyard", *words],
+        [*prefix, sys.executable, "-m", "trainyard", *words],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -42,8 +42,8 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def ran(folder: Path, *words: str) -> tuple[int, str, str]:
-    process = start(folder, *words)
+def ran(folder: Path, *words: str, prefix: tuple[str, ...] = ()) -> tuple[int, str, str]:
+    process = start(folder, *words, prefix=prefix)
     try:
         out, err = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
@@ -170,3 +170,15 @@ def test_a_syntax_error_is_told_before_anything_starts(tmp_path: Path) -> None:
     code, out, err = ran(tmp_path, "run", "train.py")
     assert (code, out) == (2, "")
     assert err.startswith("train.py:2: SyntaxError: ") and "network" not in err
+
+
+@pytest.mark.parametrize("network", ["namespace", "shared"])
+def test_output_that_cannot_be_written_to_the_log_is_named_with_its_last_lines(network: str, tmp_path: Path) -> None:
+    """A limit of file sizes stands for a full disk."""
+    script(tmp_path, "for n in range(40_000): print('line of output', n)\nprint('the last words')")
+    limit = ("sh", "-c", 'ulimit -f 500 && exec "$@"', "sh")
+    code, _, err = ran(tmp_path, "run", "--network", network, "train.py", prefix=limit)
+    words = " ".join(err.split())
+    assert code == 0, err
+    assert "worker-0:" in words and "kB of output are lost:" in words and "--logs-dir" in words
+    assert "could not be written: File too large" in words and "the last words" in words

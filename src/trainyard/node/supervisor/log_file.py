@@ -5,17 +5,38 @@ Rules:
 - Only the container's init writes to the file, so no output is lost while the hole is made.
 - Offsets do not change: a reader that follows the log continues at its offset. Readers skip the hole
   (objects/log_files).
-- On a file system without hole punching the log stays complete."""
+- On a file system without hole punching the log stays complete.
+- Output that cannot be written (a full disk) is counted, so that the program does not block. When the log can be
+  written again, a line says how many bytes are missing there."""
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
+from typing import Any
 
 from . import syscalls  # relative: see the package's docstring
 
 _MAX_LINE = 1 << 16  # bytes; the note is extended to the next end of a line within these
+_LAST_BYTES = 1000  # the end of the lost output that is reported
+
+
+class LostOutput:
+    """The output that could not be written to a log."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.reason = ""  # the text of the last error
+        self._last = b""
+
+    def add(self, piece: bytes, error: OSError) -> None:
+        self.bytes += len(piece)
+        self.reason = error.strerror or str(error)
+        self._last = (self._last + piece)[-_LAST_BYTES:]
+
+    def message(self) -> dict[str, Any]:
+        """The number of bytes, the reason, and the last bytes as text, as they are sent to the runner."""
+        return {"bytes": self.bytes, "reason": self.reason, "last": self._last.decode(errors="replace")}
 
 
 class LimitedLogFile:
@@ -28,13 +49,21 @@ class LimitedLogFile:
         self._quarter = size // 4 // block * block
         self._block = block
         self._unchecked = 0  # bytes written since the last check of the file's size
+        self.lost = LostOutput()
+        self._noted = 0  # lost bytes that a line of the log reports
 
     def append(self, piece: bytes) -> None:
-        """Append to the log. On a full disk output is dropped, so that the program does not block."""
-        with contextlib.suppress(OSError):
-            rest = piece
+        """Append to the log. What cannot be written is counted in `lost`."""
+        rest = piece
+        try:
+            if missing := self.lost.bytes - self._noted:
+                note = f"\n[trainyard: {missing} bytes of output are missing here: {self.lost.reason}]\n"
+                os.write(self.fd, note.encode())
+                self._noted = self.lost.bytes
             while rest:
                 rest = rest[os.write(self.fd, rest) :]
+        except OSError as error:
+            self.lost.add(rest, error)
         self._unchecked += len(piece)
         if self._quarter and self._unchecked >= self._quarter:
             self._unchecked = 0

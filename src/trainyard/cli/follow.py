@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from hashlib import sha256
 
+from trainyard.cli.replica_view import log_prefix
 from trainyard.cli.screen import OutputLineSplitter, Screen
 from trainyard.client import ApiClient, ApiError, NotFound, Unavailable
 from trainyard.objects import Json, name_of, namespace_of, uid_of
@@ -46,7 +47,7 @@ class LogFollowers:
     def update_pod(self, pod: Json) -> None:
         status = pod.get("status") or {}
         containers = container_statuses(status)
-        single = sum(not container.init for container in containers) == 1
+        count = sum(not container.init for container in containers)
         pod_ended = status.get("phase") in ("Succeeded", "Failed")
         for container in containers:
             key = (uid_of(pod), container.name)
@@ -55,8 +56,7 @@ class LogFollowers:
             if key not in self._followers:
                 if newest_run(container.status) < 0:
                     continue
-                named = not single or container.init
-                prefix = f"{self._label(pod)}/{container.name}" if named else self._label(pod)
+                prefix = log_prefix(self._label(pod), container.name, container.init, count)
                 container_ref = (namespace_of(pod), name_of(pod), container.name)
                 self._followers[key] = ContainerFollower(self._api, self._screen, container_ref, prefix, self._tail)
             self._followers[key].update_status(container.status, pod_ended)
@@ -183,7 +183,9 @@ class ContainerFollower:
                         read_size += len(chunk)
                         self.bytes_read += len(chunk)
                         printed.add(new_bytes)
-                        self._print_lines(cut.feed(new_bytes))
+                        lines = cut.feed(new_bytes)
+                        self._screen.open_line(self.prefix, cut.open_line, cut.is_overwritten)
+                        self._print_lines(lines)
                         await self._screen.wait_for_space()
                 break
             except NotFound:
@@ -199,6 +201,7 @@ class ContainerFollower:
                 if error.code != 400:  # 400: the container has not started and has no log
                     self._screen.note(f"{self.prefix}: its output cannot be shown: {error}")
                 break
+        self._screen.open_line(self.prefix, b"", False)
         self._print_lines(cut.finish())
         return printed
 

@@ -7,11 +7,9 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
-from trainyard.app.cluster_folders import BackgroundError
 from trainyard.app.history import (
     HistoryRecord,
     find_records,
@@ -23,6 +21,7 @@ from trainyard.app.history import (
 )
 from trainyard.cli.cluster_command import CommandError, note, print_output, run_and_exit
 from trainyard.cli.codes import INVALID
+from trainyard.cli.completion import history_job_names
 from trainyard.cli.layout import prose, terminal_table, terminal_width, wrapped
 from trainyard.cli.printing import FORMS, align_columns, as_json, as_yaml
 from trainyard.cli.view import format_age, format_clock
@@ -32,21 +31,8 @@ from trainyard.objects.log_files import disk_size
 _SHOWN_EVENTS = 20
 
 
-def job_names(context: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Shell completion: the names of the jobs in the history."""
-    from click.shell_completion import CompletionItem
-
-    try:
-        names = {
-            record.name: f"{record.kind}, {record.result or 'running'}" for record in read_records(history_folder())
-        }
-    except BackgroundError:
-        return []
-    return [CompletionItem(name, help=text) for name, text in names.items() if name.startswith(incomplete)]
-
-
 @click.command()
-@click.argument("job", required=False, shell_complete=job_names)
+@click.argument("job", required=False, shell_complete=history_job_names)
 @click.option("-n", "--namespace", metavar="NAME", default="", help="Only jobs of this namespace.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the N newest jobs.")
 @click.option("-o", "--output", type=click.Choice(FORMS), help="wide adds folders and messages; name prints ids.")

@@ -28,7 +28,7 @@ from trainyard.cli import manifests, options, submission
 from trainyard.cli.codes import INTERRUPTED, INVALID, SUCCEEDED, UNAVAILABLE
 from trainyard.cli.layout import note
 from trainyard.cli.printing import as_json, as_yaml
-from trainyard.cli.screen import Descriptors, Screen, wants_colour
+from trainyard.cli.screen import Descriptors, Screen, live_on, wants_colour
 from trainyard.cli.scripts.command_line import ScriptCommand, check_manifests, program_arguments
 from trainyard.cli.scripts.job_maker import (
     SCRIPT_OPTIONS,
@@ -228,7 +228,7 @@ def _make_screen(output: str, interrupts: Interrupts) -> Screen:
     stdout, stderr = 1, 2
     places = Descriptors(logs=stderr if output else stdout, result=stdout, notes=stderr)
     colour = wants_colour(os.isatty(places.logs), dict(os.environ))
-    return Screen(places, colour, os.isatty(stderr) and os.environ.get("TERM") != "dumb", interrupts.lose_reader)
+    return Screen(places, colour, live_on(stderr), interrupts.lose_reader)
 
 
 class _NoteHandler(logging.Handler):

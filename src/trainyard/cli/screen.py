@@ -4,6 +4,9 @@ Rules:
 - Logs, the result and notes each have a file descriptor; the progress line goes to that of the notes.
 - On a terminal the progress line is the last line, redrawn after every batch; otherwise it is a plain line, printed
   when it changes, at most once a second.
+- On a terminal a line that a program has not ended yet, such as a progress bar that is overwritten with carriage
+  returns, is shown above the progress line and redrawn as it changes (footer.py). To a file or a pipe the state of an
+  overwritten line is printed as a line, at most once in `ACTIVITY_PAUSE` seconds, and its last state when it ends.
 - One thread writes. A reader who stops reading (a pager, a full pipe) stops the followers of logs, not the cluster.
 - After EPIPE on a descriptor (`| head`), `on_broken` is called once and further output to the descriptor is dropped. A
   full disk is handled in the same way; `output_error` is set, too, and one message goes to the notes.
@@ -17,16 +20,16 @@ import errno
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
-from trainyard.cli.layout import colour_on, prose, terminal_width, truncate, wants_colour, write_error_text
-from trainyard.objects.printable import printable, printable_output, printable_with_our_colours
+from trainyard.cli.footer import Footer, erasing, open_line_text
+from trainyard.cli.layout import colour_on, prose, terminal_width, wants_colour, write_error_text
+from trainyard.objects.printable import printable_output, printable_with_our_colours
 
 MAX_QUEUED_BYTES = 1 << 20
-_CLEAR = b"\r\x1b[K"
-ACTIVITY_PAUSE = 10.0  # seconds between two lines about one activity, where there is no terminal
+ACTIVITY_PAUSE = 10.0  # seconds between two lines about one activity or of one progress bar, without a terminal
 RECENT_LINES = 40  # the number of last output lines in `Screen.recent`
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)  # cyan, yellow, green ...
 
@@ -58,11 +61,11 @@ class Screen:
         self._lock = threading.Condition()
         self._queue: list[tuple[int, bytes]] = []
         self._queued_bytes = 0
-        self._progress_line = b""
-        self._drawn_line = b""
+        self._footer = Footer()
+        self._footer_lines: list[bytes] = []
+        self._drawn_lines: list[bytes] = []
+        self._open_line_times: dict[str, float] = {}  # event loop time of an open line's begin or last print
         self._last_plain = ""
-        self._live_progress = ""
-        self._activities: dict[str, str] = {}
         self._activity_notes: dict[str, tuple[float, str]] = {}  # event loop time and text of the last note
         self._progress_ended = False
         self._closing = False
@@ -74,6 +77,11 @@ class Screen:
 
     # --- output
 
+    def align(self, prefixes: Iterable[str]) -> None:
+        """Sets the width to which the prefixes of all lines are padded. A longer prefix, such as that of an init
+        container, does not change it."""
+        self._prefix_width = max(map(len, prefixes), default=0)
+
     def log(self, prefix: str, line: bytes) -> None:
         """One line of a replica's output, without the line end. For a terminal all escape sequences but colours are
         escaped; to a file or a pipe the bytes are written unchanged, as `kubectl logs` and `cat` do, for programs."""
@@ -83,12 +91,29 @@ class Screen:
         if not prefix:
             self._enqueue(self._places.logs, line + b"\n")
             return
-        self._prefix_width = max(self._prefix_width, len(prefix))
         text = f"{prefix.ljust(self._prefix_width)} | "
         if self._colour:
             colour = self._colours.setdefault(prefix, _COLOURS[len(self._colours) % len(_COLOURS)])
             text = f"\x1b[{colour}m{text}\x1b[0m"
         self._enqueue(self._places.logs, text.encode() + line + b"\n")
+
+    def open_line(self, prefix: str, line: bytes, overwritten: bool) -> None:
+        """Sets the state of the line that a replica has not ended yet; b"" for none. `overwritten`: it is a progress
+        bar or the like. Call it from the event loop."""
+        if self.live and self._logs_on_terminal:
+            if not line and prefix not in self._footer.open_lines:
+                return
+            self._footer.open_lines[prefix] = open_line_text(line)
+            if not line:
+                del self._footer.open_lines[prefix]
+            self._draw()
+        elif not line:
+            self._open_line_times.pop(prefix, None)
+        elif overwritten:
+            now = self._loop.time()
+            if now - self._open_line_times.setdefault(prefix, now) >= ACTIVITY_PAUSE:
+                self._open_line_times[prefix] = now
+                self.log(prefix, line)
 
     def result(self, text: str) -> None:
         self._enqueue(self._places.result, printable_with_our_colours(text).encode("utf-8", "replace") + b"\n")
@@ -102,7 +127,7 @@ class Screen:
         if self._progress_ended:
             return
         if self.live:
-            self._live_progress = live
+            self._footer.progress = live
             self._draw()
         elif plain != self._last_plain:
             self._last_plain = plain
@@ -115,10 +140,10 @@ class Screen:
         in `ACTIVITY_PAUSE` seconds. Call it from the event loop.
         """
         if text is None:
-            self._activities.pop(key, None)
+            self._footer.activities.pop(key, None)
             self._activity_notes.pop(key, None)
         else:
-            self._activities[key] = text
+            self._footer.activities[key] = text
         if self._progress_ended:
             return
         if self.live:
@@ -131,16 +156,14 @@ class Screen:
                 self.note(text)
 
     def _draw(self) -> None:
-        line = " · ".join(filter(None, [*self._activities.values(), self._live_progress]))
+        lines = self._footer.lines(self._progress_ended)
         with self._lock:
-            self._progress_line = truncate(printable(line, line=True), terminal_width() - 1).encode("utf-8", "replace")
+            self._footer_lines = lines
             self._lock.notify()
 
     def end_progress(self) -> None:
         self._progress_ended = True
-        with self._lock:
-            self._progress_line = b""
-            self._lock.notify()
+        self._draw()
 
     @property
     def is_full(self) -> bool:
@@ -158,6 +181,7 @@ class Screen:
 
     async def close(self) -> None:
         """Waits until all queued output is written (or dropped, if a descriptor is broken), and ends the thread."""
+        self._footer.open_lines.clear()
         self.end_progress()
         with self._lock:
             self._closing = True
@@ -179,16 +203,14 @@ class Screen:
 
     def _write_batch(self) -> bool:
         with self._lock:
-            self._lock.wait_for(lambda: self._queue or self._closing or self._progress_line != self._drawn_line)
+            self._lock.wait_for(lambda: self._queue or self._closing or self._footer_lines != self._drawn_lines)
             batch, self._queue = self._queue, []
-            progress_line, running = self._progress_line, bool(batch) or not self._closing
-        if self._drawn_line:
-            self._write(self._places.notes, _CLEAR)
+            footer_lines, running = self._footer_lines, bool(batch) or not self._closing
+        self._write(self._places.notes, erasing(self._drawn_lines))
         for descriptor, data in _join_writes(batch):
             self._write(descriptor, data)
-        if progress_line:
-            self._write(self._places.notes, progress_line)
-        self._drawn_line = progress_line
+        self._write(self._places.notes, b"\n".join(footer_lines))
+        self._drawn_lines = footer_lines
         with self._lock:
             self._queued_bytes -= sum(len(data) for _, data in batch)
             waiters, self._space_waiters = self._space_waiters, []
@@ -211,6 +233,11 @@ class Screen:
     def _call_in_loop(self, callback: Callable[[], object]) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(callback)
+
+
+def live_on(descriptor: int) -> bool:
+    """Whether lines can be redrawn on this file descriptor: it is a terminal, and TERM is not dumb."""
+    return os.isatty(descriptor) and os.environ.get("TERM") != "dumb"
 
 
 def _set_result(waiter: asyncio.Future[None]) -> None:
@@ -238,10 +265,22 @@ class OutputLineSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if (begin := self._rest.rstrip(b"\r").rfind(b"\r")) > 0:
+            self._rest = self._rest[begin:]  # what a carriage return has overwritten
         while len(self._rest) > self.MAX_LINE_BYTES:
             lines.append(self._rest[: self.MAX_LINE_BYTES])
             self._rest = self._rest[self.MAX_LINE_BYTES :]
         return [_last_overwrite(line) for line in lines]
+
+    @property
+    def open_line(self) -> bytes:
+        """The last state of the line that has not ended yet; b"" for none."""
+        return _last_overwrite(self._rest)
+
+    @property
+    def is_overwritten(self) -> bool:
+        """Whether the line that has not ended yet has carriage returns."""
+        return b"\r" in self._rest
 
     def finish(self) -> list[bytes]:
         """The bytes after the last line end, as a line; [] if there are none."""
@@ -254,4 +293,4 @@ def _last_overwrite(line: bytes) -> bytes:
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
-__all__ = ["MAX_QUEUED_BYTES", "Descriptors", "OutputLineSplitter", "Screen", "wants_colour"]
+__all__ = ["MAX_QUEUED_BYTES", "Descriptors", "OutputLineSplitter", "Screen", "live_on", "wants_colour"]

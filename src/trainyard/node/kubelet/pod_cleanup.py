@@ -2,8 +2,8 @@
 
 Rules:
 - A pod that is over releases its address and processes at once; its logs stay until its object is deleted.
-- The end of a pod is reported before its object is deleted: first its last status, then what is lost with it (files, and
-  output that could not be written), then the deletion of the object and of the pod's folder."""
+- The end of a pod is reported before its object is deleted: first its last status, then what is lost with it (files,
+  and output that could not be written), then the deletion of the object and of the pod's folder."""
 
 from __future__ import annotations
 

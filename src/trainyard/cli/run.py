@@ -36,6 +36,7 @@ from trainyard.cli.scripts.job_maker import (
     create_file,
     make_job,
     misplaced_option,
+    unpassed_variables,
     unreachable_files,
 )
 from trainyard.cli.working_directory import current
@@ -137,6 +138,9 @@ def _make_manifest(ctx: click.Context, files: tuple[str, ...], params: dict[str,
         for argument in unreachable_files(program, manifest.program, Path.cwd()):
             text = f"{program.target} runs in its own folder, {manifest.program.directory}, and there is no {argument}"
             note(f"{text}; write {shlex.quote(os.path.abspath(argument))}")
+        if names := unpassed_variables(manifest.program, params):
+            flags = " ".join(f"--env {name}" for name in names)
+            note(f"{program.target} reads {', '.join(names)} of this shell, but is not given it: write `{flags}`")
         return manifest
     if not files:
         raise click.UsageError("Missing a manifest, a script, -m MODULE or -- COMMAND.", ctx)

@@ -90,17 +90,17 @@ def write_wheel(path: Path) -> None:
 @pytest.mark.parametrize("network", ["namespace", "shared"])
 def test_the_cause_and_a_cure_are_named_and_nothing_incomplete_is_used(user: User, network: str) -> None:
     refused = user.run(network, {"PIP_INDEX_URL": NOWHERE, "UV_INDEX_URL": NOWHERE})
-    said = " ".join((refused.stdout + refused.stderr).split())
-    assert refused.returncode == 3 and "Traceback" not in said, said
-    assert "Tiny cannot be installed: the package index cannot be reached; check the network and the proxy" in said
-    assert "Connection refused" in said and "Retry(total" not in said
+    output = " ".join((refused.stdout + refused.stderr).split())
+    assert refused.returncode == 3 and "Traceback" not in output, output
+    assert "Tiny cannot be installed: the package index cannot be reached; check the network and the proxy" in output
+    assert "Connection refused" in output and "Retry(total" not in output
     assert [path.suffix for path in (user.folder / ".cache/trainyard/environments").iterdir()] == [".lock"]
     why = " ".join(user.trainyard("why", "unreachable").stdout.split())
     assert (
         "the package index cannot be reached" in why and "do: mend what the message names; then `trainyard run" in why
     )
     wheels = str(user.folder / "wheels")
-    found = user.run(
+    done = user.run(
         network, {"PIP_NO_INDEX": "1", "UV_NO_INDEX": "1", "PIP_FIND_LINKS": wheels, "UV_FIND_LINKS": wheels}
     )
-    assert (found.returncode, "master-0 | it is there" in found.stdout) == (0, True), found.stdout + found.stderr
+    assert (done.returncode, "master-0 | it is there" in done.stdout) == (0, True), done.stdout + done.stderr

@@ -141,7 +141,9 @@ def last_record(job: str, namespace: str) -> HistoryRecord | None:
 
 def _source_text(record: HistoryRecord, older: int) -> str:
     start_text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started))
-    ended = "the job was interrupted" if record.result == INTERRUPTED else "the job is gone"
+    is_kept = record.text("where") != "run" and not record.text("deleted")  # by its cluster, which may not be up
+    ended = "the job has ended" if is_kept else "the job is gone"
+    ended = "the job was interrupted" if record.result == INTERRUPTED else ended
     state = ended if record.result else "the job goes on"
     id_text = (
         f"its id is {record.id}, {older} more of that name: see `trainyard history {record.name}`, and write the id"

@@ -152,9 +152,9 @@ async def test_an_activity_stands_at_the_beginning_of_the_progress_line_until_it
     shown.progress("0:01  a Pending", "a Pending")
     shown.activity("torch", "torch: 12 of 800 MB")
     await asyncio.sleep(0)
-    assert shown._footer_lines == ["torch: 12 of 800 MB · 0:01  a Pending".encode()]
+    assert shown._writer.footer_lines == ["torch: 12 of 800 MB · 0:01  a Pending".encode()]
     shown.activity("torch", None)
-    assert shown._footer_lines == [b"0:01  a Pending"]
+    assert shown._writer.footer_lines == [b"0:01  a Pending"]
     await shown.close()
 
 
@@ -233,7 +233,7 @@ async def test_open_lines_take_at_most_half_of_the_terminal(terminal: Pipe, monk
     shown = Screen(Descriptors(tty, tty, tty), False, True, lambda: None)
     for index in range(5):
         shown.open_line(f"w-{index}", b"1%", True)
-    assert shown._footer_lines == [b"w-0 | 1%", b"w-1 | 1%", b"... and 3 more lines are open"]
+    assert shown._writer.footer_lines == [b"w-0 | 1%", b"w-1 | 1%", b"... and 3 more lines are open"]
     await shown.close()
 
 

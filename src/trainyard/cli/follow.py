@@ -165,8 +165,8 @@ class ContainerFollower:
     async def _print_run(self, previous: bool, skip: PrintedLog | None = None) -> PrintedLog:
         """Prints one run to its end, without its first `skip.size` bytes. A broken stream is opened again and continues
         after the last printed byte. Returns the size and hash of the printed bytes."""
-        cut, printed = OutputLineSplitter(), PrintedLog()
-        offset, broken, run = skip.size if skip else 0, False, self._newest_run
+        cut, printed, offset = OutputLineSplitter(), PrintedLog(), skip.size if skip else 0
+        broken, run = False, self._newest_run
         while True:
             try:
                 if broken and self._tail is None:
@@ -183,9 +183,7 @@ class ContainerFollower:
                         read_size += len(chunk)
                         self.bytes_read += len(chunk)
                         printed.add(new_bytes)
-                        lines = cut.feed(new_bytes)
-                        self._screen.open_line(self.prefix, cut.open_line, cut.is_overwritten)
-                        self._print_lines(lines)
+                        self._print_new(cut, new_bytes)
                         await self._screen.wait_for_space()
                 break
             except NotFound:
@@ -228,6 +226,12 @@ class ContainerFollower:
         namespace, pod, container = self._container_ref
         follow = follow and not previous
         return self._api.logs(namespace, pod, container, follow=follow, previous=previous, tail_lines=self._tail)
+
+    def _print_new(self, cut: OutputLineSplitter, new_bytes: bytes) -> None:
+        """Prints the lines that these bytes end, and shows the line that they have not ended."""
+        lines = cut.feed(new_bytes)
+        self._screen.open_line(self.prefix, cut.open_line, cut.is_overwritten)
+        self._print_lines(lines)
 
     def _print_lines(self, lines: list[bytes]) -> None:
         for line in lines:

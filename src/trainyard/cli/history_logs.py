@@ -43,7 +43,8 @@ class LogFile(msgspec.Struct, frozen=True):
 
 
 def log_files(record: HistoryRecord) -> list[LogFile]:
-    """All log files of a record: by replica, then by attempt, then the pods from the oldest to the newest."""
+    """All log files of a record: by replica, then by attempt, then the pods from the oldest to the newest; those of init
+    containers first."""
     pod_order = {str(pod.get("uid"))[:ID_LENGTH]: index for index, pod in enumerate(record.pods)}
     files = []
     for path in record.log_files():
@@ -52,10 +53,14 @@ def log_files(record: HistoryRecord) -> list[LogFile]:
         number = run.removesuffix(".log")
         if attempt.isdecimal() and number.isdecimal():
             files.append(LogFile(path, replica, int(attempt), uid, container, int(number)))
+    init_containers = _init_containers(record)
     replicas = {file.replica: index for index, file in reversed([*enumerate(files)])}
     return sorted(
         files,
-        key=lambda file: (replicas[file.replica], file.attempt, pod_order.get(file.pod, len(pod_order)), file.pod),
+        key=lambda file: (
+            *(replicas[file.replica], file.attempt, pod_order.get(file.pod, len(pod_order)), file.pod),
+            (file.pod, file.container) not in init_containers,
+        ),
     )
 
 

@@ -42,14 +42,7 @@ def failures(facts: Facts, include_stopped: bool = True) -> Iterator[Finding]:
             if terminated is not None and terminated.get("exitCode"):
                 terminations.append((parse_time(terminated.get("finishedAt")) or 0.0, pod, container, terminated))
     supervised = {(slot.role, str(slot.index)) for slot in facts.parsed_job.supervised_slots()}
-    # The times are whole seconds: what got SIGTERM in the second of a failure was stopped because of that failure.
-    terminations.sort(
-        key=lambda entry: (
-            not _is_supervised(entry[1], supervised),
-            entry[0],
-            entry[3]["exitCode"] == SIGTERM_EXIT_CODE,
-        )
-    )
+    terminations.sort(key=lambda entry: (not _is_supervised(entry[1], supervised), entry[0], _got_sigterm(entry[3])))
     terminations = [
         entry
         for index, entry in enumerate(terminations)
@@ -85,6 +78,11 @@ def _is_consequence(facts: Facts, pod: Json, container: ContainerStatus, termina
     if launcher is None or terminated.get("reason") in REASONS_BEFORE_OUTPUT:
         return False
     return is_consequence(last_lines(facts, pod, container.name, terminated), launcher)
+
+
+def _got_sigterm(terminated: Json) -> bool:
+    """The times of ends are whole seconds: what got SIGTERM in the second of a failure was stopped because of it."""
+    return bool(terminated["exitCode"] == SIGTERM_EXIT_CODE)
 
 
 def _is_supervised(pod: Json, supervised: set[tuple[str, str]]) -> bool:

@@ -43,8 +43,8 @@ class LogFile(msgspec.Struct, frozen=True):
 
 
 def log_files(record: HistoryRecord) -> list[LogFile]:
-    """All log files of a record: by replica, then by attempt, then the pods from the oldest to the newest; those of init
-    containers first."""
+    """All log files of a record: by replica, then by attempt, then the pods from the oldest to the newest; those of
+    init containers first."""
     pod_order = {str(pod.get("uid"))[:ID_LENGTH]: index for index, pod in enumerate(record.pods)}
     files = []
     for path in record.log_files():

@@ -22,13 +22,14 @@ from trainyard.app.history import (
 from trainyard.cli.cluster_command import CommandError, note, print_output, run_and_exit
 from trainyard.cli.codes import INVALID
 from trainyard.cli.completion import history_job_names
-from trainyard.cli.layout import prose, terminal_table, terminal_width, wrapped
+from trainyard.cli.layout import terminal_table, terminal_width, wrapped
 from trainyard.cli.printing import FORMS, align_columns, as_json, as_yaml
 from trainyard.cli.view import format_age, format_clock
 from trainyard.objects import parse_time
 from trainyard.objects.log_files import disk_size
 
 _SHOWN_EVENTS = 20
+_MIN_CELL_WIDTH = 16  # columns for the last cell of a wrapped row
 
 
 @click.command()
@@ -136,11 +137,17 @@ def record_lines(record: HistoryRecord, now: float, width: int) -> list[str]:
 
 
 def _wrap_line(line: str, width: int) -> list[str]:
-    """Wraps a line: the rest of a value is aligned below its first word, the rest of a table row is indented."""
-    label_match = re.match(r"\S+: +", line)
-    if label_match is None or len(line) <= width:
-        return [prose(line, width, " " * 11)]
-    return list(wrapped(line[label_match.end() :], width, label_match[0], " " * label_match.end()))
+    """Wraps a line: the rest of a value, or of the last cell of a table row, is aligned below its first word; if the
+    other cells leave no space for it, it is indented below them."""
+    if len(line) <= width:
+        return [line]
+    if label_match := re.match(r"\S+: +", line):
+        return wrapped(line[label_match.end() :], width, label_match[0], " " * label_match.end())
+    cells = line[: line.rfind("  ") + 2]
+    text = line[len(cells) :]
+    if len(cells) <= width - _MIN_CELL_WIDTH:
+        return wrapped(text, width, cells, " " * len(cells))
+    return [*([cells.rstrip()] if cells.strip() else []), *wrapped(text, width, " " * 11)]
 
 
 def record_fields(record: HistoryRecord, now: float) -> list[str]:

@@ -136,8 +136,7 @@ def test_the_page_of_a_record_keeps_its_columns_at_80(tmp_path: Path, monkeypatc
             "  3s   Normal   Started  Pod/" + "a" * 20 + "  ",
             [
                 "  3s   Normal   Started  Pod/" + "a" * 20,
-                " " * 11 + "Created service: the-",
-                " " * 11 + "service-of-the-worker",
+                " " * 11 + "Created service: the- service-of-the-worker",
             ],
         ),
     ],

@@ -128,3 +128,22 @@ def test_a_line_of_the_log_tells_where_output_is_missing(log: LimitedLogFile, mo
     log.append(b"five\n")
     note = "[trainyard: 8 bytes of output are missing here: No space left on device]"
     assert text(log) == ["one", "tw", note, "four", "five"] and log.lost.bytes == 8
+
+
+def test_on_a_full_disk_the_log_releases_its_middle_for_new_output(
+    log: LimitedLogFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+
+    def limited(fd: int, piece: bytes) -> int:
+        if os.fstat(fd).st_blocks * 512 + len(piece) > SIZE // 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, piece)
+
+    monkeypatch.setattr(os, "write", limited)
+    written(log, range(60_000))
+    lines = text(log)
+    assert log.lost.bytes == 0 and os.fstat(log.fd).st_blocks * 512 <= SIZE // 2
+    assert lines[:1000] == [f"line {n:05d}" for n in range(1000)]
+    assert lines[-1000:] == [f"line {n:05d}" for n in range(59_000, 60_000)]
+    assert sum("were removed" in line for line in lines) == 1

@@ -6,11 +6,13 @@ Rules:
 - Offsets do not change: a reader that follows the log continues at its offset. Readers skip the hole
   (objects/log_files).
 - On a file system without hole punching the log stays complete.
-- Output that cannot be written (a full disk) is counted, so that the program does not block. When the log can be
-  written again, a line says how many bytes are missing there."""
+- On a full disk the log releases its middle, so that new output is written and its followers see it.
+- Output that cannot be written all the same is counted, so that the program does not block. When the log can be written
+  again, a line says how many bytes are missing there."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from typing import Any
@@ -55,15 +57,17 @@ class LimitedLogFile:
     def append(self, piece: bytes) -> None:
         """Append to the log. What cannot be written is counted in `lost`."""
         rest = piece
-        try:
-            if missing := self.lost.bytes - self._noted:
-                note = f"\n[trainyard: {missing} bytes of output are missing here: {self.lost.reason}]\n"
-                os.write(self.fd, note.encode())
-                self._noted = self.lost.bytes
-            while rest:
+        while rest:
+            try:
+                if missing := self.lost.bytes - self._noted:
+                    note = f"\n[trainyard: {missing} bytes of output are missing here: {self.lost.reason}]\n"
+                    os.write(self.fd, note.encode())
+                    self._noted = self.lost.bytes
                 rest = rest[os.write(self.fd, rest) :]
-        except OSError as error:
-            self.lost.add(rest, error)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._release_middle():
+                    self.lost.add(rest, error)
+                    break
         self._unchecked += len(piece)
         if self._quarter and self._unchecked >= self._quarter:
             self._unchecked = 0
@@ -71,6 +75,20 @@ class LimitedLogFile:
                 self._punch_middle()
             except OSError:
                 self._quarter = 0  # this file system does not support holes
+
+    def _release_middle(self) -> bool:
+        """Reduce the log to about three eighths of its size. Returns whether that has released disk space."""
+        before = os.fstat(self.fd)
+        quarter = before.st_size // 8
+        if self._quarter:
+            quarter = min(quarter, self._quarter)
+        self._quarter = quarter // self._block * self._block
+        try:
+            if self._quarter:
+                self._punch_middle()
+        except OSError:
+            self._quarter = 0
+        return os.fstat(self.fd).st_blocks < before.st_blocks
 
     def _punch_middle(self) -> None:
         size = os.fstat(self.fd).st_size

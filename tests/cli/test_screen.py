@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from trainyard.cli.screen import MAX_QUEUED_BYTES, Descriptors, OutputLineSplitter, Screen, wants_colour
+from trainyard.cli.output_lines import OutputLineSplitter
+from trainyard.cli.screen import MAX_QUEUED_BYTES, Descriptors, Screen, wants_colour
 
 
 class Pipe(NamedTuple):
@@ -127,6 +128,13 @@ async def test_a_reader_who_does_not_read_holds_up_the_logs_but_not_the_loop(pip
         ([b"windows\r\n"], [b"windows"]),
         ([b"\r10%" * 30_000, b"\r100%\n"], [b"100%"]),
         ([b"10%\r", b"20%\r", b"\n"], [b"20%"]),
+        ([b"\router 0%", *(b"\n\rinner %d%%\x1b[A" % n for n in range(3))], [b"outer 0%", b"inner 2%"]),
+        (
+            [b"\router 0%\n\rinner 0%\x1b[A", b"\n\r        \r\x1b[A", b"\router 100%\n", b"done\n"],
+            [b"outer 0%", b"outer 100%", b"done"],
+        ),
+        ([b"a\n\n\rthird 0%\x1b[A\x1b[A", b"\n\n\rthird 1%\x1b[2A", b"\n\nend\n"], [b"a", b"", b"end"]),
+        ([b"hidden?\x1b[999A\n", b"shown\n"], [b"shown"]),
         ([b"\n\n"], [b"", b""]),
         ([b""], []),
         ([b"x" * (OutputLineSplitter.MAX_LINE_BYTES + 1)], [b"x" * OutputLineSplitter.MAX_LINE_BYTES, b"x"]),
@@ -251,3 +259,17 @@ async def test_without_a_terminal_a_progress_bar_is_a_line_now_and_then(
     shown.log("w-0", b"100%")
     await shown.close()
     assert pipes[0].text().splitlines() == ["w-0 | 10%", "w-0 | 20%", "w-0 | 100%"]
+
+
+def test_the_open_line_is_the_bar_that_was_written_last() -> None:
+    cut, states = OutputLineSplitter(), []
+    for chunk in (
+        b"\router 0%",
+        b"\n\rinner 0%\x1b[A",
+        b"\n\rinner 50%\x1b[A",
+        b"\n\r         \r\x1b[A",
+        b"\router 9%",
+    ):
+        cut.feed(chunk)
+        states.append((cut.open_line, cut.is_overwritten))
+    assert states == [(b"outer 0%", True), (b"inner 0%", True), (b"inner 50%", True), (b"", True), (b"outer 9%", True)]

@@ -16,8 +16,9 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from hashlib import sha256
 
+from trainyard.cli.output_lines import OutputLineSplitter
 from trainyard.cli.replica_view import log_prefix
-from trainyard.cli.screen import OutputLineSplitter, Screen
+from trainyard.cli.screen import Screen
 from trainyard.client import ApiClient, ApiError, NotFound, Unavailable
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.container_statuses import container_statuses

@@ -190,8 +190,8 @@ async def _print_run(
     context: ClusterContext, pod: Json, container: str, selection: LogSelection, screen: Screen
 ) -> bool:
     """Prints the log of one run of one container. False when the run has not begun."""
+    from trainyard.cli.output_lines import OutputLineSplitter
     from trainyard.cli.replica_view import log_prefix, replica
-    from trainyard.cli.screen import OutputLineSplitter
     from trainyard.client import ApiError
 
     init = container in [item["name"] for item in pod["spec"].get("initContainers") or []]

@@ -172,42 +172,4 @@ def live_on(descriptor: int) -> bool:
     return os.isatty(descriptor) and os.environ.get("TERM") != "dumb"
 
 
-class OutputLineSplitter:
-    """Splits a replica's output into lines; lines longer than MAX_LINE_BYTES are split, too (bounded memory)."""
-
-    MAX_LINE_BYTES = 1 << 16
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        if (begin := self._rest.rstrip(b"\r").rfind(b"\r")) > 0:
-            self._rest = self._rest[begin:]  # what a carriage return has overwritten
-        while len(self._rest) > self.MAX_LINE_BYTES:
-            lines.append(self._rest[: self.MAX_LINE_BYTES])
-            self._rest = self._rest[self.MAX_LINE_BYTES :]
-        return [_last_overwrite(line) for line in lines]
-
-    @property
-    def open_line(self) -> bytes:
-        """The last state of the line that has not ended yet; b"" for none."""
-        return _last_overwrite(self._rest)
-
-    @property
-    def is_overwritten(self) -> bool:
-        """Whether the line that has not ended yet has carriage returns."""
-        return b"\r" in self._rest
-
-    def finish(self) -> list[bytes]:
-        """The bytes after the last line end, as a line; [] if there are none."""
-        rest, self._rest = self._rest, b""
-        return [_last_overwrite(rest)] if rest else []
-
-
-def _last_overwrite(line: bytes) -> bytes:
-    """The last state of a line that was overwritten with carriage returns (a progress bar)."""
-    return line.rstrip(b"\r").rpartition(b"\r")[2]
-
-
-__all__ = ["MAX_QUEUED_BYTES", "Descriptors", "OutputLineSplitter", "Screen", "live_on", "wants_colour"]
+__all__ = ["MAX_QUEUED_BYTES", "Descriptors", "Screen", "live_on", "wants_colour"]

@@ -48,7 +48,8 @@ async def test_names_of_jobs_are_completed(tmp_path: Path) -> None:
 
 
 async def names(words: Words, folder: Path, *line: str) -> list[str]:
-    return sorted(await asyncio.to_thread(completed, folder, *line, KUBECONFIG=str(words.kubeconfig)))
+    variables = {"KUBECONFIG": str(words.kubeconfig), "XDG_STATE_HOME": str(folder / "no-history")}
+    return sorted(await asyncio.to_thread(completed, folder, *line, **variables))
 
 
 def record_of(state: Path, name: str, kind: str, namespace: str = "default") -> None:

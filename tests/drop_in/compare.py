@@ -64,6 +64,8 @@ def _step_differences(left: Json, right: Json) -> Iterator[tuple[str, tuple[Any,
             yield "refused", (one, other)
         elif one and other and one["code"] != other["code"]:
             yield "refused .code", (one["code"], other["code"])
+    if left.get("absent") != right.get("absent"):
+        yield "absent pods", (left.get("absent"), right.get("absent"))
     yield from _snapshot_differences(left.get("snapshot") or {}, right.get("snapshot") or {})
 
 

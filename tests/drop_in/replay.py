@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from tests.drop_in.compare import Difference, differences
-from tests.drop_in.driver import AbsentPods, Driver
+from tests.drop_in.driver import Driver
+from tests.drop_in.record import batches
 from tests.drop_in.recordings import FOLDER, Recording, load
 from trainyard import kinds
 from trainyard.app.config import shipped_files
@@ -22,7 +22,7 @@ from trainyard.server import Server
 from trainyard.workloads import ControllerManager
 
 GROUP = "kubeflow.org"
-WIDTH = 12  # scenarios at one time
+BATCH = 60  # scenarios at one time
 
 
 def served_kinds() -> list[GVK]:
@@ -65,22 +65,16 @@ async def embedded() -> AsyncIterator[ApiClient]:
 
 
 async def replay(api: ApiClient, chosen: Sequence[Recording], settle: float) -> dict[str, list[Difference]]:
-    """The differences of each scenario. A scenario in which our operator has not made a pod that a step names has the
-    one difference that says so. What the server has no resource for is left out of the recorded answers."""
-    gate = asyncio.Semaphore(WIDTH)
+    """The differences of each scenario. What the server has no resource for is left out of the recorded answers."""
     async with Driver(api, served_kinds(), settle) as driver:
-
-        async def compare(recording: Recording) -> list[Difference]:
-            async with gate:
-                try:
-                    ours = await driver.run(recording.manifest, recording.acts, recording.objects)
-                except AbsentPods as error:
-                    return [Difference(0, "steps", f"{len(recording.steps)} steps", f"{error}")]
-            recorded = [_without(step, driver.absent) for step in recording.steps]
-            return differences(recorded, ours, recording.unstable)
-
-        found = await asyncio.gather(*map(compare, chosen))
-    return {recording.scenario: each for recording, each in zip(chosen, found, strict=True)}
+        found: dict[str, list[Difference]] = {}
+        by_path = {recording.scenario: recording for recording in chosen}
+        for batch in batches([recording.as_scenario() for recording in chosen], BATCH):
+            for scenario, ours in zip(batch, await driver.run(batch), strict=True):
+                recording = by_path[scenario.path]
+                recorded = [_without(step, driver.absent) for step in recording.steps]
+                found[scenario.path] = differences(recorded, ours, recording.unstable)
+    return found
 
 
 def _without(step: Json, sections: Set[str]) -> Json:

@@ -185,8 +185,8 @@ def _v2_policies() -> Iterator[Scenario]:
     yield make("managed-by-changed", job(), policy(managedBy="kueue.x-k8s.io/multikueue"))
     limits: Json = {"ttlSecondsAfterFinished": 60, "activeDeadlineSeconds": 600, "backoffLimit": 2}
     yield make("limits-handed-to-the-launcher", MPIJOB2.with_policy(**limits))
-    yield make("ttl", MPIJOB2.with_policy(ttlSecondsAfterFinished=2), START, succeeded(LAUNCHER), wait(3))
-    yield make("deadline", MPIJOB2.with_policy(activeDeadlineSeconds=3), START, wait(3))
+    yield make("ttl", MPIJOB2.with_policy(ttlSecondsAfterFinished=10), START, succeeded(LAUNCHER), wait(10))
+    yield make("deadline", MPIJOB2.with_policy(activeDeadlineSeconds=10), START, wait(10))
     yield make("limits-negative", MPIJOB2.with_policy(backoffLimit=-1))
     yield make("finish-of-everything", job(), START, FINISH)
     yield make(

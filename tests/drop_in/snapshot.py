@@ -68,8 +68,8 @@ CLUSTER_ADDRESSES = ("clusterIPs", "ipFamilies", "ipFamilyPolicy")
 SCHEDULING = ("nodeName", "priority", "preemptionPolicy", "enableServiceLinks")
 POD_DEFAULTS: Mapping[str, Any] = {
     "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler", "securityContext": {},
-    "serviceAccount": "default", "serviceAccountName": "default", "terminationGracePeriodSeconds": 30, "tolerations": [], "volumes": [],
-    "initContainers": [],
+    "serviceAccount": "default", "serviceAccountName": "default", "terminationGracePeriodSeconds": 30,
+    "tolerations": [], "volumes": [], "initContainers": [],
 }  # fmt: skip
 CONTAINER_DEFAULTS: Mapping[str, Any] = {
     "imagePullPolicy": "IfNotPresent", "resources": {}, "terminationMessagePath": "/dev/termination-log",

@@ -66,6 +66,16 @@ CASES: dict[str, tuple[Json, Json, list[str]]] = {
         {"do": {}, "refused": {"code": 422, "message": "b"}},
         [],
     ),
+    "a refusal by a webhook, where ours has a rule in the definition": (
+        {"do": {}, "refused": {"code": 403, "message": 'admission webhook "x" denied the request: no'}},
+        {"do": {}, "refused": {"code": 422, "message": "no"}},
+        [],
+    ),
+    "a refusal with another code": (
+        {"do": {}, "refused": {"code": 409, "message": "a"}},
+        {"do": {}, "refused": {"code": 422, "message": "a"}},
+        ["step 0: refused .code: 409 != 422"],
+    ),
     "a refusal that ours has not made": (
         {"do": {}, "refused": {"code": 403, "message": "a"}},
         {"do": {}},

@@ -23,7 +23,7 @@ from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any, TypeVar
 
-from tests.drop_in.quiet import Writes
+from tests.drop_in.quiet import Objects
 from tests.drop_in.scenario import Scenario
 from tests.drop_in.snapshot import PLUGINS_GROUP, SECTIONS, VOLCANO_GROUP, snapshot
 from trainyard.client import ApiClient, ApiError, NotFound
@@ -61,14 +61,14 @@ class Driver:
     async def __aenter__(self) -> Driver:
         self._sections = {section: gvk for section, gvk in SECTIONS.items() if await self._serves(gvk)}
         self.absent = frozenset(SECTIONS.keys() - self._sections.keys())
-        self._writes = Writes(self._api, (*self._kinds.values(), *self._sections.values(), EVENT))
-        await self._writes.start()
+        self._objects = Objects(self._api, (*self._kinds.values(), *self._sections.values(), EVENT))
+        await self._objects.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._writes.stop()
+        await self._objects.stop()
 
     async def _serves(self, gvk: GVK) -> bool:
         try:
@@ -79,12 +79,13 @@ class Driver:
 
     async def run(self, scenarios: Sequence[Scenario]) -> list[list[Json]]:
         """For each scenario the steps with what there was after each: `[{"do": STEP, "snapshot": {...}}, ...]`."""
-        await self._writes.settled(self._settle, PATIENCE)
+        await self._objects.settled(self._settle, PATIENCE)
         runs = await together(lambda scenario=scenario: self._open(scenario) for scenario in scenarios)
         while active := [run for run in runs if run.left]:
             await together(run.advance for run in active)
-            restless = await self._writes.settled(self._settle, PATIENCE)
-            await together(lambda run=run, restless=restless: self._look(run, restless) for run in active)
+            restless = await self._objects.settled(self._settle, PATIENCE)
+            for run in active:
+                self._look(run, restless)
         return [run.answers for run in runs]
 
     async def _open(self, scenario: Scenario) -> _Run:
@@ -96,19 +97,17 @@ class Driver:
             await run.create_object(item, self._sections)
         return run
 
-    async def _look(self, run: _Run, restless: set[str]) -> None:
+    def _look(self, run: _Run, restless: set[str]) -> None:
         """Complete the answer of the last step. Nothing more is done with a job that was not created."""
         if not run.submitted:
             run.left = []
             return
         if run.namespace in restless:
             run.answers[-1]["restless"] = True
-        run.answers[-1]["snapshot"] = await self._snapshot(run)
-
-    async def _snapshot(self, run: _Run) -> Json:
-        lists = [(await self._api.list(gvk, run.namespace))["items"] for gvk in (*self._sections.values(), EVENT)]
-        objects = dict(zip(self._sections, lists[:-1], strict=True))
-        return snapshot(await run.job(), run.submitted, objects, lists[-1])
+        objects = {section: self._objects.items(gvk, run.namespace) for section, gvk in self._sections.items()}
+        jobs = [job for job in self._objects.items(run.kind, run.namespace) if name_of(job) == run.name]
+        events = self._objects.items(EVENT, run.namespace)
+        run.answers[-1]["snapshot"] = snapshot(jobs[0] if jobs else None, run.submitted, objects, events)
 
     async def _create_namespace(self, namespace: str) -> None:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
@@ -161,12 +160,6 @@ class _Run:
         }
         (action,) = step.keys() & actions.keys()
         await actions[action](step)
-
-    async def job(self) -> Json | None:
-        try:
-            return await self.api.get(self.kind, self.namespace, self.name)
-        except NotFound:
-            return None
 
     async def create_object(self, item: Json, sections: Mapping[str, GVK]) -> None:
         (gvk,) = (gvk for gvk in sections.values() if (gvk.api_version, gvk.kind) == (item["apiVersion"], item["kind"]))

@@ -33,9 +33,9 @@ from trainyard.client import ApiClient, NotFound
 from trainyard.objects import GVK, Json, name_of, uid_of
 from trainyard.objects.resources import CONFIG_MAP
 
-RUNS = 3
+RUNS = 2
 BATCH = 120  # runs at one time
-SETTLE = 1.2
+SETTLE = {TRAINING: 1.2, MPI: 2.5}  # seconds; the launcher is a Job, whose controller writes its status once a second
 GARBAGE_SECONDS = 90.0
 
 OPTIONS = Options(more={"kube-controller-manager": ["--controllers=-horizontal-pod-autoscaler-controller"]})
@@ -106,7 +106,7 @@ async def collect_garbage(api: ApiClient, job_kinds: Iterable[GVK], manifest: Js
 
 async def _record_all(plane: ControlPlane, job_kinds: Sequence[GVK], scenarios: Sequence[Scenario], write: bool) -> int:
     failures = 0
-    async with plane.api() as api, Driver(api, job_kinds, SETTLE) as driver:
+    async with plane.api() as api, Driver(api, job_kinds, SETTLE[scenarios[0].operator]) as driver:
         for batch in batches(scenarios, BATCH // RUNS):
             answers = await driver.run([scenario for scenario in batch for _ in range(RUNS)])
             for number, scenario in enumerate(batch):

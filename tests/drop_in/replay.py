@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from tests.drop_in.compare import Difference, differences
 from tests.drop_in.driver import Driver
+from tests.drop_in.operators import GROUP, gvks_of, our_definitions
 from tests.drop_in.record import batches
 from tests.drop_in.recordings import FOLDER, Recording, load
 from trainyard import kinds
@@ -21,13 +22,12 @@ from trainyard.operator import Operator
 from trainyard.server import Server
 from trainyard.workloads import ControllerManager
 
-GROUP = "kubeflow.org"
 BATCH = 60  # scenarios at one time
 
 
 def served_kinds() -> list[GVK]:
-    """The kinds of Kubeflow that our operator serves."""
-    return [kind.gvk for kind in kinds.ALL if kind.gvk.group == GROUP]
+    """The kinds of Kubeflow that our operator serves, in each version."""
+    return [gvk for definition in our_definitions() for gvk in gvks_of(definition)]
 
 
 def folder_of(gvk: GVK) -> str:
@@ -52,12 +52,12 @@ async def embedded() -> AsyncIterator[ApiClient]:
         api, manager_api, operator_api = (ApiClient(server.url, token) for _ in range(3))
         for client in (api, manager_api, operator_api):
             stack.push_async_callback(client.close)
-        served = [kind for kind in kinds.ALL if kind.gvk.group == GROUP]
-        for kind in served:
-            await api.create(CRD, "", kinds.crd(kind))
+        for definition in our_definitions():
+            await api.create(CRD, "", definition)
         manager = ControllerManager(manager_api, time.time, "a certificate authority")
         await manager.start()
         stack.push_async_callback(manager.stop)
+        served = [kind for kind in kinds.ALL if kind.gvk.group == GROUP]
         operator = Operator(operator_api, served, Config(program_files=shipped_files()))
         await operator.start()
         stack.push_async_callback(operator.stop)

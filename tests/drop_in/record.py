@@ -119,9 +119,9 @@ def batches(scenarios: Sequence[Scenario], size: int) -> list[Sequence[Scenario]
     their other steps must take less than that time."""
     timed = [each for each in scenarios if any("wait" in step for step in each.steps)]
     others = [each for each in scenarios if each not in timed]
-    found = [others[start : start + size] for start in range(0, len(others), size)]
+    large = [others[start : start + size] for start in range(0, len(others), size)]
     small = max(1, size // 8)
-    return [*found, *(timed[start : start + small] for start in range(0, len(timed), small))]
+    return [*large, *(timed[start : start + small] for start in range(0, len(timed), small))]
 
 
 def _finish(scenario: Scenario, runs: Sequence[list[Json]], write: bool) -> bool:
@@ -147,10 +147,10 @@ def _finish(scenario: Scenario, runs: Sequence[list[Json]], write: bool) -> bool
     if write:
         save(recording)
         return True
-    found = [f"{each}" for each in differences(stored.steps, runs[0], (*stored.unstable, *unstable_paths(runs)))]
-    for line in found:
+    lines = [f"{each}" for each in differences(stored.steps, runs[0], (*stored.unstable, *unstable_paths(runs)))]
+    for line in lines:
         _print(f"{scenario.path}: {line}")
-    return not found
+    return not lines
 
 
 def _remove_stale(current: set[str]) -> None:

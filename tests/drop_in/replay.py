@@ -36,8 +36,8 @@ def folder_of(gvk: GVK) -> str:
 
 
 def recordings(folder: str, gang: str = "") -> list[Recording]:
-    found = [load(path) for path in sorted((FOLDER / folder).glob("*.json"))]
-    return [recording for recording in found if recording.gang == gang]
+    stored = [load(path) for path in sorted((FOLDER / folder).glob("*.json"))]
+    return [recording for recording in stored if recording.gang == gang]
 
 
 @asynccontextmanager
@@ -67,14 +67,14 @@ async def embedded() -> AsyncIterator[ApiClient]:
 async def replay(api: ApiClient, chosen: Sequence[Recording], settle: float) -> dict[str, list[Difference]]:
     """The differences of each scenario. What the server has no resource for is left out of the recorded answers."""
     async with Driver(api, served_kinds(), settle) as driver:
-        found: dict[str, list[Difference]] = {}
+        compared: dict[str, list[Difference]] = {}
         by_path = {recording.scenario: recording for recording in chosen}
         for batch in batches([recording.as_scenario() for recording in chosen], BATCH):
             for scenario, ours in zip(batch, await driver.run(batch), strict=True):
                 recording = by_path[scenario.path]
                 recorded = [_without(step, driver.absent) for step in recording.steps]
-                found[scenario.path] = differences(recorded, ours, recording.unstable)
-    return found
+                compared[scenario.path] = differences(recorded, ours, recording.unstable)
+    return compared
 
 
 def _without(step: Json, sections: Set[str]) -> Json:

@@ -71,6 +71,11 @@ def templates(kind: JobKind) -> Iterator[Scenario]:
     env: list[Json] = [{"name": name, "value": "mine"} for name in names]
     env.append({"name": "POD", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}})
     yield make("env-own", every(container={"env": env}))
+    yield from _pod_templates(kind)
+
+
+def _pod_templates(kind: JobKind) -> Iterator[Scenario]:
+    make, every = kind.scenario, kind.everywhere
     labels = {"team": "a", "training.kubeflow.org/replica-type": "mine", "training.kubeflow.org/job-name": "mine"}
     own = {"labels": labels, "annotations": {"note": "b", "sidecar.istio.io/inject": "false"}, "name": "mine"}
     yield make("template-metadata", every({"template": {"metadata": own}}))

@@ -105,6 +105,11 @@ def _v2_templates() -> Iterator[Scenario]:
         "launcher-priority", job(Launcher=replicas(1, {"template": {"spec": {"nodeSelector": {"a": "b"}}}}), Worker=1)
     )
     yield make("job-metadata", job(metadata={"labels": {"team": "a"}, "annotations": {"note": "b"}}))
+    yield from _v2_refusals()
+
+
+def _v2_refusals() -> Iterator[Scenario]:
+    make, job, replicas = MPIJOB2.scenario, MPIJOB2.job, MPIJOB2.replicas
     for policy_name in ("Never", "OnFailure", "Always", "ExitCode"):
         yield make(f"restart-policy-{policy_name}".lower(), MPIJOB2.everywhere({"restartPolicy": policy_name}))
     yield make("roles-launcher-only", job(Launcher=1), START, succeeded(LAUNCHER))

@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any, TypeVar
@@ -30,7 +30,7 @@ from trainyard.client import ApiClient, ApiError, NotFound
 from trainyard.objects import GVK, Json, format_time, name_of
 from trainyard.objects.resources import EVENT, NAMESPACE, POD, SERVICE_ACCOUNT
 
-PATIENCE = 90.0  # seconds after a step until a job that never rests is cut off
+PATIENCE = 10.0  # seconds in which only the same jobs write, until they are taken for ones that never rest
 WIDTH = 16  # requests at one time
 REFUSALS = (400, 403, 409, 422)
 CREATE: Json = {"create": "job"}
@@ -86,6 +86,7 @@ class Driver:
             restless = await self._objects.settled(self._settle, PATIENCE)
             for run in active:
                 self._look(run, restless)
+        await together(run.delete for run in runs if any("restless" in answer for answer in run.answers))
         return [run.answers for run in runs]
 
     async def _open(self, scenario: Scenario) -> _Run:
@@ -97,7 +98,7 @@ class Driver:
             await run.create_object(item, self._sections)
         return run
 
-    def _look(self, run: _Run, restless: set[str]) -> None:
+    def _look(self, run: _Run, restless: Set[str]) -> None:
         """Complete the answer of the last step. Nothing more is done with a job that was not created."""
         if not run.submitted:
             run.left = []
@@ -156,10 +157,14 @@ class _Run:
             "scale": self._scale,
             "podGroup": self._pod_group,
             "wait": lambda step: asyncio.sleep(step["wait"]),
-            "delete": self._delete,
+            "delete": lambda step: self.delete(),
         }
         (action,) = step.keys() & actions.keys()
         await actions[action](step)
+
+    async def delete(self) -> None:
+        with contextlib.suppress(NotFound):
+            await self.api.delete(self.kind, self.namespace, self.name)
 
     async def create_object(self, item: Json, sections: Mapping[str, GVK]) -> None:
         (gvk,) = (gvk for gvk in sections.values() if (gvk.api_version, gvk.kind) == (item["apiVersion"], item["kind"]))
@@ -170,9 +175,6 @@ class _Run:
 
     async def _patch(self, step: Json) -> None:
         self.submitted = await self.api.patch(self.kind, self.namespace, self.name, step["patch"])
-
-    async def _delete(self, _: Json) -> None:
-        await self.api.delete(self.kind, self.namespace, self.name)
 
     async def _scale(self, step: Json) -> None:
         body = {"spec": {"replicas": step["scale"]}}

@@ -74,15 +74,18 @@ class Objects:
                 return
         self._last[namespace] = time.monotonic()
 
-    async def settled(self, seconds: float, patience: float) -> set[str]:
-        """Wait until nothing was written for so many seconds, but for `patience` at most. The namespaces in which
-        something was written within that time."""
-        begin = time.monotonic()
+    async def settled(self, seconds: float, patience: float) -> frozenset[str]:
+        """Wait until nothing was written for so many seconds, or for `patience` nothing but in the same namespaces. Those
+        namespaces: their operator writes for ever."""
+        since = time.monotonic()
+        busy: frozenset[str] | None = None
         while True:
             now = time.monotonic()
-            restless = {namespace for namespace, last in self._last.items() if now - last < seconds}
-            if (not restless and now - begin >= seconds) or now - begin >= patience:
-                return restless
+            current = frozenset(namespace for namespace, last in self._last.items() if now - last < seconds)
+            if current != busy:
+                busy, since = current, now
+            if now - since >= (patience if busy else seconds):
+                return busy
             await asyncio.sleep(LOOK)
 
 

@@ -32,6 +32,7 @@ from trainyard.objects.resources import CRD
 
 GROUP = "kubeflow.org"
 SERVING = Path("/tmp/k8s-webhook-server/serving-certs")  # a constant of the training-operator
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/mpi-operator/leases/mpi-operator"
 HEALTH = "http://127.0.0.1:8080/healthz"  # the mpi-operator's port is a constant, too
 POD_GROUPS = Path(__file__).with_name("pod_groups.yaml")
 UNVERIFIED = ssl._create_unverified_context()  # noqa: S323  (loopback)
@@ -131,11 +132,10 @@ class MpiOperator:
     def running(self, plane: ControlPlane, gang: str = "") -> Iterator[None]:
         flags = [f"--kube-api-qps={LIMITS[0]}", f"--kube-api-burst={LIMITS[1]}", "--threadiness=4"]
         flags += ["--controller-queue-rate-limit=1000", *([f"--gang-scheduling={gang}"] if gang else [])]
-        code, lease = plane.ask(
-            "DELETE", "/apis/coordination.k8s.io/v1/namespaces/mpi-operator/leases/mpi-job-controller"
-        )
+        code, lease = plane.ask("DELETE", LEASE)
         assert code in (200, 404), lease  # of an operator before this one: it would wait until that lease ends
         with process(plane, [str(self.built / "bin" / "mpi-operator"), *flags], HEALTH):
+            plane.wait_for(LEASE)  # it is healthy before it leads
             yield
 
 

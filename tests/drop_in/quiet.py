@@ -75,8 +75,8 @@ class Objects:
         self._last[namespace] = time.monotonic()
 
     async def settled(self, seconds: float, patience: float) -> frozenset[str]:
-        """Wait until nothing was written for so many seconds, or for `patience` nothing but in the same namespaces. Those
-        namespaces: their operator writes for ever."""
+        """Wait until nothing was written for so many seconds, or for `patience` nothing but in the same namespaces.
+        Those namespaces: their operator writes for ever."""
         since = time.monotonic()
         busy: frozenset[str] | None = None
         while True:

@@ -34,7 +34,7 @@ from trainyard.objects import GVK, Json, name_of, uid_of
 from trainyard.objects.resources import CONFIG_MAP
 
 RUNS = 2
-BATCH = 120  # runs at one time
+BATCH = 80  # runs at one time
 SETTLE = {TRAINING: 1.2, MPI: 2.5}  # seconds; the launcher is a Job, whose controller writes its status once a second
 GARBAGE_SECONDS = 90.0
 

@@ -115,13 +115,13 @@ async def _record_all(plane: ControlPlane, job_kinds: Sequence[GVK], scenarios: 
 
 
 def batches(scenarios: Sequence[Scenario], size: int) -> list[Sequence[Scenario]]:
-    """The scenarios in groups that run at one time. Those in which a time passes are in small groups of their own:
-    their other steps must take less than that time."""
+    """The scenarios in groups that run at one time. Those in which a time passes are first, in small groups of their
+    own: their other steps must take less than that time, so no job of another scenario may be left that writes."""
     timed = [each for each in scenarios if any("wait" in step for step in each.steps)]
     others = [each for each in scenarios if each not in timed]
-    large = [others[start : start + size] for start in range(0, len(others), size)]
     small = max(1, size // 8)
-    return [*large, *(timed[start : start + small] for start in range(0, len(timed), small))]
+    groups = [timed[start : start + small] for start in range(0, len(timed), small)]
+    return [*groups, *(others[start : start + size] for start in range(0, len(others), size))]
 
 
 def _finish(scenario: Scenario, runs: Sequence[list[Json]], write: bool) -> bool:

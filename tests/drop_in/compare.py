@@ -35,21 +35,20 @@ class Difference:
 def differences(recorded: Sequence[Json], ours: Sequence[Json], unstable: Sequence[str] = ()) -> list[Difference]:
     """`recorded` and `ours` are steps with whole snapshots. `unstable`: paths at which the recorded operator itself
     gives one answer or another, as `unstable_paths` lists them."""
-    found: list[Difference] = []
+    listed: list[Difference] = []
     for number, (left, right) in enumerate(zip(recorded, ours, strict=False)):
-        for path, (one, other) in _step_differences(left, right):
+        for path, (left_value, right_value) in _step_differences(left, right):
             if not any(covers(pattern, f"step {number}: {path}") for pattern in unstable):
-                found.append(Difference(number, path, _shown(one), _shown(other)))
+                listed.append(Difference(number, path, _shown(left_value), _shown(right_value)))
     if len(recorded) != len(ours):
-        found.append(Difference(min(len(recorded), len(ours)), "steps", str(len(recorded)), str(len(ours))))
-    return found
+        listed.append(Difference(min(len(recorded), len(ours)), "steps", str(len(recorded)), str(len(ours))))
+    return listed
 
 
 def unstable_paths(runs: Sequence[Sequence[Json]]) -> list[str]:
     """`step N: PATH` of everything in which several runs of one operator differ."""
     first, *others = runs
-    found = {f"step {each.step}: {each.path}" for other in others for each in differences(first, other)}
-    return sorted(found)
+    return sorted({f"step {each.step}: {each.path}" for other in others for each in differences(first, other)})
 
 
 def covers(pattern: str, path: str) -> bool:
@@ -58,28 +57,31 @@ def covers(pattern: str, path: str) -> bool:
 
 
 def _step_differences(left: Json, right: Json) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    if "refused" in left or "refused" in right:
-        one, other = left.get("refused"), right.get("refused")
-        if (one is None) != (other is None):
-            yield "refused", (one, other)
-        elif one and other and one["code"] != other["code"]:
-            yield "refused .code", (one["code"], other["code"])
+    if "refused" in left and "refused" in right:
+        verdicts = _verdict(left["refused"]), _verdict(right["refused"])
+        if verdicts[0] != verdicts[1]:
+            yield "refused .code", verdicts
+    elif "refused" in left or "refused" in right:
+        yield "refused", (left.get("refused"), right.get("refused"))
+    if left.get("absent") != right.get("absent"):
+        yield "absent pods", (left.get("absent"), right.get("absent"))
     yield from _snapshot_differences(left.get("snapshot") or {}, right.get("snapshot") or {})
 
 
+def _verdict(refused: Json) -> int:
+    """The code of a refusal. A webhook's 403 is what a rule of the definition refuses with 422."""
+    return 422 if refused["message"].startswith("admission webhook ") else int(refused["code"])
+
+
 def _snapshot_differences(left: Json, right: Json) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    for section in sorted(left.keys() | right.keys()):
-        one, other = left.get(section), right.get(section)
-        if section == "events":
-            for line in sorted(set(one or []) ^ set(other or [])):
-                in_left = line in (one or [])
-                yield f"events {line}", ("sent" if in_left else "absent", "absent" if in_left else "sent")
-        elif section == "job" or not isinstance(one or {}, dict):
-            yield from _values(section + " ", one, other)
-        else:
-            for name in sorted((one or {}).keys() | (other or {}).keys()):
-                mine, theirs = (one or {}).get(name, _ABSENT), (other or {}).get(name, _ABSENT)
-                yield from _values(f"{section}/{name} ", mine, theirs)
+    for section in sorted((left.keys() | right.keys()) - {"job", "events"}):
+        mine, theirs = left.get(section, {}), right.get(section, {})
+        for name in sorted(mine.keys() | theirs.keys()):
+            yield from _values(f"{section}/{name} ", mine.get(name, _ABSENT), theirs.get(name, _ABSENT))
+    yield from _values("job ", left.get("job"), right.get("job"))
+    sent, ours = set(left.get("events", ())), set(right.get("events", ()))
+    for line in sorted(sent ^ ours):
+        yield f"events {line}", ("sent", "absent") if line in sent else ("absent", "sent")
 
 
 def _values(path: str, left: Any, right: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
@@ -87,14 +89,14 @@ def _values(path: str, left: Any, right: Any) -> Iterator[tuple[str, tuple[Any, 
         for key in sorted(left.keys() | right.keys()):
             yield from _values(f"{path}.{key}", left.get(key, _ABSENT), right.get(key, _ABSENT))
     elif isinstance(left, list) and isinstance(right, list) and (key := _key(left)) and key == _key(right):
-        one, other = ({each[key]: each for each in side} for side in (left, right))
-        for name in sorted(one.keys() | other.keys()):
-            yield from _values(f"{path}[{name}]", one.get(name, _ABSENT), other.get(name, _ABSENT))
-        if one.keys() == other.keys() and list(one) != list(other):
-            yield f"{path} order", (list(one), list(other))
+        mine, theirs = ({member[key]: member for member in side} for side in (left, right))
+        for name in sorted(mine.keys() | theirs.keys()):
+            yield from _values(f"{path}[{name}]", mine.get(name, _ABSENT), theirs.get(name, _ABSENT))
+        if mine.keys() == theirs.keys() and list(mine) != list(theirs):
+            yield f"{path} order", (list(mine), list(theirs))
     elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-        for index, (one, other) in enumerate(zip(left, right, strict=True)):
-            yield from _values(f"{path}[{index}]", one, other)
+        for index, members in enumerate(zip(left, right, strict=True)):
+            yield from _values(f"{path}[{index}]", *members)
     elif left != right:
         yield path.rstrip(), (left, right)
 

@@ -30,7 +30,9 @@ from trainyard import kinds
 from trainyard.objects import GVK, Json, encode
 from trainyard.objects.resources import CRD
 
+GROUP = "kubeflow.org"
 SERVING = Path("/tmp/k8s-webhook-server/serving-certs")  # a constant of the training-operator
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/mpi-operator/leases/mpi-operator"
 HEALTH = "http://127.0.0.1:8080/healthz"  # the mpi-operator's port is a constant, too
 POD_GROUPS = Path(__file__).with_name("pod_groups.yaml")
 UNVERIFIED = ssl._create_unverified_context()  # noqa: S323  (loopback)
@@ -66,7 +68,7 @@ class TrainingOperator:
         self._definitions = [
             item for path in sorted((self.manifests / "crds").glob("kubeflow*")) for item in documents(path)
         ]
-        self.job_kinds = [gvk_of(item) for item in self._definitions]
+        self.job_kinds = [gvk for item in self._definitions for gvk in gvks_of(item)]
         self._port = 0
 
     def install(self, plane: ControlPlane) -> None:
@@ -120,7 +122,7 @@ class MpiOperator:
     def __init__(self) -> None:
         self.built = operators(_say)
         self._definitions = documents(self.built / "mpi-operator" / "manifests" / "base" / "kubeflow.org_mpijobs.yaml")
-        self.job_kinds = [gvk_of(item) for item in self._definitions]
+        self.job_kinds = [gvk for item in self._definitions for gvk in gvks_of(item)]
 
     def install(self, plane: ControlPlane) -> None:
         create(plane, *self._definitions)
@@ -130,26 +132,23 @@ class MpiOperator:
     def running(self, plane: ControlPlane, gang: str = "") -> Iterator[None]:
         flags = [f"--kube-api-qps={LIMITS[0]}", f"--kube-api-burst={LIMITS[1]}", "--threadiness=4"]
         flags += ["--controller-queue-rate-limit=1000", *([f"--gang-scheduling={gang}"] if gang else [])]
-        code, lease = plane.ask(
-            "DELETE", "/apis/coordination.k8s.io/v1/namespaces/mpi-operator/leases/mpi-job-controller"
-        )
+        code, lease = plane.ask("DELETE", LEASE)
         assert code in (200, 404), lease  # of an operator before this one: it would wait until that lease ends
         with process(plane, [str(self.built / "bin" / "mpi-operator"), *flags], HEALTH):
+            plane.wait_for(LEASE)  # it is healthy before it leads
             yield
 
 
 class Trainyard:
     """Our operator, as `trainyard operator` starts it. It serves the kinds of Kubeflow's operators."""
 
-    def __init__(self, group: str = "kubeflow.org") -> None:
+    def __init__(self, group: str = GROUP) -> None:
         self.kinds = [kind for kind in kinds.ALL if kind.gvk.group == group]
-
-    @property
-    def job_kinds(self) -> Sequence[GVK]:
-        return [kind.gvk for kind in self.kinds]
+        self._definitions = our_definitions(group)
+        self.job_kinds = [gvk for item in self._definitions for gvk in gvks_of(item)]
 
     def install(self, plane: ControlPlane) -> None:
-        create(plane, *(kinds.crd(kind) for kind in self.kinds))
+        create(plane, *self._definitions)
 
     @contextlib.contextmanager
     def running(self, plane: ControlPlane, gang: str = "") -> Iterator[None]:
@@ -205,21 +204,26 @@ def documents(path: Path) -> list[Json]:
     return [item for item in yaml.load_all(path.read_text(), yaml.CSafeLoader) if item]
 
 
-def gvk_of(definition: Json) -> GVK:
-    """The kind that a definition with one version defines."""
-    spec = definition["spec"]
-    return GVK(spec["group"], spec["versions"][0]["name"], spec["names"]["kind"], spec["names"]["plural"])
+def our_definitions(group: str = GROUP) -> list[Json]:
+    """The definitions of our kinds of that group, each once: several versions of a kind share one."""
+    definitions = [kinds.crd(kind) for kind in kinds.ALL if kind.gvk.group == group]
+    return list({item["metadata"]["name"]: item for item in definitions}.values())
+
+
+def gvks_of(definition: Json) -> list[GVK]:
+    """What it defines: a kind in each version that is served."""
+    spec, names = definition["spec"], definition["spec"]["names"]
+    return [
+        GVK(spec["group"], each["name"], names["kind"], names["plural"]) for each in spec["versions"] if each["served"]
+    ]
 
 
 def create(plane: ControlPlane, *items: Json) -> None:
     """Create them, and wait until the definitions among them are served."""
     listed = {"apiVersion": "v1", "kind": "List", "items": list(items)}
     plane.kubectl("create", "-f", "-", stdin=encode(listed).decode())
-    if names := [f"crd/{item['metadata']['name']}" for item in items if item["kind"] == CRD.kind]:
-        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
     for item in items:
-        if item["kind"] == CRD.kind:
-            gvk = gvk_of(item)
+        for gvk in gvks_of(item) if item["kind"] == CRD.kind else ():
             plane.wait_for(f"/apis/{gvk.api_version}/{gvk.plural}")
 
 

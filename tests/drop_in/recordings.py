@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tests.drop_in.scenario import Scenario
 from trainyard.objects import Json
 
 FOLDER = Path(__file__).resolve().parents[2] / "testdata" / "drop_in"
@@ -40,6 +41,11 @@ class Recording:
     @property
     def kind(self) -> str:
         return self.scenario.partition("/")[0]
+
+    def as_scenario(self) -> Scenario:
+        kind, _, name = self.scenario.partition("/")
+        operator = self.operator.partition(" ")[0]
+        return Scenario(kind, name, self.manifest, tuple(self.acts), operator, self.gang, tuple(self.objects))
 
     def is_of_the_same(self, other: Recording) -> bool:
         """Whether both are answers of one operator to one scenario."""

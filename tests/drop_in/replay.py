@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 from tests.drop_in.compare import Difference, differences
-from tests.drop_in.driver import AbsentPods, Driver
+from tests.drop_in.driver import Driver
+from tests.drop_in.operators import GROUP, gvks_of, our_definitions
+from tests.drop_in.record import batches
 from tests.drop_in.recordings import FOLDER, Recording, load
+from tests.drop_in.scenario import Scenario
 from trainyard import kinds
 from trainyard.app.config import shipped_files
-from trainyard.client import ApiClient, NotFound
+from trainyard.client import ApiClient
 from trainyard.core import Config
 from trainyard.kinds.kubeflow_v1.lifecycle import RESTART_SCOPE
 from trainyard.objects import GVK, Json
@@ -22,13 +25,12 @@ from trainyard.operator import Operator
 from trainyard.server import Server
 from trainyard.workloads import ControllerManager
 
-GROUP = "kubeflow.org"
-WIDTH = 12  # scenarios at one time
+BATCH = 60  # scenarios at one time
 
 
 def served_kinds() -> list[GVK]:
-    """The kinds of Kubeflow that our operator serves."""
-    return [kind.gvk for kind in kinds.ALL if kind.gvk.group == GROUP]
+    """The kinds of Kubeflow that our operator serves, in each version."""
+    return [gvk for definition in our_definitions() for gvk in gvks_of(definition)]
 
 
 def folder_of(gvk: GVK) -> str:
@@ -37,8 +39,8 @@ def folder_of(gvk: GVK) -> str:
 
 
 def recordings(folder: str, gang: str = "") -> list[Recording]:
-    found = [load(path) for path in sorted((FOLDER / folder).glob("*.json"))]
-    return [recording for recording in found if recording.gang == gang]
+    stored = [load(path) for path in sorted((FOLDER / folder).glob("*.json"))]
+    return [recording for recording in stored if recording.gang == gang]
 
 
 @asynccontextmanager
@@ -53,42 +55,36 @@ async def embedded() -> AsyncIterator[ApiClient]:
         api, manager_api, operator_api = (ApiClient(server.url, token) for _ in range(3))
         for client in (api, manager_api, operator_api):
             stack.push_async_callback(client.close)
-        served = [kind for kind in kinds.ALL if kind.gvk.group == GROUP]
-        for kind in served:
-            await api.create(CRD, "", kinds.crd(kind))
+        for definition in our_definitions():
+            await api.create(CRD, "", definition)
         manager = ControllerManager(manager_api, time.time, "a certificate authority")
         await manager.start()
         stack.push_async_callback(manager.stop)
+        served = [kind for kind in kinds.ALL if kind.gvk.group == GROUP]
         operator = Operator(operator_api, served, Config(program_files=shipped_files()))
         await operator.start()
         stack.push_async_callback(operator.stop)
         yield api
 
 
-def as_theirs(manifest: Json) -> Json:
-    """The job with the annotation by which a failed replica restarts alone, as under the recorded operators."""
-    metadata = manifest["metadata"]
+def as_theirs(scenario: Scenario) -> Scenario:
+    """With the annotation by which a failed replica restarts alone, as under the recorded operators."""
+    metadata = scenario.manifest["metadata"]
     annotations = {**(metadata.get("annotations") or {}), RESTART_SCOPE: "replica"}
-    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+    return replace(scenario, manifest={**scenario.manifest, "metadata": {**metadata, "annotations": annotations}})
 
 
 async def replay(api: ApiClient, chosen: Sequence[Recording], settle: float) -> dict[str, list[Difference]]:
-    """The differences of each scenario. A scenario in which our operator has not made a pod that a step names has the
-    one difference that says so. What the server has no resource for is left out of the recorded answers."""
-    gate = asyncio.Semaphore(WIDTH)
+    """The differences of each scenario. What the server has no resource for is left out of the recorded answers."""
     async with Driver(api, served_kinds(), settle) as driver:
-
-        async def compare(recording: Recording) -> list[Difference]:
-            async with gate:
-                try:
-                    ours = await driver.run(as_theirs(recording.manifest), recording.acts, recording.objects)
-                except (AbsentPods, NotFound) as error:
-                    return [Difference(0, "steps", f"{len(recording.steps)} steps", f"{error}")]
-            recorded = [_without(step, driver.absent) for step in recording.steps]
-            return differences(recorded, ours, recording.unstable)
-
-        found = await asyncio.gather(*map(compare, chosen))
-    return {recording.scenario: each for recording, each in zip(chosen, found, strict=True)}
+        compared: dict[str, list[Difference]] = {}
+        by_path = {recording.scenario: recording for recording in chosen}
+        for batch in batches([as_theirs(recording.as_scenario()) for recording in chosen], BATCH):
+            for scenario, ours in zip(batch, await driver.run(batch), strict=True):
+                recording = by_path[scenario.path]
+                recorded = [_without(step, driver.absent) for step in recording.steps]
+                compared[scenario.path] = differences(recorded, ours, recording.unstable)
+    return compared
 
 
 def _without(step: Json, sections: Set[str]) -> Json:

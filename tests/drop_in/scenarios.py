@@ -21,7 +21,7 @@ SHORT = frozenset((
     "restart-never-1-worker", "restart-onfailure-1-worker", "restart-exitcode-1-worker",
     "restart-exitcode-137-worker", "restart-default", "evicted-never", "clean-all-success",
     "clean-running-success", "clean-all-failure", "suspend-at-creation", "suspend-while-running", "scale-up",
-    "scale-down", "ttl-three", "deadline-then-touched", "backoff-limit-1-container-restarts",
+    "scale-down", "ttl-ten", "deadline-then-touched", "backoff-limit-1-container-restarts",
     "gang-volcano-success", "gang-volcano-policy", "gang-scheduler-plugins-success",
 ))  # fmt: skip
 """The common scenarios of every kind but PyTorchJob, which has all: the operator's code for them is shared."""

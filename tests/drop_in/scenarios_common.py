@@ -71,6 +71,11 @@ def templates(kind: JobKind) -> Iterator[Scenario]:
     env: list[Json] = [{"name": name, "value": "mine"} for name in names]
     env.append({"name": "POD", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}})
     yield make("env-own", every(container={"env": env}))
+    yield from _pod_templates(kind)
+
+
+def _pod_templates(kind: JobKind) -> Iterator[Scenario]:
+    make, every = kind.scenario, kind.everywhere
     labels = {"team": "a", "training.kubeflow.org/replica-type": "mine", "training.kubeflow.org/job-name": "mine"}
     own = {"labels": labels, "annotations": {"note": "b", "sidecar.istio.io/inject": "false"}, "name": "mine"}
     yield make("template-metadata", every({"template": {"metadata": own}}))
@@ -174,9 +179,9 @@ def ends(kind: JobKind) -> Iterator[Scenario]:
     yield kind.scenario("deleted-after-success", kind.job(), START, FINISH, DELETE)
     yield kind.scenario("finished-pod-deleted", kind.job(), START, FINISH, deleted(leader))
     yield kind.scenario("ttl-zero", kind.with_policy(ttlSecondsAfterFinished=0), START, FINISH, wait(2))
-    yield kind.scenario("ttl-three", kind.with_policy(ttlSecondsAfterFinished=3), START, FINISH, wait(3))
-    failure = kind.everywhere({"restartPolicy": "Never"}, spec={"runPolicy": {"ttlSecondsAfterFinished": 2}})
-    yield kind.scenario("ttl-after-failure", failure, START, failed(WORKER, 1), wait(3))
+    yield kind.scenario("ttl-ten", kind.with_policy(ttlSecondsAfterFinished=10), START, FINISH, wait(10))
+    failure = kind.everywhere({"restartPolicy": "Never"}, spec={"runPolicy": {"ttlSecondsAfterFinished": 10}})
+    yield kind.scenario("ttl-after-failure", failure, START, failed(WORKER, 1), wait(10))
 
 
 def suspensions(kind: JobKind) -> Iterator[Scenario]:
@@ -196,13 +201,13 @@ def suspensions(kind: JobKind) -> Iterator[Scenario]:
 
 def limits(kind: JobKind) -> Iterator[Scenario]:
     """Deadline and backoffLimit."""
-    deadline = kind.with_policy(activeDeadlineSeconds=3)
-    yield kind.scenario("deadline-quiet", deadline, START, wait(3))
-    yield kind.scenario("deadline-then-touched", deadline, START, wait(3), TOUCH)
-    clean = kind.with_policy(activeDeadlineSeconds=3, cleanPodPolicy="All")
-    yield kind.scenario("deadline-clean-all", clean, START, wait(3), TOUCH)
-    suspended = kind.with_policy(activeDeadlineSeconds=3, suspend=True)
-    yield kind.scenario("deadline-suspended", suspended, wait(3), RESUME, START)
+    deadline = kind.with_policy(activeDeadlineSeconds=10)
+    yield kind.scenario("deadline-quiet", deadline, START, wait(10))
+    yield kind.scenario("deadline-then-touched", deadline, START, wait(10), TOUCH)
+    clean = kind.with_policy(activeDeadlineSeconds=10, cleanPodPolicy="All")
+    yield kind.scenario("deadline-clean-all", clean, START, wait(10), TOUCH)
+    suspended = kind.with_policy(activeDeadlineSeconds=10, suspend=True)
+    yield kind.scenario("deadline-suspended", suspended, wait(10), RESUME, START)
     for number in (0, 1, 2):
         spec = {"runPolicy": {"backoffLimit": number}}
         manifest = kind.everywhere({"restartPolicy": "OnFailure"}, spec=spec)

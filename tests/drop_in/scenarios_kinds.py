@@ -64,8 +64,8 @@ def paddle() -> Iterator[Scenario]:
     make, job = PADDLEJOB.scenario, PADDLEJOB.job
     yield make("collective", job(Worker=3), START, succeeded("j-worker-0"), FINISH)
     yield make("parameter-servers", job(Master=2, Worker=2), START, FINISH)
-    one = PADDLEJOB.replicas(2, {"restartPolicy": "Never"})
-    yield make("collective-one-fails", job(Worker=one), START, failed("j-worker-1", 1))
+    never = PADDLEJOB.replicas(2, {"restartPolicy": "Never"})
+    yield make("collective-one-fails", job(Worker=never), START, failed("j-worker-1", 1))
     for name, value in {
         "empty": {},
         "min-and-max": {"minReplicas": 1, "maxReplicas": 3},

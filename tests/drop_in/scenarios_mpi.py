@@ -105,6 +105,11 @@ def _v2_templates() -> Iterator[Scenario]:
         "launcher-priority", job(Launcher=replicas(1, {"template": {"spec": {"nodeSelector": {"a": "b"}}}}), Worker=1)
     )
     yield make("job-metadata", job(metadata={"labels": {"team": "a"}, "annotations": {"note": "b"}}))
+    yield from _v2_refusals()
+
+
+def _v2_refusals() -> Iterator[Scenario]:
+    make, job, replicas = MPIJOB2.scenario, MPIJOB2.job, MPIJOB2.replicas
     for policy_name in ("Never", "OnFailure", "Always", "ExitCode"):
         yield make(f"restart-policy-{policy_name}".lower(), MPIJOB2.everywhere({"restartPolicy": policy_name}))
     yield make("roles-launcher-only", job(Launcher=1), START, succeeded(LAUNCHER))
@@ -185,8 +190,8 @@ def _v2_policies() -> Iterator[Scenario]:
     yield make("managed-by-changed", job(), policy(managedBy="kueue.x-k8s.io/multikueue"))
     limits: Json = {"ttlSecondsAfterFinished": 60, "activeDeadlineSeconds": 600, "backoffLimit": 2}
     yield make("limits-handed-to-the-launcher", MPIJOB2.with_policy(**limits))
-    yield make("ttl", MPIJOB2.with_policy(ttlSecondsAfterFinished=2), START, succeeded(LAUNCHER), wait(3))
-    yield make("deadline", MPIJOB2.with_policy(activeDeadlineSeconds=3), START, wait(3))
+    yield make("ttl", MPIJOB2.with_policy(ttlSecondsAfterFinished=10), START, succeeded(LAUNCHER), wait(10))
+    yield make("deadline", MPIJOB2.with_policy(activeDeadlineSeconds=10), START, wait(10))
     yield make("limits-negative", MPIJOB2.with_policy(backoffLimit=-1))
     yield make("finish-of-everything", job(), START, FINISH)
     yield make(

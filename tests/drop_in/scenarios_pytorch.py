@@ -71,7 +71,7 @@ def pytorch() -> Iterator[Scenario]:
         "failure-no-master-never", job(Worker=KIND.replicas(2, {"restartPolicy": "Never"})), START, failed("j-worker-0")
     )
     yield make("failure-no-master-restart", job(Worker=2), START, failed("j-worker-0"), START, FINISH)
-    one = KIND.replicas(
+    worker = KIND.replicas(
         2, {"template": {"spec": {"initContainers": [{"name": "init-pytorch", "image": "example.com/mine"}]}}}
     )
-    yield make("init-container-own", job(Master=1, Worker=one))
+    yield make("init-container-own", job(Master=1, Worker=worker))

@@ -56,20 +56,15 @@ CLUSTER_COMPONENTS = frozenset((
     "horizontal-pod-autoscaler", "garbage-collector-controller", "taint-eviction-controller",
 ))  # fmt: skip
 SERVER_METADATA = (
-    "uid",
-    "resourceVersion",
-    "creationTimestamp",
-    "generation",
-    "managedFields",
-    "selfLink",
-    "namespace",
-)
+    "uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "namespace", "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)  # fmt: skip
 CLUSTER_ADDRESSES = ("clusterIPs", "ipFamilies", "ipFamilyPolicy")
 SCHEDULING = ("nodeName", "priority", "preemptionPolicy", "enableServiceLinks")
 POD_DEFAULTS: Mapping[str, Any] = {
     "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler", "securityContext": {},
-    "serviceAccount": "default", "serviceAccountName": "default", "terminationGracePeriodSeconds": 30, "tolerations": [], "volumes": [],
-    "initContainers": [],
+    "serviceAccount": "default", "serviceAccountName": "default", "terminationGracePeriodSeconds": 30,
+    "tolerations": [], "volumes": [], "initContainers": [],
 }  # fmt: skip
 CONTAINER_DEFAULTS: Mapping[str, Any] = {
     "imagePullPolicy": "IfNotPresent", "resources": {}, "terminationMessagePath": "/dev/termination-log",
@@ -87,14 +82,14 @@ def snapshot(job: Json | None, submitted: Json, objects: Mapping[str, Iterable[J
     """`objects` by section; `submitted` is the job as the server has answered the user's last write."""
     listed = {section: list(items) for section, items in objects.items()}
     texts = _Texts(submitted, listed)
-    found: Json = {"job": None if job is None else _job(job, submitted)}
-    found["phases"] = {name_of(pod): _phase(pod) for pod in listed.get("pods", [])}
+    content: Json = {"job": None if job is None else _job(job, submitted)}
+    content["phases"] = {name_of(pod): _phase(pod) for pod in listed.get("pods", [])}
     for section, items in listed.items():
-        found[section] = {
+        content[section] = {
             name_of(item): _object(section, item) for item in items if (section, name_of(item)) not in GIVEN
         }
-    found["events"] = sorted({_event(event) for event in events if _component(event) not in CLUSTER_COMPONENTS})
-    normal: Json = texts.normalised(found)
+    content["events"] = [_event(event) for event in events if _component(event) not in CLUSTER_COMPONENTS]
+    normal: Json = texts.normalised(content)
     normal["events"] = sorted(set(normal["events"]))
     return {section: value for section, value in normal.items() if value or section == "job"}
 
@@ -123,13 +118,13 @@ class _Texts:
 
 
 def _job(job: Json, submitted: Json) -> Json:
-    found: Json = {"status": job.get("status") or {}}
+    content: Json = {"status": job.get("status") or {}}
     if job.get("spec") != submitted.get("spec"):
-        found["spec"] = job.get("spec")
+        content["spec"] = job.get("spec")
     metadata = {key: job["metadata"].get(key) for key in ("labels", "annotations", "finalizers", "ownerReferences")}
     if any(metadata[key] != submitted["metadata"].get(key) for key in metadata):
-        found["metadata"] = {key: value for key, value in metadata.items() if value}
-    return found
+        content["metadata"] = {key: value for key, value in metadata.items() if value}
+    return content
 
 
 def _phase(pod: Json) -> str:
@@ -138,20 +133,16 @@ def _phase(pod: Json) -> str:
 
 
 def _object(section: str, item: Json) -> Json:
-    found = {key: value for key, value in item.items() if key not in ("status", "apiVersion", "kind")}
+    content = {key: value for key, value in item.items() if key not in ("status", "apiVersion", "kind")}
     metadata = {key: value for key, value in item["metadata"].items() if key not in SERVER_METADATA}
     if owners := metadata.get("ownerReferences"):
         metadata["ownerReferences"] = [{key: part for key, part in owner.items() if key != "uid"} for owner in owners]
-    for key in ("deletionTimestamp", "deletionGracePeriodSeconds"):
-        metadata.pop(key, None)
-    found["metadata"] = metadata
-    if "spec" in found:
-        found["spec"] = _spec(section, found["spec"])
+    content["metadata"] = metadata
+    if "spec" in content:
+        content["spec"] = _spec(section, content["spec"])
     if section == "secrets":
-        found["data"] = {key: _secret(value) for key, value in (item.get("data") or {}).items()}
-    if section == "jobs":
-        _without_uid(found)
-    return found
+        content["data"] = {key: _secret(value) for key, value in (item.get("data") or {}).items()}
+    return content
 
 
 def _spec(section: str, spec: Json) -> Json:
@@ -165,17 +156,18 @@ def _spec(section: str, spec: Json) -> Json:
         return _pod_spec(spec)
     if section == "jobs":
         template = spec["template"]
-        return {**spec, "template": {**template, "spec": _pod_spec(template["spec"])}}
+        template = {**template, "spec": _pod_spec(template["spec"])}
+        return {**{key: value for key, value in spec.items() if key != "selector"}, "template": template}
     return spec
 
 
 def _pod_spec(spec: Json) -> Json:
-    found = {key: value for key, value in spec.items() if key not in SCHEDULING}
-    found["tolerations"] = [each for each in spec.get("tolerations", []) if not _given_toleration(each)]
-    found["volumes"] = [each for each in spec.get("volumes", []) if not TOKEN_VOLUME.fullmatch(each["name"])]
+    content = {key: value for key, value in spec.items() if key not in SCHEDULING}
+    content["tolerations"] = [each for each in spec.get("tolerations", []) if not _given_toleration(each)]
+    content["volumes"] = [each for each in spec.get("volumes", []) if not TOKEN_VOLUME.fullmatch(each["name"])]
     for key in ("containers", "initContainers"):
-        found[key] = [_container(each) for each in spec.get(key, [])]
-    return _without(found, POD_DEFAULTS)
+        content[key] = [_container(each) for each in spec.get(key, [])]
+    return _without(content, POD_DEFAULTS)
 
 
 def _without(part: Json, defaults: Mapping[str, Any]) -> Json:
@@ -200,15 +192,6 @@ def _secret(value: str) -> str:
     first = data.split(b"\n")[0]
     header = first if first.startswith(b"-----") else first.split(b" ")[0]
     return header.decode(errors="replace")
-
-
-def _without_uid(job: Json) -> None:
-    """What the API server adds to a Job's selector and labels."""
-    spec = job["spec"]
-    spec.pop("selector", None)
-    for labels in (spec["template"]["metadata"].get("labels") or {}, job["metadata"].get("labels") or {}):
-        for key in ("controller-uid", "batch.kubernetes.io/controller-uid"):
-            labels.pop(key, None)
 
 
 def _component(event: Json) -> str:

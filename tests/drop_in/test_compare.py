@@ -66,6 +66,16 @@ CASES: dict[str, tuple[Json, Json, list[str]]] = {
         {"do": {}, "refused": {"code": 422, "message": "b"}},
         [],
     ),
+    "a refusal by a webhook, where ours has a rule in the definition": (
+        {"do": {}, "refused": {"code": 403, "message": 'admission webhook "x" denied the request: no'}},
+        {"do": {}, "refused": {"code": 422, "message": "no"}},
+        [],
+    ),
+    "a refusal with another code": (
+        {"do": {}, "refused": {"code": 409, "message": "a"}},
+        {"do": {}, "refused": {"code": 422, "message": "a"}},
+        ["step 0: refused .code: 409 != 422"],
+    ),
     "a refusal that ours has not made": (
         {"do": {}, "refused": {"code": 403, "message": "a"}},
         {"do": {}},
@@ -85,10 +95,10 @@ def test_a_run_with_fewer_steps_is_a_difference() -> None:
 
 
 def test_where_two_runs_of_the_recorded_operator_differ_anything_is_accepted() -> None:
-    one, other, ours = (step(pods=pod(("A", value))) for value in "123")
-    unstable = unstable_paths([[one], [other]])
+    first, second, ours = (step(pods=pod(("A", value))) for value in "123")
+    unstable = unstable_paths([[first], [second]])
     assert unstable == ["step 0: pods/j-0 .spec.containers[c].env[A].value"]
-    assert differences([one], [ours], unstable) == []
+    assert differences([first], [ours], unstable) == []
 
 
 def test_a_pattern_covers_a_path_with_brackets() -> None:

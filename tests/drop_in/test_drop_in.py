@@ -29,7 +29,7 @@ def check(folder: str, found: Mapping[str, list[Difference]]) -> None:
         entry
         for entry in ACCEPTED
         if entry.is_checked_by(folder)
-        and not any(entry.matches(scenario, one) for scenario, each in found.items() for one in each)
+        and not any(entry.matches(scenario, difference) for scenario, listed in found.items() for difference in listed)
     ]
     assert not unhit, f"accepted differences that are not there: {unhit}"
 

@@ -261,11 +261,11 @@ def _forget(world: World) -> World:
 
 
 def suspend(cache: PlanCache, world: World) -> Next:
-    spec = cache.value(world.spec)
-    if spec.get("suspend") is True:
-        yield "resume", _edited(_forget(world), cache.number({**spec, "suspend": False}))
+    spec, scenario = cache.value(world.spec), cache.scenario
+    if scenario.is_suspended(spec):
+        yield "resume", _edited(_forget(world), cache.number(scenario.with_suspend(spec, False)))
     elif after := spend(world, "suspends"):
-        yield "suspend", _edited(_forget(after), cache.number({**spec, "suspend": True}))
+        yield "suspend", _edited(_forget(after), cache.number(scenario.with_suspend(spec, True)))
 
 
 def edit(cache: PlanCache, world: World) -> Next:

@@ -232,8 +232,6 @@ class StatusShape(msgspec.Struct, frozen=True):
     write_events: Callable[[Job, PlannedCreate | Delete | Replica], tuple[Event, ...]] = lambda job, subject: ()
     # condition type -> its type in the old operators' documents, which is written in addition
     condition_aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
-    # condition type -> the types that leave the list when it becomes True; a type that is a key moves to the end then
-    replaced_conditions: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     extra_timestamps: tuple[str, ...] = ()  # further time fields of a condition in the old operators' documents
     # (job, replicas, the conditions of this reconcile, now) -> those of the status; unset: conditions.write_conditions
     write_conditions: Callable[[Job, list[Replica], list[Condition], float], WrittenConditions] | None = None

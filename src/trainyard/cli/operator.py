@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     metavar="KIND,...",
     default="tfjob,mxjob,elasticjob",
     show_default=True,
-    help="Which kinds of job to serve; `all` has chainerjob too, which needs more rights.",
+    help="Which kinds of job to serve; `all` has chainerjob too, which needs more permissions.",
 )
 @click.option(
     *("--controller-config-file", "--controller_config_file", "config"),

@@ -24,7 +24,7 @@ from trainyard.objects import NamespacedName
 from trainyard.server import DiskError, DiskLog, NotWritten, RevisionLog, Server
 from trainyard.server.storage import disk
 from trainyard.server.storage.database import FORMAT, NAME
-from trainyard.server.storage.log import Compacted, Entry
+from trainyard.server.storage.log import Compacted, LogEntry
 from trainyard.server.storage.store import Record
 
 STEPS = st.lists(
@@ -41,7 +41,7 @@ def seen(log: RevisionLog) -> object:
     return log.revision, log.floor, entries, lists, log.list("maps")
 
 
-def delete(log: RevisionLog, key: NamespacedName) -> Entry:
+def delete(log: RevisionLog, key: NamespacedName) -> LogEntry:
     record = log.get("maps", key)
     assert record is not None
     return log.append("maps", key, None, record.revision, b"last of %d" % record.revision)
@@ -287,7 +287,7 @@ async def test_a_write_that_finds_no_room_is_taken_back_whole(tmp_path: Path) ->
     log = DiskLog(tmp_path)
     followed: dict[NamespacedName, bytes] = {}
 
-    def keep_book(entry: Entry) -> None:
+    def keep_book(entry: LogEntry) -> None:
         if entry.record is None:
             followed.pop(entry.key)
         else:

@@ -20,7 +20,7 @@ from trainyard.cli.jobs import JobInfo, get_related_objects
 from trainyard.cli.listeners import listeners
 from trainyard.cli.modules import look_up_modules
 from trainyard.cli.recorded_objects import TAIL_LINES, find_record, gone_pods, kept_logs
-from trainyard.cli.replica_view import replica
+from trainyard.cli.replica_view import replica_view
 from trainyard.cli.view import job_result
 from trainyard.client import ApiClient, ApiError, NotFound
 from trainyard.objects import Json, find_condition, name_of, namespace_of, uid_of
@@ -72,9 +72,9 @@ def _gone_pods(info: JobInfo, pods: list[Json], deleted: Iterable[Json]) -> tupl
     if job_result(info.job) != "Failed":
         return (), {}
     record = find_record(uid_of(info.job))
-    present = {replica(pod).name for pod in pods}
-    gone = {replica(pod).name: pod for pod in (gone_pods(record, info.kind, info.job, pods) if record else ())}
-    gone |= {replica(pod).name: pod for pod in deleted if replica(pod).name not in present}
+    present = {replica_view(pod).name for pod in pods}
+    gone = {replica_view(pod).name: pod for pod in (gone_pods(record, info.kind, info.job, pods) if record else ())}
+    gone |= {replica_view(pod).name: pod for pod in deleted if replica_view(pod).name not in present}
     return tuple(gone.values()), kept_logs(record, gone.values())
 
 

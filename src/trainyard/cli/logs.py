@@ -79,11 +79,11 @@ async def _logs(context: ClusterContext, job: str, selection: LogSelection) -> N
 
 
 def _check_role(info: JobInfo, selection: LogSelection, pods: Sequence[Json]) -> None:
-    from trainyard.cli.replica_view import replica
+    from trainyard.cli.replica_view import replica_view
     from trainyard.core import Config, parse_job
 
     roles = [role.name.lower() for role in parse_job(info.kind, info.job, Config()).roles]
-    roles = list(dict.fromkeys([*roles, *(replica(pod).role for pod in pods)]))
+    roles = list(dict.fromkeys([*roles, *(replica_view(pod).role for pod in pods)]))
     if selection.role.lower() not in roles:
         raise CommandError(
             f"{info.reference} has no role {selection.role}; it has: {', '.join(roles) or 'none'}", INVALID
@@ -146,10 +146,10 @@ async def _print_current(
 
 def _slots(pods: list[Json]) -> list[list[Json]]:
     """The pods of each slot, oldest first; slots in order of name."""
-    from trainyard.cli.replica_view import group_by_slot, replica
+    from trainyard.cli.replica_view import group_by_slot, replica_view
     from trainyard.cli.view import natural_sort_key
 
-    slots = group_by_slot(pods, replica)
+    slots = group_by_slot(pods, replica_view)
     return [slots[name] for name in sorted(slots, key=natural_sort_key)]
 
 
@@ -179,12 +179,12 @@ async def _print_run(
     context: ClusterContext, pod: Json, container: str, selection: LogSelection, screen: Screen
 ) -> bool:
     """Prints the log of one run of one container. False when the run has not begun."""
-    from trainyard.cli.replica_view import replica
+    from trainyard.cli.replica_view import replica_view
     from trainyard.cli.screen import OutputLineSplitter
     from trainyard.client import ApiError
 
     single = len(pod["spec"].get("containers") or []) == 1 and not pod["spec"].get("initContainers")
-    prefix = replica(pod).name if single else f"{replica(pod).name}/{container}"
+    prefix = replica_view(pod).name if single else f"{replica_view(pod).name}/{container}"
     splitter = OutputLineSplitter()
     try:
         container_ref = (namespace_of(pod), name_of(pod), container)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from trainyard.cli.replica_view import Replica, group_by_slot, replica
+from trainyard.cli.replica_view import ReplicaView, group_by_slot, replica_view
 from trainyard.cli.view import job_result
 from trainyard.core import Config, Job, Kind, parse_job
 from trainyard.core.diagnosis import ContainerContext, Endpoint, MissingModules
@@ -62,9 +62,9 @@ class Facts:
         return job_condition if job_condition is not None and job_condition.get("status") == "True" else None
 
     @cached_property
-    def replicas(self) -> tuple[tuple[Replica, Json], ...]:
+    def replicas(self) -> tuple[tuple[ReplicaView, Json], ...]:
         """The newest pod of each slot."""
-        slots = group_by_slot([(replica(pod), pod) for pod in self.pods], lambda pair: pair[0])
+        slots = group_by_slot([(replica_view(pod), pod) for pod in self.pods], lambda pair: pair[0])
         return tuple(pairs[-1] for pairs in slots.values())
 
     @property

@@ -23,7 +23,7 @@ from trainyard.server.registry.jsonpath import compile_path
 from trainyard.server.registry.resources import Check, Column, Registry, Resource, ScalePaths
 from trainyard.server.registry.tables import age, text_of, typed_cell
 from trainyard.server.registry.writes import DEFINITIONS
-from trainyard.server.storage.log import Entry
+from trainyard.server.storage.log import LogEntry
 
 log = logging.getLogger("trainyard.server")
 
@@ -37,7 +37,7 @@ class Definitions:
         self._registry = registry
         self._since: dict[str, int] = {}  # CRD name -> revision of its creation
 
-    def on_entry(self, entry: Entry) -> None:
+    def on_entry(self, entry: LogEntry) -> None:
         if entry.store != DEFINITIONS:
             return
         record = entry.record or entry.previous

@@ -60,7 +60,7 @@ def escaped_name(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ValidationRule:
     """One entry of x-kubernetes-validations."""
 
     text: str
@@ -78,7 +78,7 @@ class Tree:
 
     schema: Json
     root: bool
-    rules: list[Rule] = field(default_factory=list)
+    rules: list[ValidationRule] = field(default_factory=list)
     fields: dict[str, Tree] = field(default_factory=dict)
     values: Tree | None = None
     items: Tree | None = None
@@ -105,10 +105,12 @@ def compile_rules(schema: Json, root: bool = True) -> Tree | None:
     return tree if tree.rules or tree.fields or tree.values or tree.items else None
 
 
-def _rule(rule: Json) -> Rule:
+def _rule(rule: Json) -> ValidationRule:
     old = "" if not _uses_old_self(rule["rule"]) else "optional" if rule.get("optionalOldSelf") is True else "value"
     message, expression = (rule.get("message") or "").strip(), rule.get("messageExpression") or ""
-    return Rule(rule["rule"].strip(), message, expression, rule.get("reason") or "", rule.get("fieldPath") or "", old)
+    return ValidationRule(
+        rule["rule"].strip(), message, expression, rule.get("reason") or "", rule.get("fieldPath") or "", old
+    )
 
 
 def _uses_old_self(text: str) -> bool:
@@ -173,7 +175,7 @@ def _pairs(schema: Json, old: Any) -> Callable[[Any], Any]:
     return lambda item: old_items.get(key_of(item))
 
 
-def _evaluated(rule: Rule, tree: Tree, values: tuple[Any, Any, Any], path: str) -> Problem | None:
+def _evaluated(rule: ValidationRule, tree: Tree, values: tuple[Any, Any, Any], path: str) -> Problem | None:
     """Evaluates one rule. `values`: the new value as stored, then the new and the old value as CEL values."""
     new, value, old_value = values
     variables = {"self": value}
@@ -202,7 +204,7 @@ def _evaluated(rule: Rule, tree: Tree, values: tuple[Any, Any, Any], path: str) 
     )
 
 
-def _message(rule: Rule, tree: Tree, variables: Json) -> str:
+def _message(rule: ValidationRule, tree: Tree, variables: Json) -> str:
     if rule.expression:
         try:
             message = cel.compile_expression(tree.timed(rule.expression), rule.old_self).evaluate(variables)

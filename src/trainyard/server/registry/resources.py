@@ -15,7 +15,7 @@ from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
 
 if TYPE_CHECKING:
-    from trainyard.server.proxy.targets import Program, ProxyName
+    from trainyard.server.proxy.targets import PodPort, ProxyName
     from trainyard.server.registry.context import RequestContext
     from trainyard.server.storage.log import RevisionLog
 
@@ -83,8 +83,8 @@ class Resource:
     """Further subresources: log, binding."""
     alternatives: Mapping[str, str] = field(default_factory=dict)
     """Subresources that kubectl asks for and this server lacks -> what to do instead."""
-    proxy_program: Callable[[RevisionLog, Json, ProxyName], Program] | None = None
-    """The program that the subresource `proxy` of an object forwards to."""
+    proxy_port: Callable[[RevisionLog, Json, ProxyName], PodPort] | None = None
+    """The pod port to which the subresource `proxy` of an object forwards; None without that subresource."""
     scale: ScalePaths | None = None
     """The paths of /scale; None without /scale."""
     review: Callable[[Json, RequestContext], Json] | None = None

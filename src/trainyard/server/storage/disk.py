@@ -41,7 +41,7 @@ from trainyard.server.storage.database import (
     require_write_ahead_log,
     run_checkpoint,
 )
-from trainyard.server.storage.log import KEEP, KEEP_BYTES, Entry, NotWritten, RevisionLog
+from trainyard.server.storage.log import KEEP, KEEP_BYTES, LogEntry, NotWritten, RevisionLog
 from trainyard.server.storage.rows import Row, read_floor, read_rows, write_rows
 
 log = logging.getLogger("trainyard.server")
@@ -129,7 +129,7 @@ class DiskLog(RevisionLog):
 
     # --- a write
 
-    def _keep(self, entry: Entry) -> None:
+    def _keep(self, entry: LogEntry) -> None:
         self._schedule()
 
     def _schedule(self) -> None:
@@ -173,7 +173,7 @@ class DiskLog(RevisionLog):
                 waiter.set_result(failure)
         return failure
 
-    def _commit_succeeded(self, entries: list[Entry], swept: int) -> None:
+    def _commit_succeeded(self, entries: list[LogEntry], swept: int) -> None:
         if self._failing:
             self._failing = False
             log.warning("the log is written again: file=%s", self.path)
@@ -189,7 +189,7 @@ class DiskLog(RevisionLog):
         if entries and self._checkpoint_timer is None:
             self._call_later(self._checkpoint)
 
-    def _commit_failed(self, entries: list[Entry], error: sqlite3.Error) -> str:
+    def _commit_failed(self, entries: list[LogEntry], error: sqlite3.Error) -> str:
         """Rolls memory back to what is on disk; followers get each entry with `record` and `previous` exchanged.
         Returns the reason."""
         reason = (
@@ -200,7 +200,7 @@ class DiskLog(RevisionLog):
             log.error("%s", reason)
         for entry in reversed(entries):
             self._take_back(entry)
-            undone = Entry(entry.revision, entry.store, entry.key, entry.previous, entry.record)
+            undone = LogEntry(entry.revision, entry.store, entry.key, entry.previous, entry.record)
             for follower in self._followers:
                 follower(undone)
         return reason
@@ -235,7 +235,7 @@ class DiskLog(RevisionLog):
         if row.revision > self.floor:
             if row.revision != self.revision + 1:
                 raise ValueError(f"entry {self.revision + 1} is missing")
-            self._entries.append(Entry(row.revision, row.store, row.key, row.record, before, row.last_state))
+            self._entries.append(LogEntry(row.revision, row.store, row.key, row.record, before, row.last_state))
             self._bytes += row.size
             return
         if before is not None:

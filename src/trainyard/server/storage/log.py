@@ -46,7 +46,7 @@ class FutureRevision(Exception):
 
 
 @dataclass(slots=True)
-class Entry:
+class LogEntry:
     """One write. `record` is None for a deletion; `last_state` is then the last state of the object, with the revision
     of the deletion."""
 
@@ -61,7 +61,7 @@ class Entry:
     )  # encoded watch events of this entry, by (view, event type)
 
 
-Entries = list[Entry]
+Entries = list[LogEntry]
 Objects = list[tuple[NamespacedName, Record]]
 
 
@@ -73,8 +73,8 @@ class RevisionLog:
         self._stores: dict[str, ObjectStore] = {}
         self._keep_entries, self._keep_max_bytes = keep, keep_bytes
         self._bytes = 0  # total size of the bodies in the entries
-        self._followers: list[Callable[[Entry], None]] = []
-        self._listeners: list[Callable[[Entry], None]] = []  # called with settled entries
+        self._followers: list[Callable[[LogEntry], None]] = []
+        self._listeners: list[Callable[[LogEntry], None]] = []  # called with settled entries
         self.floor = 0
         """The oldest revision that `after` and `list` can read."""
 
@@ -92,25 +92,27 @@ class RevisionLog:
         """Returns when that revision is settled. Raises NotWritten when it was rolled back. Must be called without an
         await after the append: the revision of an entry that was rolled back is used again."""
 
-    def follow(self, follower: Callable[[Entry], None], settled: bool = False) -> None:
+    def follow(self, follower: Callable[[LogEntry], None], settled: bool = False) -> None:
         """Calls `follower` with every existing object as a creation, then with every new entry, at once or when it is
         settled. An entry that is rolled back is passed again to the followers (not `settled`) with `record` and
         `previous` exchanged."""
         for name, store in self._stores.items():
             for key, record in store.records.items():
-                follower(Entry(record.revision, name, key, record, None))
+                follower(LogEntry(record.revision, name, key, record, None))
         (self._listeners if settled else self._followers).append(follower)
 
     def get(self, store: str, key: NamespacedName) -> Record | None:
         return self._stores[store].records.get(key) if store in self._stores else None
 
-    def append(self, store: str, key: NamespacedName, record: Record | None, expect: int, last: bytes = b"") -> Entry:
+    def append(
+        self, store: str, key: NamespacedName, record: Record | None, expect: int, last: bytes = b""
+    ) -> LogEntry:
         """Writes `record` (None deletes) over revision `expect` (0: the object must not exist), at the next revision.
         Raises RevisionConflict; NotWritten without an event loop."""
         before = self.get(store, key)
         if (before.revision if before else 0) != expect:
             raise RevisionConflict(f"{store} {key} is not at revision {expect}")
-        entry = Entry(self.revision + 1, store, key, record, before, last)
+        entry = LogEntry(self.revision + 1, store, key, record, before, last)
         if record is not None and record.revision != entry.revision:
             raise RevisionConflict(f"the record says {record.revision}, the log is at {self.revision}")
         self._put(store, key, record)
@@ -156,12 +158,12 @@ class RevisionLog:
             del self._entries[: floor - self.floor]
             self.floor = floor
 
-    def _keep(self, entry: Entry) -> None:
+    def _keep(self, entry: LogEntry) -> None:
         """Stores a new entry; in memory it is settled at once."""
         for listener in self._listeners:
             listener(entry)
 
-    def _take_back(self, entry: Entry) -> None:
+    def _take_back(self, entry: LogEntry) -> None:
         """Rolls back the last entry."""
         self._put(entry.store, entry.key, entry.previous)
         self._bytes -= _size(self._entries.pop())
@@ -179,5 +181,5 @@ class RevisionLog:
         self._stores[store].put(key, record)
 
 
-def _size(entry: Entry) -> int:
+def _size(entry: LogEntry) -> int:
     return len(entry.last_state) + (len(entry.record.body) if entry.record else 0)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from trainyard.objects import NamespacedName, decode, encode
-from trainyard.server.storage.log import Entry
+from trainyard.server.storage.log import LogEntry
 from trainyard.server.storage.store import Record
 
 SCHEMA = (
@@ -52,7 +52,7 @@ def read_floor(file: sqlite3.Connection) -> int:
 
 def write_rows(
     file: sqlite3.Connection,
-    entries: Sequence[Entry],
+    entries: Sequence[LogEntry],
     obsolete: Sequence[int],
     floor: int | None,
     step: Callable[[str], object],
@@ -82,7 +82,7 @@ def write_rows(
     step("committed")
 
 
-def _columns(entry: Entry) -> tuple[Any, ...]:
+def _columns(entry: LogEntry) -> tuple[Any, ...]:
     record = entry.record
     body, labels, fields = (
         (record.body, encode(record.labels), encode(dict(record.fields))) if record else (None, None, None)

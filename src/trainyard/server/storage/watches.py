@@ -23,7 +23,7 @@ from trainyard.server.errors import StatusError, too_old
 from trainyard.server.http.requests import Watch
 from trainyard.server.registry.lists import INITIAL_END
 from trainyard.server.registry.writes import DEFINITIONS
-from trainyard.server.storage.log import Compacted, Entry, RevisionLog
+from trainyard.server.storage.log import Compacted, LogEntry, RevisionLog
 
 log = logging.getLogger("trainyard.server")
 
@@ -35,7 +35,7 @@ CHUNK = 500  # past entries that are sent at a time
 SLICE = 8  # listeners served per turn of the loop: a quarter of a millisecond
 
 
-def event_line(watch: Watch, entry: Entry) -> bytes:
+def event_line(watch: Watch, entry: LogEntry) -> bytes:
     """The event line of a watch for an entry; empty when the entry is not in its selection."""
     selection = watch.selection
     if selection.namespace and entry.key.namespace != selection.namespace:
@@ -57,7 +57,7 @@ def event_line(watch: Watch, entry: Entry) -> bytes:
     return cached
 
 
-def _shown(watch: Watch, entry: Entry, event_type: str) -> bytes:
+def _shown(watch: Watch, entry: LogEntry, event_type: str) -> bytes:
     if entry.record is None:
         body = entry.last_state
     elif event_type == "DELETED" and entry.previous is not None:
@@ -97,7 +97,7 @@ class Listener:
         """The reason to end the watch once the waiting lines are sent; "" to continue."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    def line_for(self, entry: Entry) -> bytes:
+    def line_for(self, entry: LogEntry) -> bytes:
         """The event line for that entry; empty when it is not in the selection."""
         line = event_line(self.watch, entry)
         if line and self.watch.later:
@@ -194,7 +194,7 @@ class WatchHub:
     def _all(self) -> list[Listener]:
         return [listener for listeners in self._listeners.values() for listener in listeners]
 
-    def _on_entry(self, entry: Entry) -> None:
+    def _on_entry(self, entry: LogEntry) -> None:
         for listener in self._listeners.get(entry.store, ()):
             line = listener.line_for(entry)
             if line:

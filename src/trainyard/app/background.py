@@ -52,10 +52,12 @@ class Background:
 
     @property
     def kubeconfig(self) -> Path:
+        """The file with the address and credentials of this cluster."""
         return self.folder / "kubeconfig"
 
     @property
     def state(self) -> Path:
+        """The folder with what the cluster keeps over a restart: objects, certificates, volumes."""
         return self.folder / "state"
 
     @property
@@ -65,6 +67,7 @@ class Background:
 
     @property
     def log_path(self) -> Path:
+        """The log file of the daemon."""
         return self._daemon.log_path
 
     @property

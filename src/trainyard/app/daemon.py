@@ -63,6 +63,7 @@ class StartupPipe:
                 self.reader_gone.set()
 
     def close(self) -> None:
+        """Close the write end: the parent reads the end of the file."""
         os.close(self._fd)
         self._fd = -1
 

@@ -56,6 +56,7 @@ class DaemonProcess:
 
     @property
     def pid(self) -> int:
+        """The pid in the lock file, 0 when there is none."""
         try:
             return int((self.folder / "lock").read_text() or "0")
         except (OSError, ValueError):

@@ -91,6 +91,7 @@ class Install(msgspec.Struct, frozen=True):
 
     @property
     def subject(self) -> Json:
+        """The ServiceAccount of the operator, as a subject of role bindings."""
         return {"kind": "ServiceAccount", "name": self.names.operator, "namespace": self.namespace}
 
 
@@ -115,6 +116,7 @@ def definitions(chosen: Iterable[Kind]) -> list[Json]:
 
 
 def namespace(install: Install) -> Json:
+    """The Namespace of the operator."""
     return _object(CORE, "Namespace", install.namespace)
 
 
@@ -147,6 +149,7 @@ def _role_and_binding(install: Install, names: tuple[str, str], rules: list[Json
 
 
 def config_map(install: Install) -> Json:
+    """The ConfigMap with the controller config file."""
     return _object(CORE, "ConfigMap", CONFIG_MAP, install.namespace) | {"data": {CONFIG_FILE: install.config}}
 
 

@@ -115,6 +115,7 @@ class JobRecord:
 
     @property
     def logs(self) -> Path:
+        """The folder with the log files of the job's replicas."""
         return Path(str(self.data.get("logs") or self.folder / LOGS))
 
     @property

@@ -103,12 +103,14 @@ class LocalCluster:
 
     @property
     def api(self) -> ApiClient:
+        """An admin's client of the cluster. Raises RuntimeError before `start`."""
         if self._api is None:
             raise RuntimeError("the cluster has not been started")
         return self._api
 
     @property
     def folder(self) -> Path:
+        """The folder of the cluster. Raises RuntimeError before `start`."""
         if self._folder is None:
             raise RuntimeError("the cluster has not been started")
         return self._folder.path

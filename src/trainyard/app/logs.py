@@ -46,6 +46,7 @@ class TextFormatter(logging.Formatter):
     """`2026-11-21T20:00:00.123Z INFO app.operating message name=value`; a line break in a value is written \\n."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """One line; a traceback follows in indented lines."""
         message = printable(record.getMessage(), line=True)
         line = f"{_time(record)} {record.levelname} {_logger(record)} {message}"
         if not record.exc_info:
@@ -58,6 +59,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger, message, the fields of the message, and the traceback as `error`."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """One JSON object: time, level, logger, message, the fields of the message, and `error` with a traceback."""
         words, fields = record.getMessage(), dict[str, str]()
         if isinstance(record.msg, str) and isinstance(record.args, tuple):
             words, fields = split_message(record.msg, record.args) if record.args else (record.msg, {})

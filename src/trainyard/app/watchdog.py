@@ -47,10 +47,11 @@ class Watchdog:
     def start(self) -> None:
         """Call this in the event loop to watch."""
         self._last_heartbeat = self._clock()
-        self.tasks.start("turn", self._heartbeat)
+        self.tasks.start("heartbeat", self._heartbeat)
         threading.Thread(target=self._watch_loop, args=(threading.get_ident(),), name="watchdog", daemon=True).start()
 
     async def stop(self) -> None:
+        """End the thread and the task."""
         self._stopped.set()
         await self.tasks.stop()
 

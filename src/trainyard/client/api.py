@@ -93,6 +93,7 @@ class ApiClient:
             await self._transport.close()
 
     async def get(self, gvk: GVK, namespace: str, name: str, subresource: str = "") -> Json:
+        """The object or its subresource. Raises NotFound and other ApiErrors."""
         return await self._json(requests.get(gvk, namespace, name, subresource))
 
     async def list(
@@ -119,6 +120,8 @@ class ApiClient:
         return await self._json(requests.create(gvk, namespace, obj, subresource))
 
     async def replace(self, gvk: GVK, namespace: str, name: str, obj: Json, subresource: str = "") -> Json:
+        """Replace the object (PUT); its resourceVersion, if set, must be the stored one. Returns the stored object.
+        Raises Conflict and other ApiErrors."""
         return await self._json(requests.replace(gvk, namespace, name, obj, subresource))
 
     async def patch(self, gvk: GVK, namespace: str, name: str, body: Json, subresource: str = "") -> Json:

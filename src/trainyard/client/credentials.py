@@ -63,9 +63,11 @@ class StaticCredentials:
         self._identity = Identity(token, secure)
 
     async def identity(self) -> Identity:
+        """The only identity; it does not expire."""
         return self._identity
 
     async def renew(self, refused: Identity) -> Identity:
+        """The same identity again: the caller then does not retry."""
         return self._identity
 
 
@@ -80,11 +82,13 @@ class FileCredentials:
         self._identity = load()
 
     async def identity(self) -> Identity:
+        """The identity of the files, which are read again when their modification times have changed."""
         if (stamps := self._get_stamps()) != self._stamps:
             self._reload(stamps)
         return self._identity
 
     async def renew(self, refused: Identity) -> Identity:
+        """Read the files again after a 401. Returns `refused` itself when their token has not changed."""
         if refused is self._identity:
             old_identity = self._identity
             self._reload(self._get_stamps())
@@ -171,6 +175,7 @@ class ExecPlugin:
             return self._current()
 
     async def renew(self, refused: Identity) -> Identity:
+        """Run the plugin again after a 401, once for all requests that `refused` was sent with."""
         failures = self._failures
         async with self._lock:
             if self._identity is refused:

@@ -115,6 +115,7 @@ def object_path(gvk: GVK, namespace: str, name: str, subresource: str = "") -> s
 
 
 def get(gvk: GVK, namespace: str, name: str, subresource: str = "") -> ApiRequest:
+    """GET of an object or its subresource."""
     return ApiRequest("GET", object_path(gvk, namespace, name, subresource))
 
 
@@ -149,10 +150,12 @@ def create(gvk: GVK, namespace: str, obj: Json, subresource: str = "") -> ApiReq
 
 
 def replace(gvk: GVK, namespace: str, name: str, obj: Json, subresource: str = "") -> ApiRequest:
+    """PUT of a whole object."""
     return ApiRequest("PUT", object_path(gvk, namespace, name, subresource), (), encode(obj), JSON)
 
 
 def patch(gvk: GVK, namespace: str, name: str, body: Json, subresource: str = "") -> ApiRequest:
+    """PATCH with a JSON merge patch (RFC 7386)."""
     return ApiRequest("PATCH", object_path(gvk, namespace, name, subresource), (), encode(body), MERGE_PATCH)
 
 

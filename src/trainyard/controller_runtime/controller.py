@@ -88,6 +88,7 @@ class Latch:
         return self._event.is_set()
 
     def set(self) -> None:
+        """Make the condition true and wake all that wait for it. Further calls change nothing."""
         self._event.set()
 
 

@@ -33,13 +33,16 @@ class RecordableEvent(Protocol):
     """An event to record. `type` is Normal or Warning; `reason` is CamelCase; `message` is for users."""
 
     @property
-    def type(self) -> str: ...
+    def type(self) -> str:
+        """`Normal` or `Warning`."""
 
     @property
-    def reason(self) -> str: ...
+    def reason(self) -> str:
+        """A word in CamelCase, as in `kubectl get events`."""
 
     @property
-    def message(self) -> str: ...
+    def message(self) -> str:
+        """The sentence for the user."""
 
 
 class EventRecorder:

@@ -87,6 +87,7 @@ class LeaderElector:
 
     @property
     def leads(self) -> bool:
+        """Whether this process is the leader now: its last accepted write is younger than `timings.deadline`."""
         return is_leading(self.observed, self._clock(), self.timings)
 
     @property
@@ -152,6 +153,7 @@ class LeaderElector:
                 return
 
     async def close(self) -> None:
+        """Close the connections of the API client. The Lease is released by `release` alone."""
         await self._api.close()
 
     async def _execute(self, move: LeaseAction, began: float, led: bool) -> None:

@@ -26,6 +26,7 @@ class ContainerStatus(NamedTuple):
 
     @property
     def restarts(self) -> int:
+        """`restartCount`, 0 when unset."""
         return int(self.status.get("restartCount") or 0)
 
 

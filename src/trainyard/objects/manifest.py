@@ -37,6 +37,7 @@ class Document:
 
     @property
     def object_location(self) -> str:
+        """The place in messages: `FILE:LINE` of the document's first line."""
         return f"{self.source}:{self.line}"
 
     def location(self, path: str) -> str:

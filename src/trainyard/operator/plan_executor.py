@@ -94,18 +94,22 @@ class Reconcile(msgspec.Struct, frozen=True):
 
     @property
     def gvk(self) -> GVK:
+        """The GVK of the job."""
         return self.kind.gvk
 
     @property
     def namespace(self) -> str:
+        """The namespace of the job."""
         return key_of(self.job).namespace
 
     @property
     def name(self) -> str:
+        """The name of the job."""
         return key_of(self.job).name
 
     @property
     def uid(self) -> str:
+        """The uid of the job: the label value by which its children are watched."""
         return uid_of(self.job)
 
     @property

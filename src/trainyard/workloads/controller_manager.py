@@ -71,9 +71,11 @@ class ControllerManager:
 
     @property
     def synced(self) -> Latch:
+        """Set when every store has received one complete list."""
         return self._controller.synced
 
     async def start(self) -> None:
+        """Watch every resource that the server serves, and start the workers. Raises ApiError when discovery fails."""
         await self._discover()
         self.tasks.start("record events", self._executor.recorder.run)
         await self._controller.start()

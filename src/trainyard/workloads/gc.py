@@ -67,6 +67,7 @@ def decide(gvk: GVK, obj: Json, owners: Mapping[str, OwnerState], dependents: Se
 
 
 def finalizers(obj: Json) -> list[str]:
+    """`metadata.finalizers`, [] when unset."""
     return obj["metadata"].get("finalizers") or []
 
 

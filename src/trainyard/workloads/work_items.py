@@ -54,6 +54,7 @@ class WorkItem(NamedTuple):
 
     @property
     def namespace(self) -> str:
+        """The namespace by which the work queue is fair; "" for cluster-scoped objects."""
         return self.key.namespace
 
 

@@ -38,6 +38,7 @@ class NodeContext:
     log_size: int = 0  # maximum size in bytes of the log of one run, 0 for no limit
 
     def print_once(self, text: str) -> None:
+        """Print a message to the user unless this node has printed the same before."""
         if text not in self.printed:
             self.printed.add(text)
             self.say(text)

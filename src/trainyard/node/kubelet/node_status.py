@@ -34,17 +34,20 @@ class NodeStatusUpdater:
         self._leaving = False
 
     async def heartbeat(self) -> None:
+        """Refresh the Node's conditions at a fixed interval, for ever."""
         while True:
             await asyncio.sleep(_HEARTBEAT_SECONDS)
             self.refresh()
 
     def on_listed(self, nodes: list[Json]) -> None:
+        """The list of the watch of this Node: [] when the Node does not exist."""
         if nodes:
             self.on_changed("MODIFIED", nodes[0])
         else:
             self.on_changed("DELETED", {})
 
     def on_changed(self, verb: str, node: Json) -> None:
+        """An event of the watch of this Node: write the status again when the Node is gone or not Ready."""
         ready = is_condition_true((node.get("status") or {}).get("conditions"), "Ready")
         if verb == "DELETED" or not ready:
             self.refresh()

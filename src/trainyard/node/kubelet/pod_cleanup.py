@@ -44,6 +44,7 @@ class PodCleanup:
         self._unsaved_event: asyncio.Task[None] | None = None
 
     def start(self, deletes_object: bool) -> None:
+        """Release what the pod holds, in a task. `deletes_object`: also remove the Pod object from the API server."""
         self._record.deletes_object = self._record.deletes_object or deletes_object
         self._spawn(self._clean_up(deletes_object))
 

@@ -50,6 +50,7 @@ class PodManager:
         raise RequestError(404, f"pod {namespace}/{pod} is not on this node")
 
     def on_listed(self, pods: list[Json]) -> None:
+        """The pods bound to this node: start those that are new, end those that are gone."""
         present = {uid_of(pod) for pod in pods}
         if not self._folders_swept:
             self._folders_swept = True

@@ -54,6 +54,7 @@ class TokenRequest(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, source: Json) -> TokenRequest:
+        """From a `serviceAccountToken` source of a projected volume, with kube-apiserver's default of one hour."""
         return cls(str(source.get("audience") or ""), int(source.get("expirationSeconds") or 3600))
 
 
@@ -67,6 +68,7 @@ class EnvContext(msgspec.Struct, frozen=True):
     tokens: Mapping[TokenRequest, str | Missing] = msgspec.field(default_factory=dict)
 
     def token(self, request: TokenRequest) -> str:
+        """The token for the request. Raises Missing when it could not be fetched."""
         token = self.tokens.get(request) or Missing("failed to fetch token: not requested", None)
         if isinstance(token, Missing):
             raise token
@@ -136,6 +138,7 @@ def references(pod: Json) -> set[ConfigRef]:
 
 
 def inherited(environ: Mapping[str, str], proxies: bool) -> dict[str, str]:
+    """The variables of the node's own environment that pods get. `proxies`: also the variables of HTTP proxies."""
     names = (*_INHERITED, *PROXIES) if proxies else _INHERITED
     env = {name: environ[name] for name in names if environ.get(name)}
     env.setdefault("PATH", os.defpath)

@@ -220,9 +220,11 @@ class Sandbox:
                 return
 
     async def add_pod(self, pod: str, hostname: str, address: str, memory: list[str]) -> None:
+        """Create the pod's network namespace, hostname and memory-backed folders. Raises SandboxError."""
         await self._request("pod", pod=pod, hostname=hostname, address=address, memory=memory)
 
     async def remove_pod(self, pod: str) -> None:
+        """Remove the pod's namespaces; no error if they are gone."""
         with contextlib.suppress(SandboxError, StartError):
             await self._request("unpod", pod=pod)
 
@@ -241,6 +243,7 @@ class Sandbox:
             await self._request("exec", (file.fileno(), *streams), container=process.container)
 
     async def signal(self, container: str, kill: bool) -> None:
+        """Send SIGTERM, or SIGKILL with `kill`, to the container; no error if it has ended."""
         with contextlib.suppress(SandboxError, StartError):
             await self._request("signal", container=container, kill=kill)
 

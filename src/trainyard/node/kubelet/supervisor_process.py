@@ -44,6 +44,7 @@ class HelperProcess:
 
     @property
     def pid(self) -> int:
+        """The pid of the forked process, in the pid namespace of the node."""
         return self._process.pid
 
     def close(self) -> None:

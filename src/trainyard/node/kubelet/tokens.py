@@ -94,6 +94,7 @@ class Tokens:
             self.tasks.start("renew tokens", lambda: self._renew(files))
 
     def stop(self) -> None:
+        """Stop the renewals."""
         self.tasks.cancel_all()
 
     async def _renew(self, files: list[tuple[Path, TokenRequest]]) -> None:

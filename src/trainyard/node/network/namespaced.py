@@ -80,6 +80,7 @@ class NamespaceNetwork(Network):
         self._ranges = [network for network in ranges if not network.overlaps(POD_CIDR)]
 
     async def start(self) -> None:
+        """Add the routes of the pod networks, and serve DNS and the proxy at the gateway address."""
         loop = asyncio.get_running_loop()
         for network in self._ranges:
             await self.sandbox.add_local_route(str(network))
@@ -91,6 +92,7 @@ class NamespaceNetwork(Network):
         await self.services_changed()
 
     async def stop(self) -> None:
+        """Close all listening sockets."""
         if self._resolver:
             self._resolver.close()
         forwarders = (server for _, server in self._forwarders.values())
@@ -120,7 +122,7 @@ class NamespaceNetwork(Network):
             namespace."""
             if self._is_cluster_address(host):
                 return await self.dial("", host, port)
-            searches = ("", *(f".{domain}" for domain in cluster_searches(client.namespace if client else "default")))
+            searches = ("", *(f".{domain}" for domain in _cluster_searches(client.namespace if client else "default")))
             for search in searches:
                 if addresses := self.directory.lookup(host + search):
                     return await self.dial("", addresses[0], port)
@@ -159,9 +161,11 @@ class NamespaceNetwork(Network):
         raise OSError("no free address for a pod in 10.244.0.0/16")
 
     def release(self, pod: Json, address: str) -> None:
+        """Make the address free for another pod."""
         self._used.pop(address, None)
 
     def environment(self, pod: Json) -> dict[str, str]:
+        """Proxy and API server variables of a pod."""
         direct_networks = ["localhost", "127.0.0.1", str(POD_CIDR), *map(str, self._ranges), ".svc", f".{DOMAIN}"]
         annotations = (pod.get("metadata") or {}).get("annotations") or {}
         direct_hosts = {hostname_of(pod), *expand_hosts(str(annotations.get(HOSTS) or ""))}
@@ -186,6 +190,7 @@ class NamespaceNetwork(Network):
         return env
 
     def files(self, pod: Json, address: str, folder: Path) -> list[Mount]:
+        """Write the pod's hosts, hostname and resolv.conf into `folder`; returns their mounts."""
         folder.mkdir(parents=True, exist_ok=True)
         spec = pod.get("spec") or {}
         host, subdomain = hostname_of(pod), str(spec.get("subdomain") or "")
@@ -199,9 +204,11 @@ class NamespaceNetwork(Network):
         return [Mount(str(folder / name), f"/etc/{name}", pod_owned=True) for name in contents]
 
     def rewrite(self, pod: Json) -> Rewrite:
+        """The identity: names resolve by DNS, so that addresses stay as they are written."""
         return str
 
     async def dial(self, pod: str, address: str, port: int) -> Streams:
+        """Connect to a port of a pod from inside the pod network. Raises OSError."""
         sock = await self.sandbox.socket()
         try:
             await asyncio.get_running_loop().sock_connect(sock, (address, port))
@@ -211,6 +218,8 @@ class NamespaceNetwork(Network):
             raise
 
     async def forward_to_service(self, service: NamespacedName, port: int) -> int:
+        """A loopback port of this machine that forwards to a port of the Service; the same one for each call."""
+
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             ports = ports_of(self.directory.services.get(service) or {})
             service_port = next(
@@ -273,7 +282,8 @@ class NamespaceNetwork(Network):
         return await self.dial(f"{peer.namespace}/{peer.hostname}", peer.address, number)
 
 
-def cluster_searches(namespace: str) -> list[str]:
+def _cluster_searches(namespace: str) -> list[str]:
+    """The search domains of a pod with dnsPolicy ClusterFirst."""
     return [f"{namespace}.svc.{DOMAIN}", f"svc.{DOMAIN}", DOMAIN]
 
 
@@ -283,7 +293,7 @@ def resolv_conf(spec: Json, namespace: str) -> str:
     config = spec.get("dnsConfig") or {}
     without_cluster_dns = spec.get("dnsPolicy") == "None"
     servers = [*([] if without_cluster_dns else [GATEWAY]), *map(str, config.get("nameservers") or [])]
-    searches = [] if without_cluster_dns else cluster_searches(namespace)
+    searches = [] if without_cluster_dns else _cluster_searches(namespace)
     searches += [domain for domain in map(str, config.get("searches") or []) if domain not in searches]
     options = {} if without_cluster_dns else {"ndots": "5"}
     for option in config.get("options") or []:

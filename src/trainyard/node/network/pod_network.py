@@ -59,14 +59,16 @@ class Network(abc.ABC):
         """Start to serve names and Services. Raises OSError, SandboxError."""
 
     @abc.abstractmethod
-    async def stop(self) -> None: ...
+    async def stop(self) -> None:
+        """Close all sockets."""
 
     @abc.abstractmethod
     def allocate_ip(self, pod: Json) -> str:
         """Allocate the address of a new pod. Raises OSError when none is free."""
 
     @abc.abstractmethod
-    def release(self, pod: Json, address: str) -> None: ...
+    def release(self, pod: Json, address: str) -> None:
+        """The pod has ended: free its address and ports."""
 
     @abc.abstractmethod
     def environment(self, pod: Json) -> dict[str, str]:

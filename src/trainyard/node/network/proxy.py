@@ -32,11 +32,12 @@ async def forward_both_ways(client: Streams, upstream: Streams) -> None:
         with contextlib.suppress(OSError):
             await asyncio.gather(_copy(client[0], upstream[1]), _copy(upstream[0], client[1]))
     finally:
-        close_writer(client[1])
-        close_writer(upstream[1])
+        _close_writer(client[1])
+        _close_writer(upstream[1])
 
 
-def close_writer(writer: asyncio.StreamWriter) -> None:
+def _close_writer(writer: asyncio.StreamWriter) -> None:
+    """Close the connection; no error when it is broken or the event loop is closing."""
     with contextlib.suppress(OSError, RuntimeError):
         writer.close()
 
@@ -82,7 +83,7 @@ async def _respond_error(writer: asyncio.StreamWriter, status: str, reason: str)
         head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close"
         writer.write(head.encode() + b"\r\n\r\n" + body)
         await writer.drain()
-    close_writer(writer)
+    _close_writer(writer)
 
 
 async def _open_upstream(head: bytes, inside: ClusterDialer) -> tuple[Streams, bytes, bytes]:

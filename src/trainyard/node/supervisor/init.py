@@ -65,6 +65,7 @@ class Output:
                 remaining -= len(piece)
 
     def close(self) -> None:
+        """Close the pipe and the log file."""
         os.close(self.read_fd)
         self.log.close()
 

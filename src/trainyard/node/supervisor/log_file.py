@@ -62,4 +62,5 @@ class LimitedLogFile:
             fcntl.fcntl(self.fd, fcntl.F_SETFL, flags)
 
     def close(self) -> None:
+        """Close the file."""
         os.close(self.fd)

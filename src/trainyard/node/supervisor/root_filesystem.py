@@ -89,6 +89,8 @@ class Root:
         return path
 
     def mount(self, source: str, target: str, readonly: bool, ours: bool) -> None:
+        """Bind `source` to the path `target` of the container. `ours`: it belongs to the pod, so that files written
+        there are not lost."""
         mount_point = self.folder(target) if os.path.isdir(source) else self._file(target)
         syscalls.bind(source, mount_point)
         if readonly:

@@ -58,9 +58,11 @@ class Commands(click.Group):
     """A click group that imports a command's module when the command is invoked, not when it is listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order of the help text."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Import the module of the command, None for an unknown name."""
         if name not in COMMANDS:
             return None
         command = getattr(import_module(f"trainyard.cli.{COMMANDS[name].module}"), name)
@@ -108,6 +110,7 @@ class Commands(click.Group):
             raise _wrapped(click_error) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing their modules."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 

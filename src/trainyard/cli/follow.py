@@ -44,6 +44,7 @@ class LogFollowers:
         self._followers: dict[tuple[str, str], ContainerFollower] = {}
 
     def update_pod(self, pod: Json) -> None:
+        """Start to follow the containers of the pod that have run, and tell the followers their new status."""
         status = pod.get("status") or {}
         containers = container_statuses(status)
         single = sum(not container.init for container in containers) == 1
@@ -82,6 +83,7 @@ class LogFollowers:
                 return
 
     async def stop(self) -> None:
+        """Cancel all followers and wait until they have ended."""
         tasks = [follower.task for follower in self._followers.values()]
         for task in tasks:
             task.cancel()
@@ -119,12 +121,14 @@ class ContainerFollower:
         self.task = asyncio.create_task(self._follow())
 
     def update_status(self, container: Json, pod_ended: bool) -> None:
+        """Take over the containerStatus: a new run is followed after the present one."""
         self._newest_run = max(self._newest_run, newest_run(container))
         if pod_ended:
             self.set_ended()
         self._changed.set()
 
     def set_ended(self) -> None:
+        """No further run will come."""
         self._may_restart, self.ended = False, True
         self._changed.set()
 
@@ -258,6 +262,7 @@ class PrintedLog:
         self._hash = sha256()
 
     def add(self, chunk: bytes) -> None:
+        """Count bytes that were printed."""
         self.size += len(chunk)
         self._hash.update(chunk)
         self.last_bytes = (self.last_bytes + chunk[-self.END :])[-self.END :]

@@ -18,6 +18,7 @@ class KindsType(click.ParamType[tuple[Kind, ...]]):
     name = "kinds"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Kind, ...]:
+        """From `tfjob,mxjob`. Fails with a usage error for an unknown kind."""
         if isinstance(value, tuple):
             return value
         names = [name.strip().lower() for name in str(value).split(",") if name.strip()]

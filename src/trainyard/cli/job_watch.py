@@ -38,9 +38,11 @@ class LogSelection(msgspec.Struct, frozen=True):
 
     @property
     def unprefixed(self) -> bool:
+        """Whether one replica is selected, whose lines need no prefix."""
         return bool(self.role) and self.index is not None and not self.prefix
 
     def selects(self, pod: Json) -> bool:
+        """Whether the replica of this pod is selected."""
         is_role = not self.role or replica_view(pod).role == self.role.lower()
         return is_role and (self.index is None or index_of(pod) == str(self.index))
 
@@ -138,6 +140,7 @@ class JobWatch:
         return shown is not None and int(resource_version_of(shown)) >= int(resource_version_of(pod))
 
     async def stop(self) -> None:
+        """End the watches and the followers."""
         await self.logs.stop()
         await self.watches.stop()
 

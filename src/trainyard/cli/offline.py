@@ -90,6 +90,7 @@ class OfflineCluster:
         return uids - {uid_of(job)}
 
     def spec(self, job: Json, kind: Kind) -> Json:
+        """The spec of the job with all defaults, as the operator would store it."""
         own_id = core.runtime_id_of(job)
         in_use = self.ids.get(namespace_of(job), set()) - {own_id}
         return core.parse_job(kind, job, self.config, in_use).parsed.spec

@@ -140,6 +140,7 @@ def forbid(ctx: click.Context, names: Iterable[str], text: str) -> None:
 
 
 def path(text: str | None) -> Path | None:
+    """The path of an option, None when the option is unset or empty."""
     return Path(text) if text else None
 
 

@@ -169,4 +169,5 @@ def _missing_claim(status: Json) -> str:
 
 
 def as_dict(value: Any) -> Json:
+    """The value if it is a dict, {} for anything else."""
     return value if isinstance(value, dict) else {}

@@ -91,9 +91,11 @@ class Screen:
         self._enqueue(self._places.logs, text.encode() + line + b"\n")
 
     def result(self, text: str) -> None:
+        """Queue a line for standard output."""
         self._enqueue(self._places.result, printable_with_our_colours(text).encode("utf-8", "replace") + b"\n")
 
     def note(self, text: str) -> None:
+        """Queue a message for standard error, wrapped to the width of the terminal."""
         text = prose(text, terminal_width())
         self._enqueue(self._places.notes, printable_with_our_colours(text).encode("utf-8", "replace") + b"\n")
 
@@ -137,6 +139,7 @@ class Screen:
             self._lock.notify()
 
     def end_progress(self) -> None:
+        """Remove the progress line; there will be no other."""
         self._progress_ended = True
         with self._lock:
             self._progress_line = b""
@@ -237,6 +240,7 @@ class OutputLineSplitter:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
+        """The complete lines, without newline, after a further chunk. A line beyond MAX_LINE_BYTES is split."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         while len(self._rest) > self.MAX_LINE_BYTES:
             lines.append(self._rest[: self.MAX_LINE_BYTES])

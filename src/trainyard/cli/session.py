@@ -272,6 +272,7 @@ class Session:
         await self.watch.logs.finish(ended_pods_only=False)
 
     def close(self) -> None:
+        """Cancel the tasks without waiting for them."""
         self.tasks.cancel_all()
 
 

@@ -69,6 +69,7 @@ class Submission:
 
     @property
     def namespaces(self) -> list[str]:
+        """The namespaces of all objects, each once, in file order."""
         namespaces = [obj["metadata"].get("namespace", "") for _, obj in [*self.others, *self.jobs]]
         return list(dict.fromkeys(filter(None, namespaces)))
 

@@ -88,6 +88,7 @@ class JobView:
         return view
 
     def update_job(self, job: Json, now: float = 0.0) -> None:
+        """Take over the job; its condition Blocked counts as a refusal. `now`: Unix seconds."""
         self.jobs[uid_of(job)] = job
         blocked_condition = find_condition(as_dict(job.get("status")).get("conditions"), "Blocked") or {}
         if blocked_condition.get("status") == "True":
@@ -96,6 +97,7 @@ class JobView:
             self._clear_refusal(uid_of(job))
 
     def update_event(self, event: Json, now: float) -> None:
+        """Take over an event: FailedCreate counts as a refusal. `now`: Unix seconds."""
         involved_object = as_dict(event.get("involvedObject"))
         if event.get("reason") == "FailedCreate":
             self.add_refusal(
@@ -184,6 +186,7 @@ def _count(value: Any) -> int:
 
 
 def natural_sort_key(name: str) -> tuple[str, int, str]:
+    """A key by which worker-2 precedes worker-10."""
     head, _, tail = name.rpartition("-")
     return (head, int(tail), "") if tail.isdecimal() else (name, -1, tail)
 

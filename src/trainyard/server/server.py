@@ -65,6 +65,7 @@ class Server:
 
     @property
     def verbs(self) -> Counter[tuple[str, str]]:
+        """The number of requests by (verb, resource)."""
         return self._verbs.counts
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:

@@ -39,20 +39,24 @@ class Facts:
 
     @cached_property
     def parsed_job(self) -> Job:
+        """The job as the operator parses it."""
         return parse_job(self.kind, self.job, Config())
 
     @property
     def status(self) -> Json:
+        """`status` of the job, {} when it is absent or malformed."""
         status = self.job.get("status")
         return status if isinstance(status, dict) else {}
 
     @property
     def spec(self) -> Json:
+        """`spec` of the job, {} when it is absent or malformed."""
         spec = self.job.get("spec")
         return spec if isinstance(spec, dict) else {}
 
     @property
     def conditions(self) -> list[Json]:
+        """The conditions of the job."""
         conditions = self.status.get("conditions")
         return [entry for entry in conditions if isinstance(entry, dict)] if isinstance(conditions, list) else []
 
@@ -88,9 +92,11 @@ class Facts:
 
     @property
     def title(self) -> str:
+        """`KIND NAMESPACE/NAME` of the job."""
         return f"{self.kind.gvk.kind} {namespace_of(self.job)}/{name_of(self.job)}"
 
     def age(self, stamp: object) -> float | None:
+        """Seconds since an RFC 3339 timestamp, None for another value."""
         timestamp = parse_time(stamp)
         return None if timestamp is None else self.now - timestamp
 
@@ -104,6 +110,7 @@ def join_names(names: Iterable[str]) -> str:
 
 
 def container_spec(pod: Json, name: str) -> Json:
+    """The container of this name in the pod spec, init or not; {} when there is none."""
     spec = pod.get("spec") or {}
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     return next(
@@ -114,6 +121,7 @@ def container_spec(pod: Json, name: str) -> Json:
 def container_context(
     facts: Facts, pod: Json, name: str, status: Json, holders: tuple[tuple[int, str], ...] = ()
 ) -> ContainerContext:
+    """What the rules about output need to know of a container. `status`: its containerStatus."""
     spec = container_spec(pod, name)
     resources = spec.get("resources")
     limits = resources.get("limits") if isinstance(resources, dict) else None
@@ -139,8 +147,10 @@ def container_context(
 
 
 def container_field(pod: Json, container: str, field: str) -> str:
+    """A place in a pod, as a finding names it."""
     return f"pod {name_of(pod)}, container {container}: {field}"
 
 
 def log_key(pod: Json, container: str) -> tuple[str, str]:
+    """The key of a container's log in `Facts.logs`."""
     return uid_of(pod), container

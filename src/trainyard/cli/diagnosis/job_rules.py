@@ -52,6 +52,7 @@ BLOCKED_FIXES = {
 
 
 def managed_elsewhere(facts: Facts) -> Iterator[Finding]:
+    """`spec.managedBy` names another controller."""
     managed_by = facts.parsed_job.policy.managed_by
     if not is_managed_here(facts.parsed_job):
         summary = f"the job is managed by {managed_by}: Trainyard makes no request for it"
@@ -60,6 +61,7 @@ def managed_elsewhere(facts: Facts) -> Iterator[Finding]:
 
 
 def terminating(facts: Facts) -> Iterator[Finding]:
+    """The job is being deleted, and what that waits for."""
     metadata = facts.job["metadata"]
     if deleted_at := metadata.get("deletionTimestamp"):
         finalizers = ", ".join(metadata.get("finalizers") or ())
@@ -137,6 +139,7 @@ def not_reconciled(facts: Facts) -> Iterator[Finding]:
 
 
 def suspended(facts: Facts) -> Iterator[Finding]:
+    """The job is suspended, or being resumed."""
     if condition := facts.true_condition("Suspended"):
         seconds = facts.age(condition.get("lastTransitionTime"))
         if facts.parsed_job.policy.suspend:
@@ -205,7 +208,7 @@ def running(facts: Facts) -> Iterator[Finding]:
     running_since = (running_condition or {}).get("lastTransitionTime") or facts.status.get("startTime")
     succeeded_text = f", {succeeded} ended well" if succeeded else ""
     counts = f"{running} of {total} replicas run{succeeded_text}"
-    evidence = deadline_note(facts)
+    evidence = _deadline_note(facts)
     if running + succeeded < total:
         yield Finding(WAIT, f"{counts}; no pod of the others is there yet", "status", evidence, "wait a moment")
         return
@@ -213,7 +216,7 @@ def running(facts: Facts) -> Iterator[Finding]:
     yield Finding(FINE, summary, "status.conditions[Running]", evidence)
 
 
-def deadline_note(facts: Facts) -> tuple[str, ...]:
+def _deadline_note(facts: Facts) -> tuple[str, ...]:
     limit, start = facts.parsed_job.policy.active_deadline_seconds, parse_time(facts.status.get("startTime"))
     if limit is None or start is None:
         return ()

@@ -279,6 +279,7 @@ _ADDRESS_IN_USE_PATTERN = re.compile(r"Address already in use|Errno 98\b|EADDRIN
 
 
 def port_in_use(lines: Sequence[str]) -> bool:
+    """Whether the output has the error of a port that another process listens on."""
     return any(_ADDRESS_IN_USE_PATTERN.search(line) for line in lines)
 
 

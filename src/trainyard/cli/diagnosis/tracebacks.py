@@ -29,6 +29,7 @@ class UncaughtException(NamedTuple):
 
     @property
     def text(self) -> str:
+        """`TYPE: message`, cut to MAX_TEXT_LENGTH characters."""
         text = f"{self.kind}: {self.message}" if self.message else self.kind
         return text if len(text) <= MAX_TEXT_LENGTH else text[: MAX_TEXT_LENGTH - 1] + "…"
 
@@ -115,6 +116,7 @@ def is_header(line: str) -> bool:
 
 
 def is_launcher_exception(raised: UncaughtException) -> bool:
+    """Whether the exception only reports that a child process of a launcher failed."""
     return raised.kind in LAUNCHER_EXCEPTIONS
 
 

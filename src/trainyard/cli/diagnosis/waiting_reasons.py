@@ -139,6 +139,7 @@ def volume_cause(message: str) -> Cause | None:
 
 
 def unschedulable_fix(message: str, namespace: str) -> str:
+    """The fix for a message of the scheduler."""
     if absent := missing_object(message, namespace):
         return absent.fix
     return next((fix for keyword, fix in UNSCHEDULABLE_FIXES if keyword in message), "mend what the message names")

@@ -52,6 +52,7 @@ class ProgramJob(msgspec.Struct, frozen=True):
 
     @property
     def document(self) -> Document:
+        """The job as if it had been read from a manifest."""
         return Document(self.job, self.program.label, 1)
 
     def with_working_directory(self) -> ProgramJob:

@@ -70,6 +70,7 @@ def _is_initialized(pod: Json) -> bool:
 
 
 def ready(pod: Json, now: float) -> str:
+    """The cell READY of a pod: ready containers and all containers; sidecars count, other init containers do not."""
     sidecars, initialized = _sidecars(pod), _is_initialized(pod)
     count = sum(
         container.name in sidecars if container.init else initialized and container.state("running") is not None
@@ -80,6 +81,7 @@ def ready(pod: Json, now: float) -> str:
 
 
 def restarts(pod: Json, now: float) -> str:
+    """The cell RESTARTS of a pod: `3 (5m ago)`; those of the init containers until they have ended."""
     containers, sidecars = container_statuses(_status(pod)), _sidecars(pod)
     if _is_initialized(pod):
         containers = [container for container in containers if not container.init or container.name in sidecars]
@@ -96,6 +98,7 @@ def restarts(pod: Json, now: float) -> str:
 
 
 def status_text(pod: Json, now: float) -> str:
+    """The cell STATUS of a pod: the reason of the container that kubectl would name, else the phase."""
     status = _status(pod)
     conditions = status.get("conditions")
     shown = string_or_empty(status.get("reason")) or string_or_empty(status.get("phase"))

@@ -37,6 +37,7 @@ _PRINTABLE = re.compile(r"[ -<>-~]+")
 
 
 def variable_problems(container: Json, where: str) -> Iterator[Problem]:
+    """The problems of `env` and `envFrom` of a container at the path `where`."""
     for index, variable in enumerate(container.get("env") or ()):
         here, name = f"{where}.env[{index}]", variable.get("name")
         if name and ("=" in name or "\x00" in name):

@@ -93,6 +93,7 @@ def compile_expression(expression: str, old_self: str = "", types: tuple[tuple[s
 
 
 def is_engine_installed() -> bool:
+    """Whether the optional CEL engine can be imported."""
     try:
         _engine()
     except EngineMissing:

@@ -38,6 +38,7 @@ class Definitions:
         self._since: dict[str, int] = {}  # CRD name -> revision of its creation
 
     def on_entry(self, entry: LogEntry) -> None:
+        """Follows the log: serves the resource of a CRD that was written, and no longer that of a deleted one."""
         if entry.store != DEFINITIONS:
             return
         record = entry.record or entry.previous
@@ -202,6 +203,7 @@ def warnings(new: Json, old: Json | None) -> Iterator[str]:
 
 
 def fields(obj: Json) -> Mapping[str, str]:
+    """The selectable fields of a CustomResourceDefinition."""
     return {"status.phase": "Terminating" if "deletionTimestamp" in obj["metadata"] else ""}
 
 

@@ -51,6 +51,7 @@ class Connection(web.RequestHandler):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
+        """Answer bytes that are no HTTP request, and errors of the handler, with a Status."""
         if isinstance(exc, ConnectionError):
             raise ConnectionResetError("there is nobody to answer")
         if not isinstance(exc, CLIENT_ERRORS):
@@ -62,6 +63,7 @@ class Connection(web.RequestHandler):
         return error_response(request, _unreadable(exc, self._limits), close=True)
 
     def log_exception(self, *args: Any, **kwargs: Any) -> None:
+        """Log the error, at level debug when the client caused it."""
         error = kwargs.get("exc_info")
         if isinstance(error, CLIENT_ERRORS):
             log.debug("a connection ended: %s", type(error).__name__)
@@ -89,10 +91,10 @@ def error_response(request: web.BaseRequest, refused: StatusError, close: bool =
     connection must then break, since the client would read a second head as part of the body."""
     if request.writer.output_size > 0:
         raise ConnectionResetError("half an answer has gone")
-    return status_response(refused, close)
+    return _status_response(refused, close)
 
 
-def status_response(refused: StatusError, close: bool = False) -> web.Response:
+def _status_response(refused: StatusError, close: bool = False) -> web.Response:
     headers = {"Cache-Control": "no-cache, private"}
     retry_after = (refused.details or {}).get("retryAfterSeconds")
     if retry_after:

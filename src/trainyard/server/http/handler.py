@@ -68,6 +68,7 @@ class HttpHandler:
             await part.close()
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Handle one HTTP request; errors become a Status response."""
         path = request.rel_url.raw_path
         try:
             user = self._authenticator.authenticate(request, path)

@@ -68,6 +68,7 @@ class InProcessTransport:
         self._closed = False
 
     async def close(self) -> None:
+        """End all watches of this client; later requests fail with Unavailable."""
         self._closed = True
         for listener in tuple(self._listeners):
             listener.end("closed")
@@ -82,6 +83,7 @@ class InProcessTransport:
         *,
         streams: bool,
     ) -> AsyncIterator[_Reply]:
+        """As HttpTransport.open, without a socket: the request runs in the caller's task."""
         await asyncio.sleep(0)
         if self._closed or not self._serves():
             raise Unavailable(0, "ConnectionLost", f"{request.method} {request.path}: the API server is not up")

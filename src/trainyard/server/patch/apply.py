@@ -70,6 +70,7 @@ class Owner(msgspec.Struct, frozen=True):
         return self.manager, self.operation, "" if self.operation == "Apply" else self.version, self.subresource
 
     def entry(self) -> Json:
+        """The entry in metadata.managedFields."""
         subresource = {"subresource": self.subresource} if self.subresource else {}
         return {
             "manager": self.manager,

@@ -22,6 +22,7 @@ class ClusterIPAllocator:
         self._last_offset = 9  # the first addresses are reserved, as in kube-apiserver
 
     def on_entry(self, entry: LogEntry) -> None:
+        """Follows the log: keeps the addresses of all Services."""
         if entry.store == "services":
             if entry.previous:
                 self._used.discard(entry.previous.fields.get("spec.clusterIP", ""))
@@ -29,6 +30,7 @@ class ClusterIPAllocator:
                 self._used.add(entry.record.fields.get("spec.clusterIP", ""))
 
     def is_allocated(self, address: str) -> bool:
+        """Whether a Service has this clusterIP."""
         return address in self._used
 
     def allocate(self) -> str:

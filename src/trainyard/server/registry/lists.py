@@ -42,6 +42,7 @@ class Representation(NamedTuple):
     """`show` for the second and later objects of a watch, when it differs."""
 
     def encode_object(self, body: bytes) -> bytes:
+        """The stored object in this representation."""
         return self.show(body) if self.show else body
 
 
@@ -183,6 +184,7 @@ class _Page(NamedTuple):
 
 
 def list_objects(log: RevisionLog, resource: Resource, target: Target, request: Request, clock: Clock) -> Response:
+    """The list, or one page of it with `limit` and `continue`. Raises StatusError 400, 406, 410, 504."""
     shown = representation(resource, request, clock, True)
     _validate_options(resource, request)
     selected = selection(resource, target, request)
@@ -268,6 +270,8 @@ def _read_token(token: str) -> tuple[int, NamespacedName]:
 
 
 def watch(log: RevisionLog, resource: Resource, target: Target, request: Request, clock: Clock) -> Watch:
+    """The watch from the requested resourceVersion, with the initial events that the request asks for. Raises
+    StatusError 400, 406, 504."""
     list_options.validate(request)
     selected = selection(resource, target, request)
     requested = list_options.revision_of(request)

@@ -48,15 +48,15 @@ class ScalePaths(NamedTuple):
     """The path of the selector, for custom resources."""
 
 
-def no_problems(new: Json, old: Json | None) -> list[Problem]:
+def _no_problems(new: Json, old: Json | None) -> list[Problem]:
     return []
 
 
-def no_warnings(new: Json, old: Json | None) -> Iterable[str]:
+def _no_warnings(new: Json, old: Json | None) -> Iterable[str]:
     return ()
 
 
-def no_fields(obj: Json) -> Mapping[str, str]:
+def _no_fields(obj: Json) -> Mapping[str, str]:
     return {}
 
 
@@ -138,12 +138,12 @@ class Resource:
     """The paths of fields that the server has set: no manager of server-side apply owns them."""
     admit: Callable[[Json, Json | None, RequestContext], None] = no_mutation
     """Admission that depends on the user and on other objects. It may change `new`. Raises StatusError 403."""
-    check: Check = no_problems
-    warnings: Callable[[Json, Json | None], Iterable[str]] = no_warnings
+    check: Check = _no_problems
+    warnings: Callable[[Json, Json | None], Iterable[str]] = _no_warnings
     """The Warnings about an accepted write: (new, old or None on create)."""
     rules: Check | None = None
     """The validation rules of a CRD (CEL). A check that the server was given for the kind replaces them."""
-    fields: Callable[[Json], Mapping[str, str]] = no_fields
+    fields: Callable[[Json], Mapping[str, str]] = _no_fields
     """The selectable fields of an object, besides metadata.name and metadata.namespace."""
     field_names: tuple[str, ...] = ()
     grace_period: Callable[[Json, int | None], int] | None = None
@@ -164,10 +164,12 @@ class Resource:
 
     @cached_property
     def api_version(self) -> str:
+        """`GROUP/VERSION`; only the version in the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @cached_property
     def full_name(self) -> str:
+        """`PLURAL.GROUP`, as kubectl writes it; only the plural in the core group."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @cached_property
@@ -185,9 +187,11 @@ class Registry:
             self.add(resource)
 
     def add(self, resource: Resource) -> None:
+        """Serve the resource; replaces one of the same group, version and plural."""
         self._table[resource.group, resource.version, resource.plural] = resource
 
     def remove(self, group: str, plural: str) -> None:
+        """Stop serving all versions of a resource."""
         for key in [key for key in self._table if key[0] == group and key[2] == plural]:
             del self._table[key]
 
@@ -204,6 +208,7 @@ class Registry:
         return next(resource for resource in self._table.values() if resource.contents == contents)
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
+        """The resource of a request path, None when it is not served."""
         return self._table.get((group, version, plural))
 
     def all(self) -> list[Resource]:

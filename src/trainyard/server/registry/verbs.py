@@ -65,6 +65,7 @@ class Verbs:
         """Pods can reach this server (TLS listener), so they get tokens."""
 
     def context(self, user: User) -> RequestContext:
+        """The context of one request of this user, at the present time."""
         return RequestContext(
             self._now(), self._addresses, self._log, user, self.has_tls_listener, user_of_token=self.tokens.validate
         )
@@ -82,6 +83,7 @@ class Verbs:
                     self.writes.remove(resource, decode(record.body))
 
     def answer(self, request: Request) -> Answer:
+        """Execute the request: authorization, lookup of the resource, verb. Raises StatusError."""
         target = parse(request.path)
         if target is None:
             return self._discovery(request)

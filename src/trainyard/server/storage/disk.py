@@ -88,9 +88,11 @@ class DiskLog(RevisionLog):
 
     @property
     def settled(self) -> int:
+        """The highest revision that is on disk."""
         return self._settled
 
     async def wait_durable(self, revision: int) -> None:
+        """Return when the revision is on disk. Raises NotWritten when it could not be stored."""
         if revision <= self._settled:
             return
         outcome = asyncio.get_running_loop().create_future()
@@ -99,6 +101,7 @@ class DiskLog(RevisionLog):
             raise NotWritten(error)
 
     def compact(self, floor: int) -> None:
+        """As RevisionLog.compact; the rows that it makes superfluous are deleted from the file, too."""
         forgotten = min(floor, self._settled) - self.floor
         for entry in self._entries[: max(0, forgotten)]:
             if entry.previous is not None:

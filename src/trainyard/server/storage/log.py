@@ -102,6 +102,7 @@ class RevisionLog:
         (self._listeners if settled else self._followers).append(follower)
 
     def get(self, store: str, key: NamespacedName) -> Record | None:
+        """The latest record of the key, None when it does not exist."""
         return self._stores[store].records.get(key) if store in self._stores else None
 
     def append(

@@ -46,6 +46,7 @@ def read_rows(file: sqlite3.Connection) -> Iterator[Row]:
 
 
 def read_floor(file: sqlite3.Connection) -> int:
+    """The revision up to which the entries have been compacted."""
     (floor,) = file.execute("SELECT floor FROM past").fetchone()
     return int(floor)
 

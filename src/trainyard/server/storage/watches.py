@@ -82,7 +82,7 @@ def bookmark(watch: Watch, revision: int, initial_end: bool = False) -> bytes:
     return _line("BOOKMARK", watch.encode(body) if watch.encode else body)
 
 
-def error_line(refused: StatusError) -> bytes:
+def _error_line(refused: StatusError) -> bytes:
     return _line("ERROR", refused.body())
 
 
@@ -116,6 +116,7 @@ class Listener:
             self.watch = replace(self.watch, encode=later[0], representation=later[1], later=None)
 
     def end(self, why: str) -> None:
+        """End the watch now; `why` is for the log. Further calls do nothing."""
         if not self.ended.done():
             self.ended.set_result(why)
 
@@ -130,9 +131,11 @@ class WatchHub:
         log.follow(self._on_entry, settled=True)  # there are no listeners yet, so existing objects are not sent
 
     def add(self, listener: Listener) -> None:
+        """Send the events of the listener's resource to it from now on."""
         self._listeners.setdefault(listener.watch.resource.storage_key, {})[listener] = None
 
     def remove(self, listener: Listener) -> None:
+        """Send no more events to the listener."""
         self._listeners.get(listener.watch.resource.storage_key, {}).pop(listener, None)
 
     def listener_count(self, store: str) -> int:
@@ -140,6 +143,7 @@ class WatchHub:
         return len(self._listeners.get(store, ()))
 
     def end_all(self, why: str) -> None:
+        """End all watches; `why` is for the log."""
         for listener in self._all():
             listener.end(why)
 
@@ -160,7 +164,7 @@ class WatchHub:
             except Compacted:
                 listener.end("expired")
                 return [
-                    error_line(
+                    _error_line(
                         too_old(listener.revision, max(self._log.floor, listener.watch.resource.created_revision))
                     )
                 ]

@@ -24,11 +24,11 @@ def record(message: str, *args: Any, level: int = logging.INFO, **more: Any) -> 
     ("template", "args", "words", "fields"),
     [
         ("stopped", (), "stopped", {}),
-        ("pass wrote kind=%s job=%s/%s creates=%d", ("TfJob", "n", "j", 3), "pass wrote", {
+        ("plan applied kind=%s job=%s/%s creates=%d", ("TfJob", "n", "j", 3), "plan applied", {
             "kind": "TfJob", "job": "n/j", "creates": "3",
         }),
-        ("cannot now key=%s again_in=%.1fs why=%s", ("k", 0.25, "a=b c=d"), "cannot now", {
-            "key": "k", "again_in": "0.2s", "why": "a=b c=d",
+        ("server unavailable key=%s requeue_after=%.1fs why=%s", ("k", 0.25, "a=b c=d"), "server unavailable", {
+            "key": "k", "requeue_after": "0.2s", "why": "a=b c=d",
         }),
         ("deleted %s=%s/%s reason=%s", ("Job", "n", "j", "over"), "deleted Job=n/j", {"reason": "over"}),
         ("100%% of %s", ("it",), "100% of it", {}),

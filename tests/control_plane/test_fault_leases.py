@@ -98,7 +98,7 @@ async def test_a_paused_leader_sends_nothing_more_when_it_goes_on_and_changes_no
     before = await told.until(lambda one: "completionTime" in one["status"], job)
     children, again = await told.children(), told.plane.audit.mark()
     one.process.send(signal.SIGCONT)
-    await so(lambda: "leading no more" in one.said(), "the first knows that it does not lead")
+    await so(lambda: "stopped leading" in one.said(), "the first knows that it does not lead")
     await so(lambda: "ok" in one.asked("/readyz"), "the first stands by")
     late = [late for late in asked(told, one, again) if late.verb not in ("get", "list", "watch")]
     assert len(writes(late)) <= 1 and all(late.code in (404, 409) for late in writes(late)), late

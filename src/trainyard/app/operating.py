@@ -216,7 +216,7 @@ class OperatorProcess:
         if reason := operator.unhealthy_tasks:
             return reason
         return self._watchdog.unhealthy_reason(
-            operator.queue.processing_count, (operator.counts.get("passes"), self._answer_count)
+            operator.queue.processing_count, (operator.counts.get("reconciles"), self._answer_count)
         )
 
     def ready(self) -> str:

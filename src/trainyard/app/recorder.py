@@ -163,7 +163,7 @@ class HistoryRecorder:
                 try:
                     handle(change.before, change.after)
                 except Exception:  # a bug of the recorder must not end the watch
-                    log.exception("a bug in the recorder of the history")
+                    log.exception("history: an object was not recorded, unexpected error")
             self._watch_advanced.set()
 
         if self._api is not None:

@@ -93,8 +93,8 @@ class Latch:
 
 
 class Controller(Generic[K]):
-    """One controller: reflectors, stores, work queue and workers. `counts` has the number of reconciles ("passes") and
-    of failures of each kind. `synced` is set when every store has received one complete list."""
+    """One controller: reflectors, stores, work queue and workers. `counts` has the number of reconciles ("reconciles")
+    and of failures of each kind. `synced` is set when every store has received one complete list."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class Controller(Generic[K]):
             self.queue.add(key, remaining)
             return
         self._not_before.pop(key, None)
-        self.counts["passes"] += 1
+        self.counts["reconciles"] += 1
         started = time.perf_counter()
         outcome = "abandoned"
         try:
@@ -194,7 +194,7 @@ class Controller(Generic[K]):
         try:
             requeue_after = await self._reconcile(key)
         except Conflict as error:
-            log.debug("our copy was old key=%s why=%s", key, error)
+            log.debug("conflict, the store was stale key=%s why=%s", key, error)
             self._requeue_after_failure(key, "conflicts", CONFLICT_INITIAL_DELAY, CONFLICT_MAX_DELAY)
             return "conflict"
         except ApiError as error:
@@ -204,14 +204,14 @@ class Controller(Generic[K]):
                     key, "unavailable", UNAVAILABLE_INITIAL_DELAY, UNAVAILABLE_MAX_DELAY, retry_after or 0.0
                 )
                 self._not_before[key] = time.monotonic() + backoff
-                log.warning("the API server cannot now key=%s again_in=%.1fs why=%s", key, backoff, error)
+                log.warning("API server unavailable key=%s requeue_after=%.1fs why=%s", key, backoff, error)
                 return "unavailable"
             backoff = self._requeue_after_failure(key, "refused", ERROR_INITIAL_DELAY, ERROR_MAX_DELAY)
-            log.error("the API server refuses key=%s again_in=%.1fs why=%s", key, backoff, error)
+            log.error("request refused key=%s requeue_after=%.1fs why=%s", key, backoff, error)
             return "refused"
         except Exception:
             backoff = self._requeue_after_failure(key, "faults", ERROR_INITIAL_DELAY, ERROR_MAX_DELAY)
-            log.exception("bug while reconciling key=%s again_in=%.1fs", key, backoff)
+            log.exception("reconcile failed with an unexpected error key=%s requeue_after=%.1fs", key, backoff)
             return "fault"
         self._failures.pop(key, None)
         if requeue_after is not None:

@@ -79,7 +79,7 @@ class EventRecorder:
                 except ApiError as error:
                     log.debug("event not recorded object=%s why=%s", obj["involvedObject"]["name"], error)
                 except Exception:
-                    log.exception("bug while recording an event object=%s", obj["involvedObject"]["name"])
+                    log.exception("event not recorded, unexpected error object=%s", obj["involvedObject"]["name"])
 
     def _is_new(self, uid: str, event: RecordableEvent) -> bool:
         now = self._clock()

@@ -159,7 +159,7 @@ class PlanExecutor:
         events = tuple(event for event in plan.events if event.regarding not in reconcile.state.refusals)
         self._recorder.record(reconcile.job, events, reconcile.kind.status.source)
         log.info(
-            "pass wrote kind=%s job=%s/%s deletes=%d patches=%d creates=%d",
+            "plan applied kind=%s job=%s/%s deletes=%d patches=%d creates=%d",
             *(reconcile.gvk.kind, reconcile.namespace, reconcile.name),
             *(len(plan.deletes), len(plan.patches), len(plan.creates)),
         )
@@ -183,7 +183,7 @@ class PlanExecutor:
         try:
             answer = await self._patch_job(reconcile, body)
         except NotFound:
-            log.debug("job has gone kind=%s job=%s/%s", reconcile.gvk.kind, reconcile.namespace, reconcile.name)
+            log.debug("job is gone kind=%s job=%s/%s", reconcile.gvk.kind, reconcile.namespace, reconcile.name)
             return True
         except ApiError as error:
             if _is_transient(error):
@@ -205,7 +205,7 @@ class PlanExecutor:
         try:
             await self._patch_job(reconcile, body, "status")
         except NotFound:
-            log.debug("job has gone kind=%s job=%s/%s", reconcile.gvk.kind, reconcile.namespace, reconcile.name)
+            log.debug("job is gone kind=%s job=%s/%s", reconcile.gvk.kind, reconcile.namespace, reconcile.name)
             return False
         reconcile.state.last_status_patch = time.monotonic()
         return True

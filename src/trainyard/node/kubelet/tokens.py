@@ -109,7 +109,7 @@ class Tokens:
                         replace_file(file, token.text.encode())
                 except (ApiError, ValueError, OSError) as error:
                     self._failures += 1
-                    log.warning("a token is not renewed file=%s error=%s", file, error)
+                    log.warning("a token could not be renewed, retrying file=%s error=%s", file, error)
 
 
 def replace_file(file: Path, content: bytes) -> None:

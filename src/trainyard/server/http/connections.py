@@ -53,13 +53,13 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Answer bytes that are no HTTP request, and errors of the handler, with a Status."""
         if isinstance(exc, ConnectionError):
-            raise ConnectionResetError("there is nobody to answer")
+            raise ConnectionResetError("the client has closed the connection")
         if not isinstance(exc, CLIENT_ERRORS):
             self.log_exception("a connection failed", exc_info=exc)
             return error_response(
                 request, StatusError(500, "InternalError", "Internal error occurred: see the API server's log")
             )
-        log.debug("what came is not HTTP: %s", type(exc).__name__)
+        log.debug("not an HTTP request: %s", type(exc).__name__)
         return error_response(request, _unreadable(exc, self._limits), close=True)
 
     def log_exception(self, *args: Any, **kwargs: Any) -> None:
@@ -90,7 +90,7 @@ def error_response(request: web.BaseRequest, refused: StatusError, close: bool =
     """The Status response to a request. Raises ConnectionResetError when part of a response has been sent already: the
     connection must then break, since the client would read a second head as part of the body."""
     if request.writer.output_size > 0:
-        raise ConnectionResetError("half an answer has gone")
+        raise ConnectionResetError("part of the response has been sent")
     return _status_response(refused, close)
 
 

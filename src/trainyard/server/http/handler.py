@@ -140,7 +140,7 @@ class HttpHandler:
                 reason = await listener.ended
             if reason in ("slow", "broken"):
                 if reason == "slow":
-                    log.warning("a watch was dropped, it does not read: resource=%s", watch.resource.full_name)
+                    log.warning("watch closed, its client reads too slowly: resource=%s", watch.resource.full_name)
                 transport.abort()
                 return response
         except TimeoutError:

@@ -168,7 +168,7 @@ class InProcessTransport:
                     yield lines.take()
             reason = listener.ended.result()
             if reason == "slow":
-                log.warning("a watch was dropped, it does not read: resource=%s", watch.resource.full_name)
+                log.warning("watch closed, its client reads too slowly: resource=%s", watch.resource.full_name)
             if reason in ("slow", "broken", "closed"):
                 raise Unavailable(0, "ConnectionLost", f"the watch of {watch.resource.full_name} was ended: {reason}")
         finally:

@@ -99,7 +99,7 @@ async def send_whole(request: web.BaseRequest, response: web.Response, seconds: 
 
 def abort(request: web.BaseRequest) -> None:
     """Aborts the connection; pending reads and writes on it then fail."""
-    log.warning("a client was cut off, it does not take its answer: path=%r", request.rel_url.raw_path)
+    log.warning("connection closed, its client does not read the response: path=%r", request.rel_url.raw_path)
     if request.transport is not None:
         request.transport.abort()
 

@@ -179,7 +179,7 @@ class DiskLog(RevisionLog):
     def _commit_succeeded(self, entries: list[LogEntry], swept: int) -> None:
         if self._failing:
             self._failing = False
-            log.warning("the log is written again: file=%s", self.path)
+            log.warning("writing works again: file=%s", self.path)
         for _ in range(swept):
             self._obsolete.popleft()
         self._written_floor = self.floor

@@ -79,26 +79,26 @@ class Signals:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-async def run_daemon(folder: Path, words: dict[str, Any], mouth: StartupPipe) -> int:
+async def run_daemon(folder: Path, words: dict[str, Any], pipe: StartupPipe) -> int:
     """Run the cluster until SIGTERM, or until its start fails. Returns the exit code, which no caller uses."""
     signals = Signals()
     cluster: LocalCluster | None = None
     try:
         again = (folder / "state").exists()
-        cluster = LocalCluster(parse_options(folder, words, mouth))
-        if not await _run_unless(signals.stop, mouth.reader_gone, cluster.start()):
+        cluster = LocalCluster(parse_options(folder, words, pipe))
+        if not await _run_unless(signals.stop, pipe.reader_gone, cluster.start()):
             return 1
         cluster.write_kubeconfig(folder / "kubeconfig", f"trainyard-{folder.name}")
         _write_facts(folder, cluster, again)
-        mouth.send(ready=True)
-        if mouth.reader_gone.is_set():
+        pipe.send(ready=True)
+        if pipe.reader_gone.is_set():
             return 1
-        mouth.close()
+        pipe.close()
         await signals.stop.wait()
         log.warning("stopping: every pod ends within its grace period")
         return 0
     except (ManifestError, ConfigError) as error:
-        mouth.send(failed="\n".join(map(str, error.problems)), code=2)
+        pipe.send(failed="\n".join(map(str, error.problems)), code=2)
         return 2
     except DiskError as error:
         fix = (
@@ -106,10 +106,10 @@ async def run_daemon(folder: Path, words: dict[str, Any], mouth: StartupPipe) ->
             if error.unusable
             else ""
         )
-        mouth.send(failed=f"{error}{fix}", code=3)
+        pipe.send(failed=f"{error}{fix}", code=3)
         return 3
     except (OSError, ApiError, NodeError, NotWritten) as error:
-        mouth.send(failed=f"cannot start: {error_text(error)}", code=3)
+        pipe.send(failed=f"cannot start: {error_text(error)}", code=3)
         return 3
     finally:
         (folder / "cluster.json").unlink(missing_ok=True)
@@ -117,7 +117,7 @@ async def run_daemon(folder: Path, words: dict[str, Any], mouth: StartupPipe) ->
             await cluster.stop(kill=True)
 
 
-def parse_options(folder: Path, words: dict[str, Any], mouth: StartupPipe) -> LocalClusterOptions:
+def parse_options(folder: Path, words: dict[str, Any], pipe: StartupPipe) -> LocalClusterOptions:
     """The options of the command line of `trainyard up`, from the JSON on stdin."""
     current = words.get("working_directory")
     return LocalClusterOptions(
@@ -126,8 +126,8 @@ def parse_options(folder: Path, words: dict[str, Any], mouth: StartupPipe) -> Lo
         cache=Path(words["cache"]) if words["cache"] else None,
         python=words.get("python", ""),
         mounts={claim: Path(source) for claim, source in words["mounts"].items()},
-        config=read_config(Path(words["config"]) if words["config"] else None, mouth.note),
-        say=mouth.note,
+        config=read_config(Path(words["config"]) if words["config"] else None, pipe.note),
+        say=pipe.note,
         operator=words.get("operator", True),
         working_directory=Path(current) if current else None,
         state_folder=folder / "state",

@@ -47,7 +47,7 @@ class Permission(NamedTuple):
 
 
 class CallSite(NamedTuple):
-    """A place in the code that sends requests; `of` returns the (API group, resource) pairs for a kind."""
+    """A place in the code that sends requests; `resources` returns the (API group, resource) pairs for a kind."""
 
     where: str
     verbs: tuple[str, ...]

@@ -36,7 +36,7 @@ DEAD_PEER_MARGIN = 30.0  # a watch that lasts this much longer than its timeoutS
 
 
 class ApiClient:
-    """A client of one API server. Use as `async with Api(url) as api`, or call `close`.
+    """A client of one API server. Use as `async with ApiClient(url) as api`, or call `close`.
 
     These attributes may be set before the first request:
     - `before_send` is called with each request immediately before it is sent; an exception that it raises cancels the
@@ -175,7 +175,8 @@ class ApiClient:
         tail_lines: int | None = None,
         timestamps: bool = False,
     ) -> AsyncGenerator[bytes, None]:
-        """The log of a container, in chunks as received; `since` in seconds, `tail` in lines."""
+        """The log of a container, in chunks as received. `follow`: until the container has ended; `previous`: of the
+        run before."""
         query = {
             "container": container,
             "follow": "true" if follow else "",
@@ -230,8 +231,8 @@ class ApiClient:
     ) -> AsyncGenerator[bytes, None]:
         """Send one request and yield the body of its response in chunks as received.
 
-        `seconds`: the timeout without `DEAD_PEER_MARGIN`, None for no timeout. `opened` is called after a response with
-        status 200, before the first chunk. Any other status raises an ApiError.
+        `timeout`: seconds, to which `DEAD_PEER_MARGIN` is added; None for no timeout. `opened` is called after a
+        response with status 200, before the first chunk. Any other status raises an ApiError.
         """
         total = timeout + DEAD_PEER_MARGIN if timeout is not None else None
         identity = await self._get_credentials().identity()

@@ -1,11 +1,11 @@
 """Credentials: the bearer token and the TLS context of each request. They are read before each request, as both change.
 
-    Fixed      a constant token and TLS context
-    Files      loaded from files (a ServiceAccount's volume, a kubeconfig), again when one of them changes
-    Plugin     from an exec plugin (client.authentication.k8s.io), run again when its ExecCredential expires
+    StaticCredentials  a constant token and TLS context
+    FileCredentials    loaded from files (a ServiceAccount's volume, a kubeconfig), again when one of them changes
+    ExecPlugin         from an exec plugin (client.authentication.k8s.io), run again when its ExecCredential expires
 
 Rules for this file:
-- After a 401 the client calls `anew` with the rejected identity. It returns another identity, or the same if there is
+- After a 401 the client calls `renew` with the rejected identity. It returns another identity, or the same if there is
   no other.
 - Files that cannot be read, and a plugin that fails before its ExecCredential has expired, are logged as a warning and
   tried again at the next request; until then the last valid identity is used.
@@ -213,7 +213,7 @@ class ExecPlugin:
 class ExecCredentialStatus:
     """The `status` of an ExecCredential: a token, a client certificate with its key (PEM), or both.
 
-    `until` is the expirationTimestamp in seconds since the epoch, infinity without one.
+    `expiration` is the expirationTimestamp in seconds since the epoch, infinity without one.
     """
 
     token: str = field(default="", repr=False)

@@ -1,7 +1,8 @@
 """Requests and responses of the Kubernetes API, as values. Pure functions: no I/O.
 
 Rules for this file:
-- Each verb is a function that returns a `ApiRequest`. `answer` returns the body of a response or raises an ApiError.
+- Each verb is a function that returns an `ApiRequest`. `check_response` returns the body of a response or raises an
+  ApiError.
 - A request for one object needs a name that is not empty: a DELETE with an empty name would delete the collection.
 - Patches are JSON merge patches; a null removes a key.
 """

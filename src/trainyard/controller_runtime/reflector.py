@@ -134,7 +134,7 @@ class ListReplaced(msgspec.Struct, Generic[T], frozen=True):
 
 
 class ObjectChanged(msgspec.Struct, Generic[T], frozen=True):
-    """An `ObjectEvent` that passed the checks of `step`: newer than the store, and `verb` (its event type) is ADDED,
+    """An `ObjectEvent` that passed the checks of `step`: newer than the store, and its event type is ADDED,
     MODIFIED or DELETED. The store sets or deletes the object."""
 
     type: str
@@ -235,7 +235,7 @@ class Reflector(Generic[T]):
 
     @property
     def failures(self) -> int:
-        """The number of consecutive failures, with no successful watch in between (see StreamBackoff)."""
+        """The number of consecutive failures, with no successful watch in between (see WatchBackoff)."""
         return self._backoff.failures
 
     @property

@@ -58,7 +58,7 @@ class JobState:
     server_errors: dict[Ref, int] = field(default_factory=dict)  # consecutive 5xx answers to writes of the object
     last_status_patch: float = float("-inf")  # monotonic time of the last status patch
     progressed: bool = False  # the last reconcile created or deleted a child, even if it failed later
-    generation: object = None  # metadata.generation of the job that `refusals` and `parsed` belong to
+    generation: object = None  # metadata.generation of the job when `refusals` and `parsed` were set
     parsed: ParsedSpec | None = None
 
     def parse(self, kind: Kind, job: Json) -> ParsedSpec:
@@ -286,7 +286,13 @@ class PlanExecutor:
             error.code, error.reason, message, self._now(), tries, verb, policy
         )
         log.warning(
-            "%s refused %s=%s/%s tries=%d why=%s", verb, write.gvk.kind, reconcile.namespace, write.name, tries, message
+            "%s refused %s=%s/%s attempts=%d why=%s",
+            verb,
+            write.gvk.kind,
+            reconcile.namespace,
+            write.name,
+            tries,
+            message,
         )
 
     async def _run_concurrently(self, reconcile: Reconcile, calls: Iterable[Callable[[], Awaitable[None]]]) -> None:
@@ -314,7 +320,7 @@ class PlanExecutor:
 
 def _create_waves(creates: Iterable[PlannedCreate]) -> Iterator[list[PlannedCreate]]:
     """Split the creates into waves, in order. A new wave begins before an object that depends on an object of the
-    current wave, and between replicas (with a slot) and extras (Services, ConfigMaps)."""
+    current wave, and between replicas (with a slot) and auxiliary objects (Services, ConfigMaps)."""
     wave: list[PlannedCreate] = []
     refs: set[Ref] = set()
     for create in creates:
@@ -350,9 +356,9 @@ def _why_not_owned(reconcile: Reconcile, existing: Json) -> str:
     """The reason why an existing object with a child's name is not a child of this job."""
     owner = controller_of(existing)
     if owner is not None and owner.get("uid") == reconcile.uid:  # the watches of children select by the label
-        return f"has no label {OWNER} with this job's uid, so it is not looked at: delete it, or give it the label"
+        return f"has no label {OWNER} with this job's uid, so it is not watched: delete it, or give it the label"
     owner_name = f"{owner.get('kind')} {owner.get('name')}" if owner else "nobody"
     if is_deleting(existing):
-        return f"belongs to {owner_name}, not to this job; it is being deleted: it is waited for"
+        return f"belongs to {owner_name}, not to this job; it is being deleted, and the operator waits for that"
     name_field = "RuntimeId" if reconcile.kind.api.has_runtime_id else "name"
     return f"belongs to {owner_name}, not to this job: delete or rename it, or give this job another {name_field}"

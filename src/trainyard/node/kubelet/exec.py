@@ -66,8 +66,8 @@ class ExecRequest(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class SessionStreams:
-    """File descriptors of a session's streams. `program_fds` go to the program; all others are the session's ends of
-    them: the `result` pipe, `stdin` and `terminal` (-1 for none), `outputs`."""
+    """File descriptors of a session's streams. `program_fds` go to the program; all others are the ends that the
+    session keeps: the `result` pipe, `stdin` and `terminal` (-1 for none), `outputs`."""
 
     program_fds: Streams
     result: int

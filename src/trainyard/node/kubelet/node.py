@@ -128,7 +128,7 @@ class Node:
             self.tasks.start("heartbeat", node_status.heartbeat)
 
     async def drain(self, kill: bool, timeout: float = KILL_SECONDS) -> bool:
-        """Before `stop`: end all pods and write their statuses. False when the API server does not answer within
+        """End all pods and write their statuses; `stop` follows. False when the API server does not answer within
         `timeout` seconds."""
         if self._context is None:
             return True
@@ -143,7 +143,8 @@ class Node:
         return await node_shutdown.drain(workers, kill, timeout if answered else 0.0) and answered
 
     async def deregister(self, timeout: float = KILL_SECONDS) -> bool:
-        """After `stop`: delete the Node object, if this node has created it. Raises TimeoutError, ApiError."""
+        """Delete the Node object after the node has stopped, if this node has created it. Raises TimeoutError,
+        ApiError."""
         async with asyncio.timeout(timeout):
             return await self._cluster.deregister()
 

@@ -121,7 +121,7 @@ def _uses_old_self(text: str) -> bool:
 
 
 def evaluate(tree: Tree, new: Any, old: Any = None, path: str = "") -> Iterator[Problem]:
-    """The problems of a write. `old_self` is None without a correlated old value. Stops when BUDGET is used up."""
+    """The problems of a write. `old` is None without a correlated old value. Stops when BUDGET is used up."""
     started = time.thread_time()
     for problem in _broken(tree, new, old, path):
         if problem is not None:

@@ -79,13 +79,13 @@ class Signals:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-async def run_daemon(folder: Path, words: dict[str, Any], pipe: StartupPipe) -> int:
+async def run_daemon(folder: Path, arguments: dict[str, Any], pipe: StartupPipe) -> int:
     """Run the cluster until SIGTERM, or until its start fails. Returns the exit code, which no caller uses."""
     signals = Signals()
     cluster: LocalCluster | None = None
     try:
         again = (folder / "state").exists()
-        cluster = LocalCluster(parse_options(folder, words, pipe))
+        cluster = LocalCluster(parse_options(folder, arguments, pipe))
         if not await _run_unless(signals.stop, pipe.reader_gone, cluster.start()):
             return 1
         cluster.write_kubeconfig(folder / "kubeconfig", f"trainyard-{folder.name}")
@@ -117,18 +117,18 @@ async def run_daemon(folder: Path, words: dict[str, Any], pipe: StartupPipe) -> 
             await cluster.stop(kill=True)
 
 
-def parse_options(folder: Path, words: dict[str, Any], pipe: StartupPipe) -> LocalClusterOptions:
+def parse_options(folder: Path, arguments: dict[str, Any], pipe: StartupPipe) -> LocalClusterOptions:
     """The options of the command line of `trainyard up`, from the JSON on stdin."""
-    current = words.get("working_directory")
+    current = arguments.get("working_directory")
     return LocalClusterOptions(
-        network=words["network"],
-        images=tuple(map(Path, words["images"])),
-        cache=Path(words["cache"]) if words["cache"] else None,
-        python=words.get("python", ""),
-        mounts={claim: Path(source) for claim, source in words["mounts"].items()},
-        config=read_config(Path(words["config"]) if words["config"] else None, pipe.note),
+        network=arguments["network"],
+        images=tuple(map(Path, arguments["images"])),
+        cache=Path(arguments["cache"]) if arguments["cache"] else None,
+        python=arguments.get("python", ""),
+        mounts={claim: Path(source) for claim, source in arguments["mounts"].items()},
+        config=read_config(Path(arguments["config"]) if arguments["config"] else None, pipe.note),
         say=pipe.note,
-        operator=words.get("operator", True),
+        operator=arguments.get("operator", True),
         working_directory=Path(current) if current else None,
         state_folder=folder / "state",
         # These folders have the kubeconfigs of all background clusters, and the user's own.
@@ -136,7 +136,7 @@ def parse_options(folder: Path, words: dict[str, Any], pipe: StartupPipe) -> Loc
         history=HistoryOptions(
             folder.parent / HISTORY,
             folder.name,
-            Path(words["logs_dir"]) if words.get("logs_dir") else None,
+            Path(arguments["logs_dir"]) if arguments.get("logs_dir") else None,
             RetentionLimits.from_environment(os.environ),
         ),
     )

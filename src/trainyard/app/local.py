@@ -1,11 +1,11 @@
 """A whole cluster in this process: API server, controllers, node and operator on one event loop.
 
-    async with LocalCluster(Options(...)) as cluster:
+    async with LocalCluster(LocalClusterOptions(...)) as cluster:
         await cluster.api.create(...)
 
 Rules:
-- Loopback only, free ports, a random token. The files are in one private folder, removed at the end; with a `home`
-  (state.py) they are kept there, and the next cluster with that home continues with them.
+- Loopback only, free ports, a random token. The files are in one private folder, removed at the end; with a
+  `state_folder` (state.py) they are kept there, and the next cluster with that folder continues with them.
 - The API server has one listener: TLS on loopback, with a certificate of this cluster, for kubectl and pods. The
   components of this process call the server in memory, without a listener that other processes could reach.
 - The API is the only interface between the components: each is a client like any other.
@@ -73,12 +73,13 @@ class LocalClusterOptions(msgspec.Struct, frozen=True):
     working_directory: Path | None = None  # of pods without the annotation, see objects/labels.py
     hidden: tuple[Path, ...] = ()  # folders that pods see empty, in addition to the cluster's own
     history: HistoryOptions | None = None  # the history of jobs; None: no history
-    served_first: frozenset[GVK] | None = None  # served when `start` returns, the others after LATER; None: all
-    early: EarlyStart | None = None  # parts of a cluster without a home that run already; None: none
+    served_first: frozenset[GVK] | None = None  # served when `start` returns, the others after INSTALL_DELAY; None: all
+    early: EarlyStart | None = None  # parts of a cluster without a state folder that run already; None: none
 
 
 class LocalCluster:
-    """Starts with `await start()`, ends with `await stop()`; or `async with`. With a home it raises DiskError."""
+    """Starts with `await start()`, ends with `await stop()`; or `async with`. With a state folder it raises
+    DiskError."""
 
     def __init__(self, options: LocalClusterOptions, now: Callable[[], float] = time.time) -> None:
         self._options = options
@@ -219,8 +220,8 @@ class LocalCluster:
         await _gather(trust(), control())
 
     async def _listen(self, context: asyncio.Future[ssl.SSLContext]) -> None:
-        """Listen with TLS: on the port of the previous cluster of this home if there is one and it is free, else on any
-        free port. Raises OSError."""
+        """Listen with TLS: on the port of the previous cluster of this state folder if there is one and it is free,
+        else on any free port. Raises OSError."""
         state = self._state
         try:
             await self.server.start_tls(context, port=state.port if state else 0)

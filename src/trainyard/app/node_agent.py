@@ -291,7 +291,7 @@ class JoinedNode:
 
     def _kubelet_endpoint(self) -> CertificateAuthenticator:
         """The TLS endpoint for logs and exec; it accepts clients with a certificate of the authority and a name in
-        `callers`."""
+        `client_names`."""
         options = self._options
         serving = options.serving_certificate
         if serving is None:

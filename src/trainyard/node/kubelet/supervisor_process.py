@@ -44,7 +44,7 @@ class HelperProcess:
 
     @property
     def pid(self) -> int:
-        """The pid of the forked process, in the pid namespace of the node."""
+        """The pid of the helper process."""
         return self._process.pid
 
     def close(self) -> None:

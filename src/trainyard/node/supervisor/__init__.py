@@ -1,7 +1,7 @@
 """The helper program that owns the pods' processes and networks. Started by exec, not imported by the runner.
 
 Principle: **no container process outlives the process that owns it.** The runner starts the program with `python -I -S
-.../supervisor FD MODE WHOSE`; it is a zygote: small, single-threaded, standard library only. It forks one *init* per
+.../supervisor FD MODE FOLDER`; it is a zygote: small, single-threaded, standard library only. It forks one *init* per
 container, and every init starts one program.
 
 Flow:       runner --fork+exec--> watcher --fork--> supervisor --fork--> init (one per container) --fork--> program

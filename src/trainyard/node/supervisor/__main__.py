@@ -1,4 +1,4 @@
-"""`python -I -S supervisor/ FD MODE WHOSE`: see the package's docstring."""
+"""`python -I -S supervisor/ FD MODE FOLDER`: see the package's docstring."""
 
 from __future__ import annotations
 

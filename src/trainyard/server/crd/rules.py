@@ -2,7 +2,7 @@
 
     rule_problems(schema, path)   the problems of the rules themselves
     compile_rules(schema)         a tree with only the nodes that lead to a rule; None without rules
-    broken(tree, new, old)        the problems of a write
+    evaluate(tree, new, old)      the problems of a write
 
 Rules for this file:
 - `self` has the fields that the schema declares, with CEL escapes for special names; null fields are absent.

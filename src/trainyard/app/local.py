@@ -187,7 +187,7 @@ class LocalCluster:
             working_directory=options.working_directory,
             log_folder=self.history.log_folder if self.history else lambda pod: None,
             hidden=(options.state_folder or self._folder.path, *options.hidden),
-            helper=options.early.helper if options.early else None,
+            supervisor=options.early.supervisor if options.early else None,
             # Logs in a folder that the user chose are not cut.
             log_size=0 if options.history and options.history.logs else LOG_SIZE,
         )

@@ -173,9 +173,8 @@ async def _look_up_endpoint(context: ClusterContext, info: JobInfo) -> Endpoint 
         service = await _find_service(context.api, namespace_of(job), endpoint.service)
         if service is None:
             is_address = endpoint.service.replace(".", "").isdecimal()
-            return (
-                endpoint if is_address else replace(endpoint, looked_up=True, exists=False)
-            )  # an IP address need not be a Service's
+            # An IP address need not be a Service's.
+            return endpoint if is_address else replace(endpoint, looked_up=True, exists=False)
         selector = (service.get("spec") or {}).get("selector") or {}
         endpoint = replace(endpoint, service=name_of(service), looked_up=bool(selector), exists=True)
         pods = (await context.api.list(POD, namespace_of(job))).get("items") or []

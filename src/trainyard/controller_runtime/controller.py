@@ -46,10 +46,8 @@ EventMapper: TypeAlias = Callable[[T | None, T | None], Iterable[K]]
 
 # The first and the longest back-off after each kind of failure, in seconds.
 CONFLICT_INITIAL_DELAY, CONFLICT_MAX_DELAY = 0.05, 5.0
-UNAVAILABLE_INITIAL_DELAY, UNAVAILABLE_MAX_DELAY = (
-    0.5,
-    8.0,
-)  # keys are retried within ten seconds after the API server is back
+# Keys are retried within ten seconds after the API server is back.
+UNAVAILABLE_INITIAL_DELAY, UNAVAILABLE_MAX_DELAY = 0.5, 8.0
 ERROR_INITIAL_DELAY, ERROR_MAX_DELAY = 1.0, 300.0
 MAX_REQUEUE_DELAY = 300.0  # seconds
 

@@ -123,9 +123,8 @@ class ObservedLease(msgspec.Struct, frozen=True):
     last_request: float = float("-inf")  # the last read that showed another holder or none, or the last write
     last_renewal: float = float("-inf")  # when we sent the last accepted acquire or renewal; -inf: not the holder
     confirmed: bool = True  # since we took it, a list has shown that no overlapping lease is held
-    overlapping: Mapping[str, OverlappingLease] = msgspec.field(
-        default_factory=dict
-    )  # overlapping leases that others hold, by name
+    # Overlapping leases that others hold, by name.
+    overlapping: Mapping[str, OverlappingLease] = msgspec.field(default_factory=dict)
 
 
 class LeaseAction(Enum):

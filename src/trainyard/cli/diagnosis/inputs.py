@@ -26,9 +26,8 @@ class Facts:
     deleted_pods: tuple[Json, ...] = ()  # of a failed job: deleted pods, the last one of each replica
     children: tuple[Json, ...] = ()
     events: tuple[Json, ...] = ()
-    logs: Mapping[tuple[str, str], tuple[str, ...]] = field(
-        default_factory=dict
-    )  # (uid of the pod, container): last lines
+    # (uid of the pod, container): last lines.
+    logs: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     nodes: tuple[Json, ...] | None = None  # None: not fetched
     endpoint: Endpoint | None = None
     notes: tuple[Problem, ...] = ()  # fields that have no effect where the job runs

@@ -62,8 +62,8 @@ class LifecycleRunner:
         else:
             self._starter.exited_early(container, run, code, reason)
 
-    def helper_lost(self) -> None:
-        """The helper process died, and with it all containers."""
+    def supervisor_lost(self) -> None:
+        """The supervisor died, and with it all containers."""
         for container in self._record.state.containers:
             if container.state is ContainerState.RUNNING:
                 message = "the process that holds this node's pods was killed"

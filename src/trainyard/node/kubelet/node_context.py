@@ -17,7 +17,7 @@ from trainyard.objects import Json
 
 @dataclass(slots=True)
 class NodeContext:
-    """`sandbox` and `network` are replaced when the helper process is started again: read them at each use. `state`:
+    """`sandbox` and `network` are replaced when the supervisor is started again: read them at each use. `state`:
     the node's state folder; `mounts`: claim -> folder of the user."""
 
     cluster: NodeApiClient

@@ -78,10 +78,10 @@ class PodManager:
         if worker := self.workers.get(uid):
             worker.container_exited(container, int(run), code, reason, unsaved)
 
-    def helper_lost(self) -> None:
-        """The helper process died, and with it all containers."""
+    def supervisor_lost(self) -> None:
+        """The supervisor died, and with it all containers."""
         for worker in list(self.workers.values()):
-            worker.helper_lost()
+            worker.supervisor_lost()
 
     def _apply(self, verb: str, pod: Json) -> None:
         worker = self.workers.get(uid_of(pod))

@@ -4,7 +4,7 @@ Rules:
 - Pure: the objects that the spec refers to (ConfigMaps, Secrets) are fetched before and passed as `Refs`.
 - A reference that cannot be resolved raises `Missing`: the container waits, with the kubelet's reason and message.
 - Of the environment variables that Kubernetes adds for Services, only those of the API server exist (pod_network.py).
-  Of the runner's own environment, a container gets only the variables in `inherited`."""
+  Of the node process's own environment, a container gets only the variables in `inherited`."""
 
 from __future__ import annotations
 

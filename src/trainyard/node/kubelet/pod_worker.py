@@ -187,10 +187,10 @@ class PodWorker:
         self._lifecycle.container_exited(container, run, code, reason)
 
     @_fail_pod_on_error
-    def helper_lost(self) -> None:
-        """The helper process died, and with it all containers."""
-        self._runtime.helper_lost()
-        self._lifecycle.helper_lost()
+    def supervisor_lost(self) -> None:
+        """The supervisor died, and with it all containers."""
+        self._runtime.supervisor_lost()
+        self._lifecycle.supervisor_lost()
 
     def fail(self, error: BaseException) -> None:
         """An exception in the work for this pod: its containers are killed and the pod ends as Failed with the

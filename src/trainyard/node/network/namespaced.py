@@ -1,8 +1,8 @@
 """The network *namespace*: DNS, Services and access to the outside world for pods with network namespaces.
 
 The network namespace of the supervisor has the bridge (10.244.0.1) and a local route for all addresses that Services
-may have. The runner listens on these addresses through sockets that the supervisor opens there: a DNS resolver, an HTTP
-proxy, and one forwarder per port of a Service."""
+may have. The node process listens on these addresses through sockets that the supervisor opens there: a DNS resolver,
+an HTTP proxy, and one forwarder per port of a Service."""
 
 from __future__ import annotations
 
@@ -67,9 +67,8 @@ class NamespaceNetwork(Network):
         self._browser_servers: dict[
             tuple[NamespacedName, int], asyncio.Server
         ] = {}  # listeners on loopback for browsers of this machine
-        self._known_services: set[NamespacedName] = (
-            set()
-        )  # Services at the last sync: the listeners of deleted ones are closed
+        # Services at the last sync: the listeners of deleted ones are closed.
+        self._known_services: set[NamespacedName] = set()
         self._next_host = 1
         self._round_robin = 0
         # A local route for a range that overlaps the pod network would capture the pods' addresses. The addresses of
@@ -143,7 +142,7 @@ class NamespaceNetwork(Network):
         """A pod that is created again under the same name gets its last address again when that is free: peers that
         have cached the address keep working. Raises OSError when no address is free."""
         pod_name = f"{namespace_of(pod)}/{hostname_of(pod)}"
-        # Peers from before a restart of the helper process: their containers start again with the addresses they had.
+        # Peers from before a restart of the supervisor: their containers start again with the addresses they had.
         peer_addresses = {peer.address for peer in self.directory.peers.values()}
         last_address = self._last_addresses.get(pod_name, "")
         if last_address and last_address not in self._used and last_address not in peer_addresses:
@@ -173,10 +172,8 @@ class NamespaceNetwork(Network):
             if key.namespace == namespace_of(pod):
                 direct_hosts.add(key.name)
             if address := cluster_ip(service):
-                direct_hosts |= {
-                    address,
-                    f"{key.name}.{key.namespace}",
-                }  # most programs do not support networks in no_proxy
+                # Most programs do not support networks in no_proxy.
+                direct_hosts |= {address, f"{key.name}.{key.namespace}"}
         env: dict[str, str] = {}
         if self.apiserver:
             direct_hosts |= {self.cluster_network.kubernetes[0], "kubernetes.default"}

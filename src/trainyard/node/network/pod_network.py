@@ -1,7 +1,7 @@
 """The common interface of the two pod networks.
 
-*namespace*: every pod has a network namespace on a bridge; the runner serves DNS, Services and access to the outside
-through sockets that the supervisor opens.
+*namespace*: every pod has a network namespace on a bridge; the node process serves DNS, Services and access to the
+outside through sockets that the supervisor opens.
 *shared*: all pods use this machine's network; each `name:port` has a port of its own, and texts are rewritten to it.
 
 Rule: the node uses only `Network`; the differences between the two are in namespaced.py and shared.py."""

@@ -1,7 +1,7 @@
 """Forwarding between two connections, and the HTTP proxy through which pods connect to the outside.
 
 Rules: bytes are forwarded unchanged, and each direction is closed by itself; the proxy supports CONNECT and plain HTTP
-with one request per connection, and uses the runner's own proxy where the runner has one."""
+with one request per connection, and uses the node process's own proxy where the node process has one."""
 
 from __future__ import annotations
 
@@ -123,7 +123,8 @@ def _end_to_end_headers(rest: str, tunnel: bool) -> str:
 
 
 def _upstream_proxy(scheme: str, host: str) -> tuple[tuple[str, int], str] | None:
-    """The runner's own proxy for that host: its address and its credentials (base64); None for a direct connection."""
+    """The node process's own proxy for that host: its address and its credentials (base64); None for a direct
+    connection."""
     from urllib.request import getproxies, proxy_bypass  # imported here because it loads all of urllib
 
     proxy_url = getproxies().get(scheme)

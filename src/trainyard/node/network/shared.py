@@ -7,7 +7,7 @@ Rules:
 - A pod listens on the port allocated for its own name and port number, or on that port number itself.
 - A port is held by the pods whose texts contain it and by the Service that it forwards to, and is freed with the last
   of them.
-- Two runners on one machine do not use the same port: each port is reserved by an abstract Unix socket name."""
+- Two nodes on one machine do not use the same port: each port is reserved by an abstract Unix socket name."""
 
 from __future__ import annotations
 
@@ -141,9 +141,8 @@ class SharedNetwork(Network):
         self.host_ip = host_address()
         self.ports = PortAllocator()
         self._forwarders: dict[tuple[NamespacedName, int], asyncio.Server] = {}
-        self._known_services: set[NamespacedName] = (
-            set()
-        )  # Services at the last sync: the ports of deleted ones are released
+        # Services at the last sync: the ports of deleted ones are released.
+        self._known_services: set[NamespacedName] = set()
         self._services_lock = asyncio.Lock()
         self._round_robin = 0
 
@@ -168,9 +167,8 @@ class SharedNetwork(Network):
     def environment(self, pod: Json) -> dict[str, str]:
         """Proxy and API server variables of a pod."""
         env: dict[str, str] = {}
-        if any(
-            os.environ.get(name) for name in PROXIES
-        ):  # pods inherit the runner's proxy, which must not be used between pods
+        # Pods inherit the node process's proxy, which must not be used between pods.
+        if any(os.environ.get(name) for name in PROXIES):
             inherited = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
             no_proxy = ",".join(filter(None, [inherited, "localhost", LOOPBACK, self.host_ip]))
             env["no_proxy"] = env["NO_PROXY"] = no_proxy

@@ -15,7 +15,7 @@ UNREADABLE = "unreadable"  # the event that replaces a message that cannot be re
 
 class Channel:
     """Messages over a stream socket. `receive` does not block if the socket is non-blocking; `send` blocks until the
-    peer reads, which the runner always does."""
+    peer reads, which the node process always does."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock

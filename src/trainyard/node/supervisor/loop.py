@@ -1,7 +1,8 @@
-"""The protocol between the runner and the supervisor, and the forks of inits.
+"""The protocol between the node process and the supervisor, and the forks of inits.
 
 Messages are JSON with four bytes of length before them; file descriptors are sent with the first byte of the message,
-whose `fds` is their number. Every request of the runner has `do` and `id`; its response has `re` and maybe `error`.
+whose `fds` is their number. Every request of the node process has `do` and `id`; its response has `re` and maybe
+`error`.
 
     pod        pod, hostname, address, memory: [folder]      create a pod's namespaces; tmpfs on `memory`
     unpod      pod
@@ -52,7 +53,7 @@ class StartingContainer:
 
 
 class Supervisor:
-    """The main loop of the helper process: starts containers on request and reports their exits."""
+    """The main loop of the supervisor: starts containers on request and reports their exits."""
 
     def __init__(self, channel: Channel, pods: Pods | None, groups: memory.Cgroups) -> None:
         self.channel = channel
@@ -66,7 +67,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
 
     def run(self, watcher: int) -> None:
-        """Serve until the runner or the watcher has ended. `watcher`: a pipe that is closed at the end of the
+        """Serve until the node process or the watcher has ended. `watcher`: a pipe that is closed at the end of the
         watcher."""
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
@@ -332,7 +333,7 @@ def _failure_reason(error: OSError) -> str:
 
 
 def _supervisor(channel: Channel, namespaces: bool, watcher: int, groups: memory.Cgroups) -> None:
-    """Run the supervisor in its own process. Returns when the runner or the watcher has ended."""
+    """Run the supervisor in its own process. Returns when the node process or the watcher has ended."""
     try:
         if namespaces:
             syscalls.die_with_parent(signal.SIGKILL)
@@ -360,9 +361,8 @@ def main(fd: int, mode: str) -> NoReturn:
     os.set_inheritable(fd, False)
     channel = Channel(socket.socket(fileno=fd))
     namespaces = mode == "namespace"
-    with contextlib.suppress(
-        OSError, ValueError
-    ):  # the supervisor needs a few descriptors per pod; programs get the runner's limit
+    # The supervisor needs a few descriptors per pod; programs get the node process's limit.
+    with contextlib.suppress(OSError, ValueError):
         hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     try:

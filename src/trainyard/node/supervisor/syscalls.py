@@ -125,7 +125,8 @@ def drop_cap_sys_admin() -> None:
 
 
 def restore_user(uid: int, gid: int) -> None:
-    """Enter a second user namespace that maps 0 back to `uid`: a program sees the uid of the user of the runner."""
+    """Enter a second user namespace that maps 0 back to `uid`: a program sees the uid of the user of the node
+    process."""
     unshare(NEWUSER)
     write("/proc/self/uid_map", f"{uid} 0 1")
     write("/proc/self/gid_map", f"{gid} 0 1")

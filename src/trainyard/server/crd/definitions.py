@@ -122,9 +122,8 @@ def _path_steps(path: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _compiled(schema: bytes) -> Schema:
-    return Schema(
-        decode(schema), drop_nulls=True, is_valid=True
-    )  # examined: an invalid schema would not have been stored
+    # Examined: an invalid schema would not have been stored.
+    return Schema(decode(schema), drop_nulls=True, is_valid=True)
 
 
 def _rules_check(schema: bytes) -> Check | None:

@@ -184,9 +184,8 @@ def update_status(resource: Resource, decoded: Decoded, old: Json, checks: Check
         new = {name: part for name, part in old.items() if name not in ("metadata", "status")}
         new["metadata"] = metadata.sanitized(obj["metadata"], old["metadata"])
         if resource.prepare_status is None:
-            _keep_stored(
-                new["metadata"], old["metadata"], "ownerReferences", "finalizers"
-            )  # /status cannot change these
+            # /status cannot change these.
+            _keep_stored(new["metadata"], old["metadata"], "ownerReferences", "finalizers")
     _raise_if_invalid(resource, obj, _kind_problems(resource, obj))
     status = obj.get("status")
     if status is not None:
@@ -304,9 +303,8 @@ def _raise_if_invalid(resource: Resource, obj: Json, problems: list[Problem]) ->
     """Raises StatusError 422 when there are problems."""
     if problems:
         name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
-        group = (
-            str(obj["apiVersion"]).rpartition("/")[0] if resource.to_storage else resource.group
-        )  # the group of the storage version
+        # The group of the storage version.
+        group = str(obj["apiVersion"]).rpartition("/")[0] if resource.to_storage else resource.group
         raise errors.invalid(obj["kind"], group, name, [*dict.fromkeys(problems)])
 
 

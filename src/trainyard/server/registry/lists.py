@@ -232,9 +232,8 @@ def _page(log: RevisionLog, request: Request) -> _Page:
         return _Page(revision, start, limit)
     exact = match == "Exact" or (limit and not match)
     if requested > log.revision:
-        by_name = exact and name_in_field_selector(
-            query.get("fieldSelector", "")
-        )  # such a list does not use the watch cache, so there is no retry
+        # Such a list does not use the watch cache, so there is no retry.
+        by_name = exact and name_in_field_selector(query.get("fieldSelector", ""))
         raise errors.too_new(requested, log.revision, retry=not by_name)
     return _Page(requested if exact else 0, None, limit)
 

@@ -56,9 +56,8 @@ class LogEntry:
     record: Record | None
     previous: Record | None
     last_state: bytes = b""
-    encoded_events: dict[object, bytes] = field(
-        default_factory=dict
-    )  # encoded watch events of this entry, by (view, event type)
+    # Encoded watch events of this entry, by (view, event type).
+    encoded_events: dict[object, bytes] = field(default_factory=dict)
 
 
 Entries = list[LogEntry]

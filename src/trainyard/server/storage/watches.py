@@ -158,9 +158,8 @@ class WatchHub:
                 if listener.revision < listener.watch.resource.created_revision:
                     raise Compacted
                 entries = self._log.after(listener.revision, CHUNK)
-                entries = entries[
-                    : max(0, self._log.settled - listener.revision)
-                ]  # later entries are sent when they are settled
+                # Later entries are sent when they are settled.
+                entries = entries[: max(0, self._log.settled - listener.revision)]
             except Compacted:
                 listener.end("expired")
                 return [

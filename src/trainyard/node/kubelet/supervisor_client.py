@@ -221,12 +221,12 @@ class Sandbox:
 
     async def add_pod(self, pod: str, hostname: str, address: str, memory: list[str]) -> None:
         """Create the pod's network namespace, hostname and memory-backed folders. Raises SandboxError."""
-        await self._request("pod", pod=pod, hostname=hostname, address=address, memory=memory)
+        await self._request("add_pod", pod=pod, hostname=hostname, address=address, memory=memory)
 
     async def remove_pod(self, pod: str) -> None:
         """Remove the pod's namespaces; no error if they are gone."""
         with contextlib.suppress(SandboxError, StartError):
-            await self._request("unpod", pod=pod)
+            await self._request("remove_pod", pod=pod)
 
     async def spawn(self, process: Process, log: int) -> None:
         """Start a container; returns when its program runs. Raises StartError when it cannot be started, SandboxError.
@@ -250,7 +250,7 @@ class Sandbox:
     async def add_local_route(self, network: str) -> None:
         """Make the addresses of `network` (such as 10.96.0.0/12) local in the supervisor's network namespace."""
         address, _, bits = network.partition("/")
-        await self._request("own", network=address, bits=int(bits))
+        await self._request("add_route", network=address, bits=int(bits))
 
     async def listen(self, address: str, port: int, udp: bool = False) -> socket.socket:
         """A listening (or UDP) socket in the pods' network. Raises StartError, SandboxError."""

@@ -4,13 +4,13 @@ Messages are JSON with four bytes of length before them; file descriptors are se
 whose `fds` is their number. Every request of the node process has `do` and `id`; its response has `re` and maybe
 `error`.
 
-    pod        pod, hostname, address, memory: [folder]      create a pod's namespaces; tmpfs on `memory`
-    unpod      pod
+    add_pod    pod, hostname, address, memory: [folder]      create a pod's namespaces; tmpfs on `memory`
+    remove_pod pod
     spawn      container, pod, argv, env, cwd, root, mounts, memory (bytes, 0 for no limit)
                                                              + 1 fd, the log; answered when the program is running
     exec       container                                     + 5 fds for the container's init, see init.py
     signal     container, kill: bool
-    own        network, bits                                 makes its addresses local
+    add_route  network, bits                                 makes its addresses local
     listen     address, port, udp                            answered with a socket of the pods' network
     socket                                                   answered with an unconnected TCP socket of it
     event      "ready" | "failed" (why) | "exited" (container, code, reason, maybe unsaved: the files that went with it,
@@ -140,10 +140,10 @@ class Supervisor:
     def _handle_request(self, message: Message, fds: list[int], reply_fds: list[int]) -> Message | None:
         reply: Message = {"re": message["id"]}
         match message["do"]:
-            case "pod":
+            case "add_pod":
                 if self.pods:
                     self.pods.add(message["pod"], message["hostname"], message["address"], message["memory"])
-            case "unpod":
+            case "remove_pod":
                 if self.pods:
                     self.pods.remove(message["pod"])
             case "spawn":
@@ -153,9 +153,9 @@ class Supervisor:
                 self._exec(message["container"], fds)
             case "signal":
                 self._signal(message["container"], bool(message["kill"]))
-            case "own":
+            case "add_route":
                 if self.pods:
-                    self.pods.own(message["network"], int(message["bits"]))
+                    self.pods.add_local_route(message["network"], int(message["bits"]))
             case "listen":
                 reply_fds.append(_listen(message["address"], int(message["port"]), bool(message["udp"])))
             case "socket":

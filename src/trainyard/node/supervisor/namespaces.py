@@ -33,7 +33,7 @@ class Pods:
         self._host_netlink.address(socket.if_nametoindex(BRIDGE), GATEWAY, POD_BITS)
         self._host_netlink.up(BRIDGE)
 
-    def own(self, network: str, bits: int) -> None:
+    def add_local_route(self, network: str, bits: int) -> None:
         """Make all addresses of `network`/`bits` local in the supervisor's network namespace, as for Services.
         Idempotent. Raises OSError."""
         try:

@@ -123,7 +123,7 @@ async def _read_logs(api: ApiClient, pods: Iterable[Json]) -> Logs:
     for pod in pods:
         for container in container_statuses(pod.get("status")):
             waiting = container.state("waiting") or {}
-            terminated = container.state("terminated") or (container.last_terminated if waiting else None)
+            terminated = container.ended_run
             if terminated is not None and terminated.get("exitCode"):
                 candidates.append((0, pod, container, bool(waiting) and waiting.get("reason") != "CrashLoopBackOff"))
             elif container.state("running") is not None and not container.init:

@@ -19,7 +19,7 @@ from hashlib import sha256
 from trainyard.cli.screen import OutputLineSplitter, Screen
 from trainyard.client import ApiClient, ApiError, NotFound, Unavailable
 from trainyard.objects import Json, name_of, namespace_of, uid_of
-from trainyard.objects.container_statuses import container_statuses
+from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 
 RETRY_SECONDS = 0.2  # seconds before a broken stream is opened again
 STALLED_SECONDS = 10.0  # a log of an ended container that returns nothing for so long is given up
@@ -54,13 +54,13 @@ class LogFollowers:
             if self._only and container.name != self._only:
                 continue
             if key not in self._followers:
-                if newest_run(container.status) < 0:
+                if newest_run(container) < 0:
                     continue
                 named = not single or container.init
                 prefix = f"{self._label(pod)}/{container.name}" if named else self._label(pod)
                 container_ref = (namespace_of(pod), name_of(pod), container.name)
                 self._followers[key] = ContainerFollower(self._api, self._screen, container_ref, prefix, self._tail)
-            self._followers[key].update_status(container.status, pod_ended)
+            self._followers[key].update_status(container, pod_ended)
 
     def delete_pod(self, pod: Json) -> None:
         """The pod is deleted: its containers have no further run."""
@@ -90,16 +90,13 @@ class LogFollowers:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def newest_run(container: Json) -> int:
-    """The newest run of a container status that has begun, counted from 0; -1 for none."""
-    count = int(container.get("restartCount") or 0)
-    state = container.get("state") or {}
-    waiting = state.get("waiting")
-    if state.get("running") or state.get("terminated"):
-        return count
-    if waiting and waiting.get("reason") == "CrashLoopBackOff":
-        return count
-    return count - 1  # restartCount may already include the run that is about to start
+def newest_run(container: ContainerStatus) -> int:
+    """The newest run of a container that has begun, counted from 0; -1 for none."""
+    if container.state("running") is not None or container.state("terminated") is not None:
+        return container.restarts
+    if (container.state("waiting") or {}).get("reason") == "CrashLoopBackOff":
+        return container.restarts
+    return container.restarts - 1  # restartCount may already include the run that is about to start
 
 
 class ContainerFollower:
@@ -120,7 +117,7 @@ class ContainerFollower:
         self.ended = False  # no further run will start: only the rest of the log is to be printed
         self.task = asyncio.create_task(self._follow())
 
-    def update_status(self, container: Json, pod_ended: bool) -> None:
+    def update_status(self, container: ContainerStatus, pod_ended: bool) -> None:
         """Take over the containerStatus: a new run is followed after the present one."""
         self._newest_run = max(self._newest_run, newest_run(container))
         if pod_ended:

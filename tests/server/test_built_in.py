@@ -266,7 +266,7 @@ def test_an_event_is_forgotten_after_an_hour(cluster: Cluster) -> None:
         event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}, "involvedObject": {"kind": "Pod"}}
         cluster.make(path, event)
         cluster.now += 1801
-    cluster.verbs.expire_objects()
+    cluster.verbs.writes.expire_objects(cluster.now)
     assert [item["metadata"]["name"] for item in cluster.get(path)["items"]] == ["new"]
 
 
@@ -278,7 +278,7 @@ def test_the_oldest_of_too_many_events_are_forgotten(cluster: Cluster) -> None:
     registry = cluster.verbs.writes.registry
     for resource in [one for one in registry.all() if one.plural == "events"]:
         registry.add(replace(resource, max_objects=2))
-    cluster.verbs.expire_objects()
+    cluster.verbs.writes.expire_objects(cluster.now)
     assert [event["metadata"]["name"] for event in cluster.get(path)["items"]] == ["a", "b"]
 
 

@@ -30,7 +30,7 @@ from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.logs import configure_logging
-from trainyard.app.recorder import HistoryOptions
+from trainyard.app.record_index import HistoryOptions
 from trainyard.app.retention import RetentionLimits
 from trainyard.client import ApiError
 from trainyard.node import NodeError

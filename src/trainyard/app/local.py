@@ -36,7 +36,8 @@ from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.app.config import shipped_files
 from trainyard.app.early_start import EarlyStart
 from trainyard.app.folder import PrivateFolder
-from trainyard.app.recorder import HistoryOptions, HistoryRecorder
+from trainyard.app.record_index import HistoryOptions
+from trainyard.app.recorder import HistoryRecorder
 from trainyard.app.state import ClusterState
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import AlreadyExists, ApiClient
@@ -174,10 +175,17 @@ class LocalCluster:
         await self._listen(tls_context)
         if options.history is not None and options.history.limits.jobs:
             self.history = HistoryRecorder(options.history, options.say, self._now)
-        self._node = Node(
+        self._node = self._new_node(api, self._folder.path, self._images)
+        self.server.kubelet = self._node.logs
+        self._images.select_ahead(str(options.working_directory or ""))
+        await _gather(self._node.start(), self._start_controllers(api, certificate, submit))
+
+    def _new_node(self, api: ApiClient, folder: Path, images: Images) -> Node:
+        options = self._options
+        return Node(
             api,
-            self._folder.path,
-            self._images,
+            folder,
+            images,
             network=options.network,
             mounts=options.mounts,
             print_message=options.say,
@@ -186,14 +194,11 @@ class LocalCluster:
             apiserver=_address(self.server.tls_url),
             working_directory=options.working_directory,
             log_folder=self.history.log_folder if self.history else lambda pod: None,
-            hidden=(options.state_folder or self._folder.path, *options.hidden),
+            hidden=(options.state_folder or folder, *options.hidden),
             supervisor=options.early.supervisor if options.early else None,
             # Logs in a folder that the user chose are not cut.
             log_size=0 if options.history and options.history.logs else LOG_SIZE,
         )
-        self.server.kubelet = self._node.logs
-        self._images.select_ahead(str(options.working_directory or ""))
-        await _gather(self._node.start(), self._start_controllers(api, certificate, submit))
 
     async def _start_controllers(
         self,

@@ -187,7 +187,7 @@ async def _run(
     """Runs the jobs; returns the exit code. The slow imports are here, after the manifest has been validated."""
     from trainyard.app.history import history_folder
     from trainyard.app.local import LocalClusterOptions
-    from trainyard.app.recorder import HistoryOptions
+    from trainyard.app.record_index import HistoryOptions
     from trainyard.cli import session
     from trainyard.cli.signals import Interrupts
 

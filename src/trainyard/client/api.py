@@ -38,6 +38,8 @@ DEAD_PEER_MARGIN = 30.0  # a watch that lasts this much longer than its timeoutS
 class ApiClient:
     """A client of one API server. Use as `async with ApiClient(url) as api`, or call `close`.
 
+    More than 15 methods: one for each verb and way to send a request.
+
     These attributes may be set before the first request:
     - `before_send` is called with each request immediately before it is sent; an exception that it raises cancels the
       request and propagates.

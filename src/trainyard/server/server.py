@@ -50,6 +50,7 @@ class Server:
         self.log = RevisionLog() if log is None else log
         self.registry = Registry(BUILT_IN)
         self.hub = WatchHub(self.log)
+        self._now = now
         self._verbs = Verbs(self.log, self.registry, checks or {}, now, key)
         self._limits = limits or Limits()
         self.kubelet_token = kubelet_token or token
@@ -136,5 +137,5 @@ class Server:
     async def _run_periodic(self) -> None:
         while True:
             await asyncio.sleep(BOOKMARK_SECONDS)
-            self._verbs.expire_objects()
+            self._verbs.writes.expire_objects(self._now())
             self.hub.send_bookmarks()

@@ -78,7 +78,7 @@ class Sandbox:
     """`on_exited` is called for every container that ends: container, exit code, reason, and the files removed with its
     root folder (supervisor/unsaved_count.py, {} for none). `on_lost` is called when the supervisor dies.
 
-    It has one method for each request to the supervisor, and so more than fifteen."""
+    More than 15 methods: one for each request to the supervisor."""
 
     def __init__(
         self,

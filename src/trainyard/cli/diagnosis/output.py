@@ -138,7 +138,7 @@ OUTPUT_PATTERNS = (
     ),
     OutputPattern(
         r"connection refused|ECONNREFUSED|failed to connect to all addresses",
-        "somebody it needs does not answer (connection refused)",
+        "a server that it connects to does not answer (connection refused)",
         "see that the other replica, or the service it connects to, runs and listens on that port",
     ),
     OutputPattern(

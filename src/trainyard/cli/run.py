@@ -169,7 +169,7 @@ def _print(objects: list[Json], output: str | None) -> None:
 
 
 def _all_objects(submitted: submission.Submission) -> list[Json]:
-    return [obj for _, obj in [*submitted.others, *submitted.jobs]]
+    return [obj for _, obj in [*submitted.other_objects, *submitted.jobs]]
 
 
 def _start_early(network: str) -> EarlyStart:
@@ -209,7 +209,7 @@ async def _run(
             history=HistoryOptions(history_folder(), "run", logs_dir, limits),
             # Other objects of the manifests (a Pod, a Deployment) may create jobs of any kind: serve all kinds then.
             served_first=None
-            if submitted.others or params["keep"]
+            if submitted.other_objects or params["keep"]
             else frozenset(kind.gvk for kind, _ in submitted.jobs),
             early=early,
         )

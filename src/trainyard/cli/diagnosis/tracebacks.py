@@ -73,8 +73,8 @@ def tracebacks(lines: Sequence[str]) -> list[Traceback]:
 
 def last_exception(lines: Sequence[str]) -> UncaughtException | None:
     """The last exception that a traceback precedes. None where there is no traceback."""
-    found = tracebacks(lines)
-    return found[-1].exception if found else None
+    in_order = tracebacks(lines)
+    return in_order[-1].exception if in_order else None
 
 
 def _spans(lines: Sequence[str]) -> list[tuple[int, int]]:

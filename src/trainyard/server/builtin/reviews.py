@@ -68,7 +68,7 @@ def token_review(review: Json, context: RequestContext) -> Json:
     it."""
     user = context.user_of_token(review["spec"].get("token") or "")
     if user is None:
-        return {**review, "status": {"user": {}, "error": "the token is nobody's here, or has expired"}}
+        return {**review, "status": {"user": {}, "error": "the token is unknown or has expired"}}
     return {**review, "status": {"authenticated": True, "user": _user_info(user)}}
 
 

@@ -206,14 +206,15 @@ def _first_owner(resource: Resource, live: Json, live_fields: Fields, writer: Fi
 
 
 def _settled(
-    others: list[Owner], changed: set[Path], writer: FieldManager, live: Json, resource: Resource
+    owners: list[Owner], changed: set[Path], writer: FieldManager, live: Json, resource: Resource
 ) -> list[Owner]:
-    """The other owners without the changed paths. Raises StatusError 409 when they own one of these, without force."""
+    """The `owners`, all but the writer, without the changed paths. Raises StatusError 409 when one of them owns such a
+    path, without force."""
     contested = changed - _last_applied_paths(live, resource) if writer.manager == _KUBECTL else changed
-    conflicts = [(owner, sorted(owner.paths & contested)) for owner in others if owner.paths & contested]
+    conflicts = [(owner, sorted(owner.paths & contested)) for owner in owners if owner.paths & contested]
     if conflicts and not writer.force:
         raise _conflict(conflicts)
-    remaining = [replace(owner, paths=owner.paths - changed) for owner in others]
+    remaining = [replace(owner, paths=owner.paths - changed) for owner in owners]
     return [owner for owner in remaining if owner.paths]
 
 

@@ -197,7 +197,9 @@ class Registry:
 
     def built_in(self, group: str, plural: str) -> bool:
         """Whether that is a built-in resource, which no CRD can replace."""
-        return any(key[0] == group and key[2] == plural and not found.definition for key, found in self._table.items())
+        return any(
+            (key[0], key[2]) == (group, plural) and not resource.definition for key, resource in self._table.items()
+        )
 
     def has_built_in(self, group: str) -> bool:
         """Whether the group has a built-in resource."""

@@ -126,7 +126,7 @@ def test_a_variable_without_a_value_is_the_shells_and_one_of_ours_can_be_replace
 ) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "abc")
     env = container(made("train.py", env=("SECRET_TOKEN", "MASTER_PORT=1")).job)["env"]
-    assert [one for one in env if one["name"] in ("SECRET_TOKEN", "MASTER_PORT")] == [
+    assert [variable for variable in env if variable["name"] in ("SECRET_TOKEN", "MASTER_PORT")] == [
         {"name": "MASTER_PORT", "value": "1"},
         {"name": "SECRET_TOKEN", "value": "abc"},
     ]

@@ -112,7 +112,7 @@ def test_what_is_saved_runs_unchanged_from_another_folder(tmp_path: Path) -> Non
     assert not (tmp_path / "project" / "facts-0.json").exists()
     code, _, err = ran(tmp_path / "kept", "run", "job.yaml")
     assert code == 0, err
-    assert [found["cwd"] for found in facts(tmp_path / "project", 1)] == [str(tmp_path / "project")]
+    assert [fact["cwd"] for fact in facts(tmp_path / "project", 1)] == [str(tmp_path / "project")]
 
 
 def test_init_writes_what_run_runs(tmp_path: Path) -> None:

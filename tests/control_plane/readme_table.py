@@ -74,7 +74,7 @@ def _rows(text: str) -> Iterator[Row]:
 
 
 def _lines(cell: str) -> tuple[str, ...]:
-    return tuple(one.strip().replace("\\|", "|") for one in cell.split("<br>") if one.strip())
+    return tuple(word.strip().replace("\\|", "|") for word in cell.split("<br>") if word.strip())
 
 
 def _code(cell: str) -> str:

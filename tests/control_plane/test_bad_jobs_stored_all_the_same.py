@@ -84,14 +84,14 @@ def older() -> Iterator[ControlPlane]:
         yield plane
 
 
-async def nothing_loops(one: Served) -> None:
+async def nothing_loops(served: Served) -> None:
     """No pass by itself, and no request even when every job is looked at ten minutes later."""
-    mark, before = await one.mark(), one.passes()
+    mark, before = await served.mark(), served.passes()
     await asyncio.sleep(REAL_SECONDS)
-    assert one.passes() == before
-    one.clock.shift += TEN_MINUTES
-    await one.looked()
-    assert [(each.verb, each.resource, each.name) for each in await one.asked(mark)] == []
+    assert served.passes() == before
+    served.clock.shift += TEN_MINUTES
+    await served.looked()
+    assert [(each.verb, each.resource, each.name) for each in await served.asked(mark)] == []
 
 
 async def test_every_bad_job_ends_with_the_words_of_lint_and_nothing_loops(older: ControlPlane) -> None:

@@ -157,5 +157,8 @@ def test_what_a_pod_may_be_is_stored_as_it_was_written(installed: ControlPlane, 
 def each_template(part: Any) -> list[Json]:
     if isinstance(part, dict):
         here = [part["template"]] if "template" in part else []
-        return [*here, *(one for name, each in part.items() if name != "template" for one in each_template(each))]
-    return [one for each in part for one in each_template(each)] if isinstance(part, list) else []
+        return [
+            *here,
+            *(template for name, each in part.items() if name != "template" for template in each_template(each)),
+        ]
+    return [template for each in part for template in each_template(each)] if isinstance(part, list) else []

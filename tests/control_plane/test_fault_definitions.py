@@ -37,8 +37,8 @@ def own() -> Iterator[ControlPlane]:
         yield plane
 
 
-def watched(one: OperatorProcess, state: str) -> bool:
-    text = one.metrics.render().decode()
+def watched(operator_process: OperatorProcess, state: str) -> bool:
+    text = operator_process.metrics.render().decode()
     return value(text, "trainyard_watch_state", resource="elasticjobs", state=state) == 1
 
 
@@ -70,6 +70,10 @@ async def test_a_kind_whose_definition_is_deleted_is_parked_and_served_again_and
         for each in (other, job):
             await told.condition("Succeeded", each)
             assert restarts(await told.until(lambda one: True, each)) == 0
-        writes = [one for one in told.asked(mark) if one.resource == "jobs" and one.verb in ("create", "delete")]
+        writes = [
+            request
+            for request in told.asked(mark)
+            if request.resource == "jobs" and request.verb in ("create", "delete")
+        ]
         assert not writes, "the TfJob was not to notice"
         await well(one, told)

@@ -66,7 +66,7 @@ async def test_of_two_who_race_for_the_lease_one_works_and_the_other_only_looks(
     assert leader.leads() and not other.leads()
     assert (await lease(told.api, told.namespace))["leaseTransitions"] == 0
     nothing_twice(asked(told, leader, mark))
-    assert {one.resource for one in asked(told, other, mark)} == {"leases"}
+    assert {request.resource for request in asked(told, other, mark)} == {"leases"}
     assert made(asked(told, leader, mark)).total() == 4
 
 

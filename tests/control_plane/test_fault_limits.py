@@ -56,8 +56,10 @@ async def full(plane: ControlPlane) -> AsyncIterator[None]:
         half.close()
 
 
-def refused(one: OperatorProcess) -> int:
-    return int(value(one.metrics.render().decode(), "trainyard_api_requests_total", code="429", verb="patch"))
+def refused(operator_process: OperatorProcess) -> int:
+    return int(
+        value(operator_process.metrics.render().decode(), "trainyard_api_requests_total", code="429", verb="patch")
+    )
 
 
 async def test_too_many_requests_are_waited_out_as_long_as_the_server_asks_and_nothing_is_lost(
@@ -78,7 +80,7 @@ async def test_too_many_requests_are_waited_out_as_long_as_the_server_asks_and_n
         assert restarts(await told.until(lambda job: True, job)) == 0
         await well(one, told)
         asked = told.asked()
-        assert sum(one.code == 429 for one in asked) < 200, len(asked)
+        assert sum(request.code == 429 for request in asked) < 200, len(asked)
         nothing_twice(asked)
 
 

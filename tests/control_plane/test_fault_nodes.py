@@ -62,7 +62,7 @@ async def test_replicas_of_a_lost_node_are_made_again_elsewhere_and_nobody_is_bl
         took = time.monotonic() - began
         await told.running(tf, MASTER=1, WORKER=1)
         await told.running(elastic, Worker=2)
-        forced = [one for one in told.asked(mark) if (one.verb, one.resource) == ("delete", "pods")]
+        forced = [request for request in told.asked(mark) if (request.verb, request.resource) == ("delete", "pods")]
         assert 1 <= len(forced) <= 4, forced
         for role in ("MASTER", "WORKER"):
             told.kubelet.end(role)

@@ -79,18 +79,18 @@ async def test_a_job_whose_children_are_being_made_when_it_is_killed_gets_each_o
     assert len(writes(asked)) <= 3 * (WORKERS + 1)  # what was under way is asked about once more, not again and again
 
 
-def one_by_one(one: OperatorProcess) -> int:
+def one_by_one(operator_process: OperatorProcess) -> int:
     """How many children it has been told that it has made."""
-    text = one.metrics.render().decode()
+    text = operator_process.metrics.render().decode()
     return int(value(text, "trainyard_api_requests_total", verb="create", resource="jobs", code="201"))
 
 
-def unanswered(one: OperatorProcess) -> int:
-    return int(value(one.metrics.render().decode(), "trainyard_api_requests_total", code="none"))
+def unanswered(operator_process: OperatorProcess) -> int:
+    return int(value(operator_process.metrics.render().decode(), "trainyard_api_requests_total", code="none"))
 
 
-def watches(one: OperatorProcess) -> int:
-    return one.metrics.render().count(b"\ntrainyard_watch_objects{")
+def watches(operator_process: OperatorProcess) -> int:
+    return operator_process.metrics.render().count(b"\ntrainyard_watch_objects{")
 
 
 def most_tries(seconds: float) -> int:
@@ -169,7 +169,7 @@ async def test_who_comes_back_to_a_server_that_has_forgotten_where_it_was_lists_
         assert holds(await told.running(stays, MASTER=1, WORKER=1), "Running")
         await so(lambda: known(program) == 3, "the deleted job is forgotten")
         assert '"code":410' in program.said()
-        lists = Counter(one.right for one in told.asked(mark) if one.verb == "list")
+        lists = Counter(request.right for request in told.asked(mark) if request.verb == "list")
         assert set(lists.values()) == {1}, lists
         nothing_twice(told.asked())
         assert set(made(told.asked(mark))) == {

@@ -43,8 +43,8 @@ async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> Async
         yield one
 
 
-def passes(one: OperatorProcess) -> int:
-    return int(value(one.metrics.render().decode(), "trainyard_reconcile_total"))
+def passes(operator_process: OperatorProcess) -> int:
+    return int(value(operator_process.metrics.render().decode(), "trainyard_reconcile_total"))
 
 
 async def quota(told: Story, **hard: str) -> None:

@@ -40,8 +40,8 @@ async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> Async
         yield one
 
 
-def forbidden(one: OperatorProcess, **labels: str) -> float:
-    return value(one.metrics.render().decode(), "trainyard_api_requests_total", code="403", **labels)
+def forbidden(operator_process: OperatorProcess, **labels: str) -> float:
+    return value(operator_process.metrics.render().decode(), "trainyard_api_requests_total", code="403", **labels)
 
 
 async def held(told: Story, resource: str, verb: str) -> None:
@@ -90,8 +90,8 @@ async def test_all_rights_withdrawn_and_given_back(told: Story) -> None:
     nothing_twice(told.asked())
 
 
-def failing(one: OperatorProcess) -> float:
-    return value(one.metrics.render().decode(), "trainyard_watch_state", state="failing")
+def failing(operator_process: OperatorProcess) -> float:
+    return value(operator_process.metrics.render().decode(), "trainyard_watch_state", state="failing")
 
 
 async def test_who_starts_without_the_right_to_list_says_which_and_is_ready_when_it_has_it(told: Story) -> None:

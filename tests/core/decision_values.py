@@ -53,7 +53,7 @@ def begun_job(kind: Kind, spec: Json) -> tuple[Json, dict[str, Json]]:
     after = plan(kind, job, Observed(), NOW - 60)
     job = {**job, "status": after.status}
     config = Observed().config
-    made = {f"{one.gvk.kind} {one.name}": render_object(kind, job, one, config) for one in after.creates}
+    made = {f"{create.gvk.kind} {create.name}": render_object(kind, job, create, config) for create in after.creates}
     for name, obj in made.items():
         obj["metadata"] |= {"uid": f"uid of {name}", "creationTimestamp": format_time(NOW - 60)}
     return job, made

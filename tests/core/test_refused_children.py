@@ -18,7 +18,7 @@ def refused(refusal: Refusal, *children: Json, ref: Ref = WORKER, now: float = N
 
 
 def condition(found: Plan, kind: str) -> Json:
-    one: Json = next(one for one in found.status["conditions"] if one["type"] == kind)
+    one: Json = next(condition for condition in found.status["conditions"] if condition["type"] == kind)
     return one
 
 
@@ -80,7 +80,7 @@ def test_a_refusal_of_what_is_there_meanwhile_or_not_wanted_any_more_means_nothi
     worker = batch_job("WORKER")
     for ref, children in ((WORKER, [worker]), (Ref("Job", "worker-76no-7"), [])):
         found = refused(Refusal(422, "Invalid", "x", NOW), *children, ref=ref)
-        assert {one["type"] for one in found.status["conditions"]} == {"Created"}
+        assert {condition["type"] for condition in found.status["conditions"]} == {"Created"}
 
 
 def test_the_condition_is_taken_back_when_the_child_is_made() -> None:

@@ -35,8 +35,8 @@ def blocked_chainer_job(refusal: Refusal) -> SimulatedJob:
     return blocked_job(CHAINERJOB, chainerjob(), refusal, workerSets={"ws0": worker_set(2), "more": worker_set(1)})
 
 
-def failure_count(found: Plan) -> int:
-    return sum(role["failures"] for role in found.status["roles"].values())
+def failure_count(plan: Plan) -> int:
+    return sum(role["failures"] for role in plan.status["roles"].values())
 
 
 EDITED = {

@@ -162,6 +162,6 @@ def test_every_image_of_the_examples_is_known(make: Make) -> None:
     images, root = make(), Path(__file__).parents[2]
     files = [file for folder in ("examples", "config/samples") for file in (root / folder).glob("*.yaml")]
     texts = [file.read_text() for file in files if not file.name.startswith("mx_operator_")]  # an installation, no job
-    named = {one for text in texts for one in re.findall(r"\bimage: +(\S+)", text)}
+    named = {match for text in texts for match in re.findall(r"\bimage: +(\S+)", text)}
     assert len(named) >= 7
     assert [one for one in sorted(named) if images.find(one) is None] == []

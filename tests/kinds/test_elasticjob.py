@@ -140,8 +140,8 @@ def said(simulated: SimulatedJob, kind: str) -> tuple[str, str]:
     return found["reason"], found["message"]
 
 
-def told(found: Plan) -> list[tuple[str, str, str]]:
-    return [(event.type, event.reason, event.message) for event in found.events]
+def told(plan: Plan) -> list[tuple[str, str, str]]:
+    return [(event.type, event.reason, event.message) for event in plan.events]
 
 
 def test_the_conditions_and_the_events_of_a_life_are_those_of_the_documents() -> None:

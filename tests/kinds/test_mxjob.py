@@ -23,7 +23,7 @@ WORKED_EXAMPLE = [
 def env(simulated: SimulatedJob, job: str, container: str = "mxnet") -> list[tuple[str, str]]:
     listed = simulated.get("Job", job)["spec"]["template"]["spec"]["containers"]
     (found,) = [one for one in listed if one["name"] == container]
-    return [(one["name"], one.get("value", "")) for one in found.get("env", [])]
+    return [(variable["name"], variable.get("value", "")) for variable in found.get("env", [])]
 
 
 def with_env(*given: Json) -> Json:

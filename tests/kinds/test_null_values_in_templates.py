@@ -91,13 +91,13 @@ def test_a_limit_of_gpus_without_end_counts_as_one_slot() -> None:
     template = pods("chainer")
     template["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "9" * 5000}}
     _, made = first(CHAINERJOB, chainerjob({"ws0": worker_set(template=template)}))
-    files = next(one["data"] for one in made if one["kind"] == "ConfigMap")
+    files = next(obj["data"] for obj in made if obj["kind"] == "ConfigMap")
     assert files["statefulsets_and_slots"] == "example-workerset-ws0 slots=1 replicas=2\n"
 
 
 def test_replicas_of_null_are_one_worker_also_where_an_older_definition_stored_them() -> None:
     _, made = first(ELASTICJOB, elasticjob(worker={"replicas": None}))
-    pod = next(one for one in made if one["kind"] == "Pod")
+    pod = next(obj for obj in made if obj["kind"] == "Pod")
     assert pod["spec"]["containers"][0]["args"][3] == "--nnodes=1:1"
 
 

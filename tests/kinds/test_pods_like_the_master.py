@@ -35,7 +35,7 @@ def pods(*items: Json, **spec: Any) -> dict[str, Json]:
     first = plan(TFJOB, job, Observed(), NOW)
     made = (render_object(TFJOB, {**job, "status": first.status}, create, Config()) for create in first.creates)
     return {
-        one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in made if "template" in one.get("spec", {})
+        obj["metadata"]["name"]: obj["spec"]["template"]["spec"] for obj in made if "template" in obj.get("spec", {})
     }
 
 

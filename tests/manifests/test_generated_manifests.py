@@ -43,7 +43,7 @@ def named(objects: list[Json]) -> dict[tuple[str, str], Json]:
 def printed(*words: str) -> list[Json]:
     command = [sys.executable, "-m", "trainyard", "manifests", *words]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [one for one in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if one]
+    return [document for document in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if document]
 
 
 def test_the_files_are_those_of_the_code() -> None:
@@ -162,7 +162,7 @@ def test_kustomize_puts_together_the_same_objects() -> None:
     for folder in ("definitions", "default"):
         command = [str(kubectl), "kustomize", str(ROOT / "config" / folder)]
         ran = subprocess.run(command, capture_output=True, text=True, check=True)
-        found += [one for one in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if one]
+        found += [document for document in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if document]
     assert named(found) == named(installation.objects(generate_manifests.CONFIG))
 
 
@@ -192,7 +192,9 @@ def test_what_uninstalls_the_operator_names_no_definition_and_no_namespace(comma
     files = [ROOT / name for name in UNINSTALLED[command]]
     if command.endswith("deploy/"):
         assert [path for path in sorted((ROOT / "deploy").iterdir()) if path.is_file()] == files
-    objects = [one for file in files for one in yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader) if one]
+    objects = [
+        document for file in files for document in yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader) if document
+    ]
     assert not {obj["kind"] for obj in objects} & {"CustomResourceDefinition", "Namespace"}
     assert by_kind(objects, "Deployment")
 

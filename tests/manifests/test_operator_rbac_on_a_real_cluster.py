@@ -151,9 +151,11 @@ async def test_every_right_is_used_and_none_is_missed() -> None:
         await asyncio.gather(*(life(api, kind) for kind in kinds.ALL))
         asked: list[Asked] = []
         async with asyncio.timeout(PATIENCE):
-            while not any((one.resource, one.verb) == ("leases", "patch") for one in asked):  # a renewal, in its time
+            while not any(
+                (request.resource, request.verb) == ("leases", "patch") for request in asked
+            ):  # a renewal, in its time
                 asked = of(USER, await asyncio.to_thread(plane.audit.since))
-        assert [one for one in asked if not one.allowed or one.code == 403] == []
+        assert [request for request in asked if not request.allowed or request.code == 403] == []
         held = operator_rbac.default_permissions(kinds.KINDS) | operator_rbac.opt_in_permissions(kinds.KINDS)
         held |= {Permission(*operator_rbac.LEASES, verb) for verb, _ in operator_rbac.LEASE_CALLS}
-        assert {permission_of(one) for one in asked} == held - never_asked()
+        assert {permission_of(request) for request in asked} == held - never_asked()

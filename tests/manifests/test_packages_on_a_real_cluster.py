@@ -42,9 +42,9 @@ def chart(plane: ControlPlane, *values: str, name: str = "tf-job") -> list[Json]
     ran = plane.run("helm", "template", name, CHART, *sets)
     assert ran.returncode == 0, ran.stderr
     return [
-        one
-        for one in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader)
-        if one and "helm.sh/hook" not in annotations_of(one)
+        document
+        for document in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader)
+        if document and "helm.sh/hook" not in annotations_of(document)
     ]
 
 

@@ -270,7 +270,7 @@ def test_whatever_happens_in_whatever_order_the_rules_hold(policy: str, inits: i
         machine.happen(choices[pick % len(choices)])
         said = status(machine.pod, PLACE, [], machine.now)
         assert (said["phase"] in ("Succeeded", "Failed")) == machine.pod.over
-        assert all(len(one["state"]) == 1 for one in said["containerStatuses"])
+        assert all(len(container_status["state"]) == 1 for container_status in said["containerStatuses"])
 
 
 def test_a_stopped_pod_ends_whatever_its_containers_were_doing() -> None:

@@ -27,7 +27,7 @@ time.sleep(60)
 
 
 def restarts(status: dict) -> int:
-    return sum(one["restartCount"] for one in status.get("containerStatuses") or [])
+    return sum(container_status["restartCount"] for container_status in status.get("containerStatuses") or [])
 
 
 async def test_a_pod_runs_to_its_end_and_its_output_is_its_log(cluster: NodeCluster) -> None:

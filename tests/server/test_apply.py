@@ -157,7 +157,7 @@ def test_what_was_there_before_the_first_apply_has_an_owner() -> None:
     no = cluster.refused("PATCH", f"{MAPS}/a", config_map("a", data={"x": "2"}), APPLY, fieldManager="me")
     assert no.message == 'Apply failed with 1 conflict: conflict with "before-first-apply" using v1: .data.x'
     answer = cluster.ask("PATCH", f"{MAPS}/a", config_map("a", data={"y": "2"}), APPLY, fieldManager="me")
-    assert [one["manager"] for one in answer["metadata"]["managedFields"]] == ["me", "before-first-apply"]
+    assert [entry["manager"] for entry in answer["metadata"]["managedFields"]] == ["me", "before-first-apply"]
 
 
 def test_a_status_patch_of_an_applied_pod_is_remembered_as_such() -> None:

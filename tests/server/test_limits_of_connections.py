@@ -295,7 +295,7 @@ async def test_the_end_is_near_whatever_the_clients_do(tmp_path: Path) -> None:
     post = f"POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{{".encode()
     quiet = GET % MAPS.replace("configmaps", "secrets?watch=1").encode()
     sent = (b"", b"GET /", list_, list_, watch, watch, post, quiet)
-    held = [await opened(server.url, one, limit=1024) for one in sent]
+    held = [await opened(server.url, request, limit=1024) for request in sent]
     held.append(await opened(server.tls_url))
     await until(lambda: server.hub.listener_count("secrets") == 1)
     start = time.monotonic()

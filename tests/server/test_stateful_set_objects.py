@@ -86,6 +86,6 @@ def test_kubectl_shows_how_many_are_ready(cluster: Cluster) -> None:
     cluster.merge(f"{SETS}/w/status", {"status": {"replicas": 3, "readyReplicas": 2}})
     accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
     table = decode(cluster.raw("GET", SETS, accept=accept).body)
-    columns = [(one["name"], one["priority"]) for one in table["columnDefinitions"]]
+    columns = [(column["name"], column["priority"]) for column in table["columnDefinitions"]]
     assert columns == [("Name", 0), ("Ready", 0), ("Age", 0), ("Containers", 1), ("Images", 1)]
     assert table["rows"][0]["cells"] == ["w", "2/3", "0s", "c", "i"]

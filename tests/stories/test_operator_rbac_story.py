@@ -177,4 +177,4 @@ async def test_what_is_taken_away_is_missed(harness: Harness) -> None:
         await harness.submit(elastic_job())
         condition = await harness.condition("Blocked")
         assert "services" in condition["message"]
-        assert any('cannot create resource "services"' in one for one in api.denied)
+        assert any('cannot create resource "services"' in request for request in api.denied)

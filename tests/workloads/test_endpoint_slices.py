@@ -56,8 +56,8 @@ def test_a_port_is_a_number_of_the_service_or_a_name_of_its_pods() -> None:
 
 def test_a_slice_has_no_more_than_the_api_allows() -> None:
     made = decided(a_service(), *[seen(f"pod-{number:04}") for number in range(2001)])
-    assert [len(one["endpoints"]) for one in made] == [1000, 1000, 1]
-    assert len({name_of(one) for one in made}) == 3
+    assert [len(obj["endpoints"]) for obj in made] == [1000, 1000, 1]
+    assert len({name_of(obj) for obj in made}) == 3
 
 
 def test_a_service_without_a_selector_is_somebody_elses() -> None:

@@ -66,7 +66,7 @@ class Cluster:
         self.server, self.api, self.kubelet, self.zygote, self.folder = server, api, kubelet, zygote, folder
         self.shift = 0.0  # of the operators' wall clocks
         self.entries: dict[str, list[LogEntry]] = {}  # by namespace, in the order of the log
-        server.log.follow(self._wrote, settled=True)
+        server.log.follow(self._wrote, committed=True)
 
     def _wrote(self, entry: LogEntry) -> None:
         self.entries.setdefault(entry.key.namespace, []).append(entry)

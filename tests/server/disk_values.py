@@ -55,7 +55,7 @@ async def write_until_killed(folder: Path, killer: Killer, acks: int) -> None:
             assert found is not None
             log.append("maps", KEYS[0], None, found.revision, b"last")
         last = log.revision
-        await log.wait_durable(last)
+        await log.wait_committed(last)
         killer("answer")
         os.write(acks, f"{first} {last}\n".encode())
 

@@ -123,13 +123,13 @@ async def test_what_is_appended_at_once_is_one_commit(tmp_path: Path) -> None:
     steps: list[str] = []
     log = DiskLog(tmp_path, step=steps.append)
     heard: list[int] = []
-    log.follow(lambda entry: heard.append(entry.revision), settled=True)
+    log.follow(lambda entry: heard.append(entry.revision), committed=True)
 
     async def write(key: NamespacedName) -> None:
         revision = put(log, key)
-        assert log.settled < revision and revision not in heard
-        await log.wait_durable(revision)
-        assert log.settled >= revision and revision in heard
+        assert log.committed < revision and revision not in heard
+        await log.wait_committed(revision)
+        assert log.committed >= revision and revision in heard
 
     await asyncio.gather(*(write(key) for key in KEYS))
     assert steps == ["begin", "insert", "insert", "insert", "commit", "committed"]
@@ -146,7 +146,7 @@ async def test_a_commit_waits_while_more_is_written_and_for_nobody_who_writes_al
     async def write(key: NamespacedName, turns: int) -> None:
         for _ in range(turns):
             await asyncio.sleep(0)
-        await log.wait_durable(put(log, key))
+        await log.wait_committed(put(log, key))
 
     async def commits(*turns: int) -> list[int]:
         """How many rows each of them has, when one writes at once, another a turn of the loop later."""
@@ -295,17 +295,17 @@ async def test_a_write_that_finds_no_room_is_taken_back_whole(tmp_path: Path) ->
 
     log.follow(keep_book)
     put(log, KEYS[0])
-    await log.wait_durable(1)
+    await log.wait_committed(1)
     before, book = seen(log), dict(followed)
     with limited((tmp_path / f"{NAME}-wal").stat().st_size + 100):
         put(log, KEYS[0])
         put(log, KEYS[1], 10_000)
         delete(log, KEYS[0])
         with pytest.raises(NotWritten, match=r"nothing of this write is stored.*the server goes on"):
-            await log.wait_durable(log.revision)
-        assert seen(log) == before and followed == book and log.settled == 1
+            await log.wait_committed(log.revision)
+        assert seen(log) == before and followed == book and log.committed == 1
     assert put(log, KEYS[2]) == 2
-    await log.wait_durable(2)
+    await log.wait_committed(2)
     after = seen(log)
     log.close()
     with opened(tmp_path) as again:

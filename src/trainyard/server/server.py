@@ -80,7 +80,7 @@ class Server:
         """Starts the server without a listener, for `in_process` clients. `start_tls` adds one."""
         bootstrap(self._verbs.answer)
         self.verbs.clear()
-        await self.log.wait_durable(self.log.revision)
+        await self.log.wait_committed(self.log.revision)
         self._listeners = Listeners(
             lambda: self._load_http().new_connection(),
             lambda: self._http_handler.connection_count if self._http_handler else 0,

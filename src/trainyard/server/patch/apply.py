@@ -132,7 +132,7 @@ def apply(resource: Resource, live: Json, config: Json, manager: FieldManager) -
         path for path in owned if sent[path] in (None, {}) and _is_no_op(sent[path], value_at(live, schema, path))
     }
     changed = changed_paths(live_fields, {path: sent[path] for path in owned - unchanged})
-    other_owners = _settled(other_owners, changed, manager, live, resource)
+    other_owners = _without_changed_paths(other_owners, changed, manager, live, resource)
     still_owned = {path[:end] for owner in other_owners for path in owner.paths for end in range(1, len(path) + 1)}
     dropped = (previous.paths if previous else frozenset()) - owned - still_owned
     dropped = frozenset(path for path in dropped if value_at(config, schema, path) is None)
@@ -205,7 +205,7 @@ def _first_owner(resource: Resource, live: Json, live_fields: Fields, writer: Fi
     )
 
 
-def _settled(
+def _without_changed_paths(
     owners: list[Owner], changed: set[Path], writer: FieldManager, live: Json, resource: Resource
 ) -> list[Owner]:
     """The `owners`, all but the writer, without the changed paths. Raises StatusError 409 when one of them owns such a

@@ -78,7 +78,7 @@ class Writes:
             return encode(obj)
         last = encode({**obj, "metadata": {**meta, "resourceVersion": str(self.log.revision + 1)}})
         self.log.append(resource.storage_key, key, None, record.revision, last)
-        self._settle_container(resource, key)
+        self._finish_container(resource, key)
         return last
 
     def expire_objects(self, now: float) -> None:
@@ -122,7 +122,7 @@ class Writes:
             new["metadata"]["finalizers"] = kept
         self.put(container, new, old)
 
-    def _settle_container(self, resource: Resource, key: NamespacedName) -> None:
+    def _finish_container(self, resource: Resource, key: NamespacedName) -> None:
         if key.namespace:
             self.finish_if_empty(self.registry.container("namespace"), key.namespace)
         if resource.definition:

@@ -3,8 +3,8 @@
 Flow: `append` changes memory (see log.py) and schedules a commit for the next turn of the event loop. While each turn
 brings more writes, the commit waits for another turn: a commit takes as long as half a request. All entries appended
 until then are one transaction (group commit), so a request is stored completely or not at all, and so are the requests
-committed with it. Then the entries are settled: responses and watch events are sent. When the transaction fails, memory
-is rolled back to what is on disk, and every waiting request gets the reason.
+in it. After the commit responses and watch events are sent. When the transaction fails,
+memory is rolled back to what is on disk, and every waiting request gets the reason.
 
 Durability:
 - `synchronous=NORMAL`: a commit hands its pages to the operating system and does not call fsync. A process that is
@@ -63,7 +63,7 @@ class DiskLog(RevisionLog):
         super().__init__(keep, keep_bytes)
         self.path = folder / NAME
         self._step = step
-        self._settled = self._written_floor = 0
+        self._committed = self._written_floor = 0
         self._obsolete: deque[int] = deque()  # revisions of obsolete rows
         self._commit_scheduled = False  # a commit has been scheduled
         self._pending_last_turn = 1  # how many writes were pending one turn of the loop ago
@@ -87,13 +87,13 @@ class DiskLog(RevisionLog):
             raise
 
     @property
-    def settled(self) -> int:
+    def committed(self) -> int:
         """The highest revision that is on disk."""
-        return self._settled
+        return self._committed
 
-    async def wait_durable(self, revision: int) -> None:
+    async def wait_committed(self, revision: int) -> None:
         """Return when the revision is on disk. Raises NotWritten when it could not be stored."""
-        if revision <= self._settled:
+        if revision <= self._committed:
             return
         outcome = asyncio.get_running_loop().create_future()
         self._commit_waiters.append(outcome)
@@ -102,7 +102,7 @@ class DiskLog(RevisionLog):
 
     def compact(self, floor: int) -> None:
         """As RevisionLog.compact; the rows that it makes superfluous are deleted from the file, too."""
-        forgotten = min(floor, self._settled) - self.floor
+        forgotten = min(floor, self._committed) - self.floor
         for entry in self._entries[: max(0, forgotten)]:
             if entry.previous is not None:
                 self._obsolete.append(entry.previous.revision)
@@ -148,7 +148,7 @@ class DiskLog(RevisionLog):
     def _loop_turn(self) -> None:
         """Runs once per turn of the loop. Commits, unless this turn brought more writes; a single write does not
         wait."""
-        pending, self._pending_last_turn = self._pending_last_turn, self.revision - self._settled
+        pending, self._pending_last_turn = self._pending_last_turn, self.revision - self._committed
         if pending < self._pending_last_turn < MAX_BATCH:
             asyncio.get_running_loop().call_soon(self._loop_turn)
         else:
@@ -160,7 +160,7 @@ class DiskLog(RevisionLog):
         self._commit_scheduled, self._pending_last_turn = False, 1
         if self._lock_fd < 0:
             return "the log is closed"
-        entries = self._entries[self._settled - self.floor :]
+        entries = self._entries[self._committed - self.floor :]
         obsolete = [self._obsolete[index] for index in range(min(MAX_DELETED_ROWS, len(self._obsolete)))]
         failure = ""
         try:
@@ -183,7 +183,7 @@ class DiskLog(RevisionLog):
         for _ in range(swept):
             self._obsolete.popleft()
         self._written_floor = self.floor
-        self._settled += len(entries)
+        self._committed += len(entries)
         for entry in entries:
             for listener in self._listeners:
                 listener(entry)
@@ -230,7 +230,7 @@ class DiskLog(RevisionLog):
                 self._load_row(row)
         except (sqlite3.Error, ValueError, TypeError) as error:
             raise DiskError(self.path, reason_of(error), spoilt=True) from None
-        self._settled = self.revision
+        self._committed = self.revision
 
     def _load_row(self, row: Row) -> None:
         before = self.get(row.store, row.key)

@@ -2,14 +2,14 @@
 
 Flow: a verb computes the new object, encodes it once, with the revision that it will have, and appends it. Followers
 that maintain state (addresses, definitions) get the entry at once; listeners that publish it (watches) get it when it
-is settled; later watches read it with `after`.
+is committed; later watches read it with `after`.
 
 Guarantees:
 - The revision grows by one with every write. An append succeeds only on top of the revision that the writer has read.
 - Records contain bytes, so they are immutable. An entry also has the record that it replaced, so that a watch can send
   DELETED for an object that left its selection, and a list can be read at an older revision.
-- An entry is settled when it cannot be rolled back: in memory at once, on disk (disk.py) when it has been committed.
-  Responses wait for that with `wait_durable`, so that no client sees a write that might still be undone.
+- An entry is committed when it cannot be rolled back: in memory at once, on disk (disk.py) with its transaction.
+  Responses wait for that with `wait_committed`, so that no client sees a write that might still be undone.
 - The history has the last `keep` entries, fewer when they are large. Reads below the floor raise `Compacted`.
 
 Assumption: one thread. An append is not interrupted; a follower must not append.
@@ -73,7 +73,7 @@ class RevisionLog:
         self._keep_entries, self._keep_max_bytes = keep, keep_bytes
         self._bytes = 0  # total size of the bodies in the entries
         self._followers: list[Callable[[LogEntry], None]] = []
-        self._listeners: list[Callable[[LogEntry], None]] = []  # called with settled entries
+        self._listeners: list[Callable[[LogEntry], None]] = []  # called with committed entries
         self.floor = 0
         """The oldest revision that `after` and `list` can read."""
 
@@ -83,22 +83,22 @@ class RevisionLog:
         return self.floor + len(self._entries)
 
     @property
-    def settled(self) -> int:
-        """The highest settled revision."""
+    def committed(self) -> int:
+        """The highest committed revision."""
         return self.revision
 
-    async def wait_durable(self, revision: int) -> None:
-        """Returns when that revision is settled. Raises NotWritten when it was rolled back. Must be called without an
+    async def wait_committed(self, revision: int) -> None:
+        """Returns when that revision is committed. Raises NotWritten when it was rolled back. Must be called without an
         await after the append: the revision of an entry that was rolled back is used again."""
 
-    def follow(self, follower: Callable[[LogEntry], None], settled: bool = False) -> None:
+    def follow(self, follower: Callable[[LogEntry], None], committed: bool = False) -> None:
         """Calls `follower` with every existing object as a creation, then with every new entry, at once or when it is
-        settled. An entry that is rolled back is passed again to the followers (not `settled`) with `record` and
+        committed. An entry that is rolled back is passed again to the followers (not `committed`) with `record` and
         `previous` exchanged."""
         for name, store in self._stores.items():
             for key, record in store.records.items():
                 follower(LogEntry(record.revision, name, key, record, None))
-        (self._listeners if settled else self._followers).append(follower)
+        (self._listeners if committed else self._followers).append(follower)
 
     def get(self, store: str, key: NamespacedName) -> Record | None:
         """The latest record of the key, None when it does not exist."""
@@ -151,15 +151,15 @@ class RevisionLog:
         return View(sorted(records), records)
 
     def compact(self, floor: int) -> None:
-        """Removes the entries up to that revision from the history, settled ones only. Objects are not affected."""
-        floor = min(floor, self.settled)
+        """Removes the entries up to that revision from the history, committed ones only. Objects are not affected."""
+        floor = min(floor, self.committed)
         if floor > self.floor:
             self._bytes -= sum(_size(entry) for entry in self._entries[: floor - self.floor])
             del self._entries[: floor - self.floor]
             self.floor = floor
 
     def _keep(self, entry: LogEntry) -> None:
-        """Stores a new entry; in memory it is settled at once."""
+        """Stores a new entry; in memory it is committed at once."""
         for listener in self._listeners:
             listener(entry)
 

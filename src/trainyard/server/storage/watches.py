@@ -2,9 +2,9 @@
 
 Rules for this file:
 - An event line is encoded once per entry, representation and event type, and shared by all watches.
-- A listener gets an entry when it is settled, and its lines are sent in the next turn of the event loop: a burst of
+- A listener gets an entry when it is committed, and its lines are sent in the next turn of the event loop: a burst of
   writes is one write to each socket. Many listeners are served in slices, the longest waiting first, and other tasks
-  run in between; entries settled meanwhile are sent with the rest.
+  run in between; entries committed meanwhile are sent with the rest.
 - With a selector, an object that stops matching is DELETED for that listener, one that starts to match is ADDED.
 - A client that does not read is dropped (`is_slow` of the listener decides): it can watch again from its revision.
 - A connection that breaks during a write ends only its own watch.
@@ -128,7 +128,7 @@ class WatchHub:
         self._log = log
         self._listeners: dict[str, dict[Listener, None]] = {}
         self._pending: deque[Listener] = deque()
-        log.follow(self._on_entry, settled=True)  # there are no listeners yet, so existing objects are not sent
+        log.follow(self._on_entry, committed=True)  # there are no listeners yet, so existing objects are not sent
 
     def add(self, listener: Listener) -> None:
         """Send the events of the listener's resource to it from now on."""
@@ -158,8 +158,8 @@ class WatchHub:
                 if listener.revision < listener.watch.resource.created_revision:
                     raise Compacted
                 entries = self._log.after(listener.revision, CHUNK)
-                # Later entries are sent when they are settled.
-                entries = entries[: max(0, self._log.settled - listener.revision)]
+                # Later entries are sent when they are committed.
+                entries = entries[: max(0, self._log.committed - listener.revision)]
             except Compacted:
                 listener.end("expired")
                 return [
@@ -178,8 +178,9 @@ class WatchHub:
         return lines
 
     def send_bookmarks(self) -> None:
-        """Sends a bookmark to each watch that has allowWatchBookmarks and no event since the last settled revision."""
-        revision = self._log.settled
+        """Sends a bookmark to each watch that has allowWatchBookmarks and no event since the last committed
+        revision."""
+        revision = self._log.committed
         for listener in self._all():
             if listener.watch.bookmarks and listener.revision < revision and not listener.waiting:
                 listener.revision = revision
@@ -188,7 +189,7 @@ class WatchHub:
     def send_last_bookmark(self, listener: Listener) -> None:
         """Sends the last bookmark of a watch that is about to end, so that the next watch can start from it."""
         if listener in self._listeners.get(listener.watch.resource.storage_key, ()):
-            line = listener.bookmark(self._log.settled)
+            line = listener.bookmark(self._log.committed)
             if listener.waiting:
                 listener.waiting.append(line)
             else:

@@ -77,7 +77,7 @@ def assert_every_step_is_trained_once(lines: list[str]) -> None:
     """
     last = 0
     for line in lines:
-        if found := re.search(r"going on from .*step (\d+)", line):
+        if found := re.search(r"continues from .*step (\d+)", line):
             assert int(found[1]) >= last, "\n".join(lines)
             last = int(found[1])
         elif found := re.search(r"epoch \d+ step (\d+) pictures", line):

@@ -95,7 +95,7 @@ def test_the_words_of_both_chainer_readmes_are_understood() -> None:
 
 
 def test_the_table_goes_out_without_the_codes_of_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    out = program("chainer_mnist").Plain(sys.stdout)
+    out = program("chainer_mnist").WithoutControlCodes(sys.stdout)
     out.write("\033[Jepoch       main/loss\n")
     out.flush()
     assert capsys.readouterr().out == "epoch       main/loss\n"

@@ -27,8 +27,8 @@ def record(message: str, *args: Any, level: int = logging.INFO, **more: Any) -> 
         ("plan applied kind=%s job=%s/%s creates=%d", ("TfJob", "n", "j", 3), "plan applied", {
             "kind": "TfJob", "job": "n/j", "creates": "3",
         }),
-        ("server unavailable key=%s requeue_after=%.1fs why=%s", ("k", 0.25, "a=b c=d"), "server unavailable", {
-            "key": "k", "requeue_after": "0.2s", "why": "a=b c=d",
+        ("server unavailable key=%s requeue_after=%.1fs error=%s", ("k", 0.25, "a=b c=d"), "server unavailable", {
+            "key": "k", "requeue_after": "0.2s", "error": "a=b c=d",
         }),
         ("deleted %s=%s/%s reason=%s", ("Job", "n", "j", "over"), "deleted Job=n/j", {"reason": "over"}),
         ("100%% of %s", ("it",), "100% of it", {}),
@@ -42,19 +42,19 @@ def test_a_message_is_words_and_fields(
 
 
 def test_text_is_one_line_whatever_a_value_holds() -> None:
-    line = TextFormatter().format(record("refused why=%s", "no\nINFO forged"))
-    assert line == "2027-01-15T08:00:00.250Z INFO controller_runtime.controller refused why=no\\nINFO forged"
+    line = TextFormatter().format(record("refused error=%s", "no\nINFO forged"))
+    assert line == "2027-01-15T08:00:00.250Z INFO controller_runtime.controller refused error=no\\nINFO forged"
 
 
 def test_json_is_one_object_a_line() -> None:
-    line = JsonFormatter().format(record("refused job=%s why=%s level=%s", "n/j", "no\nmore", "x"))
+    line = JsonFormatter().format(record("refused job=%s error=%s level=%s", "n/j", "no\nmore", "x"))
     assert "\n" not in line and json.loads(line) == {
         "time": "2027-01-15T08:00:00.250Z",
         "level": "info",
         "logger": "controller_runtime.controller",
         "message": "refused",
         "job": "n/j",
-        "why": "no\nmore",
+        "error": "no\nmore",
         "field_level": "x",
     }
 

@@ -135,10 +135,10 @@ def _parse_options(params: dict[str, Any]) -> OperatorOptions:
 
 async def _operate(operator_options: OperatorOptions) -> None:
     from trainyard.app.operating import run_operator
-    from trainyard.cli.signals import Interrupts
+    from trainyard.cli.signals import StopSignals
 
-    interrupts = Interrupts()
+    stop_signals = StopSignals()
     try:
-        await run_operator(operator_options, interrupts.first)
+        await run_operator(operator_options, stop_signals.first)
     finally:
-        interrupts.close()
+        stop_signals.close()

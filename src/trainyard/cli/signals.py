@@ -12,7 +12,7 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Interrupts:
+class StopSignals:
     """Signal handlers that set the events `first` and `second`. Create it in the event loop; `close` removes the
     handlers."""
 

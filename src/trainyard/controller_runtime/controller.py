@@ -192,7 +192,7 @@ class Controller(Generic[K]):
         try:
             requeue_after = await self._reconcile(key)
         except Conflict as error:
-            log.debug("conflict, the store was stale key=%s why=%s", key, error)
+            log.debug("conflict, the store was stale key=%s error=%s", key, error)
             self._requeue_after_failure(key, "conflicts", CONFLICT_INITIAL_DELAY, CONFLICT_MAX_DELAY)
             return "conflict"
         except ApiError as error:
@@ -202,10 +202,10 @@ class Controller(Generic[K]):
                     key, "unavailable", UNAVAILABLE_INITIAL_DELAY, UNAVAILABLE_MAX_DELAY, retry_after or 0.0
                 )
                 self._not_before[key] = time.monotonic() + backoff
-                log.warning("API server unavailable key=%s requeue_after=%.1fs why=%s", key, backoff, error)
+                log.warning("API server unavailable key=%s requeue_after=%.1fs error=%s", key, backoff, error)
                 return "unavailable"
             backoff = self._requeue_after_failure(key, "refused", ERROR_INITIAL_DELAY, ERROR_MAX_DELAY)
-            log.error("request refused key=%s requeue_after=%.1fs why=%s", key, backoff, error)
+            log.error("request refused key=%s requeue_after=%.1fs error=%s", key, backoff, error)
             return "refused"
         except Exception:
             backoff = self._requeue_after_failure(key, "faults", ERROR_INITIAL_DELAY, ERROR_MAX_DELAY)

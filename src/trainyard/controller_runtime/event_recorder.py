@@ -77,7 +77,7 @@ class EventRecorder:
                 try:
                     await self._api.create(EVENT, namespace_of(obj), obj)
                 except ApiError as error:
-                    log.debug("event not recorded object=%s why=%s", obj["involvedObject"]["name"], error)
+                    log.debug("event not recorded object=%s error=%s", obj["involvedObject"]["name"], error)
                 except Exception:
                     log.exception("event not recorded, unexpected error object=%s", obj["involvedObject"]["name"])
 

@@ -130,13 +130,13 @@ class LeaderElector:
             async with asyncio.timeout(self._timeout()):
                 await self._execute(move, began, led)
         except (Conflict, AlreadyExists, NotFound) as error:
-            log.debug("the lease has changed, reading it again lease=%s why=%s", self.lease, error)
+            log.debug("the lease has changed, reading it again lease=%s error=%s", self.lease, error)
             self.observed, pause = invalidate(self.observed), random.uniform(0.0, 0.1)
         except (ApiError, TimeoutError) as error:
             self._failures += 1
             level = logging.WARNING if self._failures in (1, 10) else logging.DEBUG
             why = error if str(error) else "no answer"
-            log.log(level, "a request for the lease failed lease=%s action=%s why=%s", self.lease, move.value, why)
+            log.log(level, "a request for the lease failed lease=%s action=%s error=%s", self.lease, move.value, why)
             self.observed, pause = record_failure(self.observed, began), self.timings.retry
         else:
             self._failures = 0

@@ -372,5 +372,5 @@ class Reflector(Generic[T]):
         pause = self._backoff.next_delay(retry_after, longest)
         self.last_error = str(error)
         level = logging.WARNING if self.failures in (1, 10) else logging.DEBUG
-        log.log(level, "watch failed resource=%s failures=%d why=%s", self.target.gvk.plural, self.failures, error)
+        log.log(level, "watch failed resource=%s failures=%d error=%s", self.target.gvk.plural, self.failures, error)
         return pause

@@ -188,7 +188,7 @@ class PlanExecutor:
         except ApiError as error:
             if _is_transient(error):
                 raise
-            log_format = "defaults are not stored, the job goes on without kind=%s job=%s/%s why=%s"
+            log_format = "defaults are not stored, the job continues without them kind=%s job=%s/%s error=%s"
             log.warning(log_format, reconcile.gvk.kind, reconcile.namespace, reconcile.name, error)
             return False
         return resource_version_of(answer) != resource_version_of(reconcile.job)
@@ -286,7 +286,7 @@ class PlanExecutor:
             error.code, error.reason, message, self._now(), tries, verb, policy
         )
         log.warning(
-            "%s refused %s=%s/%s attempts=%d why=%s",
+            "%s refused %s=%s/%s attempts=%d error=%s",
             verb,
             write.gvk.kind,
             reconcile.namespace,

@@ -48,8 +48,8 @@ def _refused_children_finding(members: list[tuple[Json, str]]) -> Finding:
     child, message = members[0]
     summary = f"no pod can be created for {child['kind']} {join_names(name_of(member) for member, _ in members)}"
     where = f"{child['kind']} {name_of(child)}: events"
-    if absent := missing_object(message, namespace_of(child)):
-        return Finding(BLOCK, f"{summary}: there is no {absent.kind} {absent.name}", where, (message,), absent.fix)
+    if missing := missing_object(message, namespace_of(child)):
+        return Finding(BLOCK, f"{summary}: there is no {missing.kind} {missing.name}", where, (message,), missing.fix)
     fix = "raise the quota, or ask for less" if "quota" in message else "mend the template as the message says"
     return Finding(BLOCK, summary, where, (message,), fix)
 

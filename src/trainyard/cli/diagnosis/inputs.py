@@ -43,13 +43,13 @@ class Facts:
 
     @property
     def status(self) -> Json:
-        """`status` of the job, {} when it is absent or malformed."""
+        """`status` of the job, {} when it is missing or malformed."""
         status = self.job.get("status")
         return status if isinstance(status, dict) else {}
 
     @property
     def spec(self) -> Json:
-        """`spec` of the job, {} when it is absent or malformed."""
+        """`spec` of the job, {} when it is missing or malformed."""
         spec = self.job.get("spec")
         return spec if isinstance(spec, dict) else {}
 

@@ -122,8 +122,8 @@ def _unscheduled_finding(facts: Facts, pod: Json) -> Finding | None:
         evidence.append(f"{ready_nodes} of {len(facts.nodes)} nodes are ready")
     where = f"pod {name_of(pod)}: status.conditions[PodScheduled]"
     summary = "no node fits its pod (unschedulable)"
-    if absent := missing_object(message, namespace_of(pod)):
-        summary = f"there is no {absent.kind} {absent.name} (unschedulable)"
+    if missing := missing_object(message, namespace_of(pod)):
+        summary = f"there is no {missing.kind} {missing.name} (unschedulable)"
     return Finding(BLOCK, summary, where, tuple(evidence), fix)
 
 

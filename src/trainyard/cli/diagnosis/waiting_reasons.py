@@ -94,10 +94,10 @@ def missing_object(message: str, namespace: str) -> MissingObject | None:
 
 def waiting_cause(facts: Facts, pod: Json, container: str, reason: str, message: str) -> Cause | None:
     """Why a container waits; None when its reason needs no action of the user."""
-    if absent := missing_object(message, namespace_of(pod)):
-        if absent.is_key:
-            return Cause(f"its {absent.kind} has no key {absent.name}", absent.fix)
-        return Cause(f"there is no {absent.kind} {absent.name}", absent.fix)
+    if missing := missing_object(message, namespace_of(pod)):
+        if missing.is_key:
+            return Cause(f"its {missing.kind} has no key {missing.name}", missing.fix)
+        return Cause(f"there is no {missing.kind} {missing.name}", missing.fix)
     if reason in IMAGE_REASONS and facts.runs_as_processes(pod):
         return _local_image_cause(pod, container, reason, _RUN_AGAIN_FIX if facts.cluster_ends else _NODE_RETRIES_FIX)
     return WAITING_CAUSES.get(reason)
@@ -140,6 +140,6 @@ def volume_cause(message: str) -> Cause | None:
 
 def unschedulable_fix(message: str, namespace: str) -> str:
     """The fix for a message of the scheduler."""
-    if absent := missing_object(message, namespace):
-        return absent.fix
+    if missing := missing_object(message, namespace):
+        return missing.fix
     return next((fix for keyword, fix in UNSCHEDULABLE_FIXES if keyword in message), "mend what the message names")

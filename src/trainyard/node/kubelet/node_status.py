@@ -71,5 +71,5 @@ class NodeStatusUpdater:
                 await self._register()
             except ApiError as error:
                 self._stale = True
-                log.warning("the node status could not be written, retrying why=%s", error)
+                log.warning("the node status could not be written, retrying error=%s", error)
                 await asyncio.sleep(_RETRY_SECONDS)

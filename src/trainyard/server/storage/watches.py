@@ -232,7 +232,7 @@ class WatchHub:
             if not reason and not listener.ended.done():
                 listener.send(lines)
         except Exception as error:  # a transport that is being closed can raise any exception
-            log.debug("a watch failed resource=%s why=%r", listener.watch.resource.full_name, error)
+            log.debug("a watch failed resource=%s error=%r", listener.watch.resource.full_name, error)
             reason = "broken"
         if reason:
             self.remove(listener)

@@ -49,10 +49,10 @@ def source(tmp_path: Path) -> Path:
 
 def known(path: Path) -> object:
     """What a YAML reader sees, with each scalar as it is written."""
-    found = yaml.load(path.read_text(), Loader=yaml.BaseLoader)  # noqa: S506  (makes texts and nothing else)
+    document = yaml.load(path.read_text(), Loader=yaml.BaseLoader)  # noqa: S506  (makes texts and nothing else)
     for section in ("clusters", "users", "contexts"):
-        found[section] = [one for one in found[section] if one["name"] != NAME]
-    return found
+        document[section] = [one for one in document[section] if one["name"] != NAME]
+    return document
 
 
 def test_all_that_is_not_ours_stays_as_it_was_written(tmp_path: Path, source: Path) -> None:

@@ -64,8 +64,12 @@ def test_a_traceback_is_a_field_of_its_own() -> None:
         raise ValueError("oops")
     except ValueError:
         made = record("bug key=%s", "k", level=logging.ERROR, exc_info=sys.exc_info())
-    said = json.loads(JsonFormatter().format(made))
-    assert said["key"] == "k" and said["error"].endswith("ValueError: oops") and "Traceback" in said["error"]
+    record_fields = json.loads(JsonFormatter().format(made))
+    assert (
+        record_fields["key"] == "k"
+        and record_fields["error"].endswith("ValueError: oops")
+        and "Traceback" in record_fields["error"]
+    )
     assert "ValueError: oops" in TextFormatter().format(made)
 
 

@@ -50,8 +50,8 @@ def said(log: Path, words: str) -> dict[str, Any]:
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         for line in log.read_text().splitlines():
-            if line.startswith("{") and (found := json.loads(line))["message"] == words:
-                return dict(found)
+            if line.startswith("{") and (record_fields := json.loads(line))["message"] == words:
+                return dict(record_fields)
         time.sleep(0.05)
     raise AssertionError(log.read_text())
 

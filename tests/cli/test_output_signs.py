@@ -42,8 +42,8 @@ ANY_KIND = ContainerContext(
     ],
 )
 def test_a_line_that_tells_is_understood(line: str, what: str, fix: str) -> None:
-    found = output_cause(["step 1", line, "more words"], ANY_KIND)
-    assert found is not None and what in found[0] and fix in found[1]
+    cause = output_cause(["step 1", line, "more words"], ANY_KIND)
+    assert cause is not None and what in cause[0] and fix in cause[1]
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_what_only_one_kind_has_is_not_said_of_another() -> None:
 
 
 def test_the_last_telling_line_counts() -> None:
-    found = output_cause(["Connection refused", "ModuleNotFoundError: No module named 'a'", "bye"])
-    assert found is not None and "module a" in found[0]
+    cause = output_cause(["Connection refused", "ModuleNotFoundError: No module named 'a'", "bye"])
+    assert cause is not None and "module a" in cause[0]
 
 
 @pytest.mark.parametrize(

@@ -176,9 +176,9 @@ def seen(*pods: Json, status: Json | None = None, **more: Any) -> list[tuple[str
 
 
 def disrupted(slot: str) -> Json:
-    found = pod(slot, "Failed", terminated(137, "Error"))
-    found["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True"}]
-    return found
+    failed_pod = pod(slot, "Failed", terminated(137, "Error"))
+    failed_pod["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True"}]
+    return failed_pod
 
 
 FAILED = pod("worker-0", "Failed", terminated(1, "Error"))

@@ -331,8 +331,8 @@ def gvk_of(job: Json) -> GVK:
 
 
 def conditions(job: Json) -> list[Json]:
-    found: list[Json] = (job.get("status") or {}).get("conditions") or []
-    return found
+    job_conditions: list[Json] = (job.get("status") or {}).get("conditions") or []
+    return job_conditions
 
 
 def holds(job: Json, kind: str) -> bool:

@@ -51,8 +51,8 @@ async def succeeds(plane: ControlPlane, kind: Kind, namespace: str, name: str) -
 
     def looks() -> Json:
         _, job = plane.ask("GET", path_of(kind, namespace, name))
-        found = plane.ask("GET", pods)[1]["items"]
-        return {"status": job.get("status"), "pods": {name_of(pod): pod["status"] for pod in found}}
+        items = plane.ask("GET", pods)[1]["items"]
+        return {"status": job.get("status"), "pods": {name_of(pod): pod["status"] for pod in items}}
 
     return await until(step, looks)
 

@@ -142,16 +142,16 @@ CONTAINER: Json = {
 @every_kind
 def test_what_a_pod_may_be_is_stored_as_it_was_written(installed: ControlPlane, namespace: str, kind: Kind) -> None:
     job = wire(kind, sample(kind.gvk.kind))
-    found = list(each_template(job["spec"]))
-    for template in found:
+    templates = list(each_template(job["spec"]))
+    for template in templates:
         name = template["spec"]["containers"][0]["name"]
         spec = {**copy.deepcopy(RICH["spec"]), "containers": [{"name": name, **copy.deepcopy(CONTAINER)}]}
         template |= {"metadata": copy.deepcopy(RICH["metadata"]), "spec": spec}
     code, made = installed.ask("POST", path_of(kind, namespace), job)
     assert code == 201, made
-    assert found and list(each_template(made["spec"])) == found
+    assert templates and list(each_template(made["spec"])) == templates
     full, problems = kinds.admit(kind, job)
-    assert not problems and list(each_template(full["spec"])) == found
+    assert not problems and list(each_template(full["spec"])) == templates
 
 
 def each_template(part: Any) -> list[Json]:

@@ -76,6 +76,6 @@ async def test_replicas_of_a_lost_node_are_made_again_elsewhere_and_nobody_is_bl
 
 async def elsewhere(api: ApiClient, gone: set[str]) -> bool:
     """All four run, and none of those that were lost."""
-    found = (await api.list(POD, "nodes", OWNER))["items"]
-    alive = [one for one in found if uid_of(one) not in gone and one["status"].get("phase") == "Running"]
+    items = (await api.list(POD, "nodes", OWNER))["items"]
+    alive = [one for one in items if uid_of(one) not in gone and one["status"].get("phase") == "Running"]
     return len(alive) == 4

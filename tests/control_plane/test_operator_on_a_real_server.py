@@ -54,8 +54,8 @@ def account(installed: ControlPlane, namespace: str, tmp_path: Path) -> Iterator
 
 
 def options(plane: ControlPlane, account: Path, **more: Any) -> OperatorOptions:
-    found = urlsplit(plane.url)
-    env = {"KUBERNETES_SERVICE_HOST": str(found.hostname), "KUBERNETES_SERVICE_PORT": str(found.port)}
+    url = urlsplit(plane.url)
+    env = {"KUBERNETES_SERVICE_HOST": str(url.hostname), "KUBERNETES_SERVICE_PORT": str(url.port)}
     here = find_cluster(env, folder=account)
     config = Config(program_files=shipped_files())
     served = parse_kinds("tfjob,mxjob,elasticjob")

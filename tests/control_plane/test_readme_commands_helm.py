@@ -26,8 +26,8 @@ CHILDREN = ("/apis/batch/v1", "jobs"), ("/api/v1", "pods"), ("/api/v1", "service
 
 
 def items(plane: ControlPlane, group: str, plural: str) -> list[Json]:
-    found: list[Json] = plane.ask("GET", f"{group}/namespaces/default/{plural}")[1]["items"]
-    return found
+    objects: list[Json] = plane.ask("GET", f"{group}/namespaces/default/{plural}")[1]["items"]
+    return objects
 
 
 def running(plane: ControlPlane) -> dict[str, str]:

@@ -34,9 +34,9 @@ def blocked_elastic_job(refusal: Refusal) -> SimulatedJob:
 
 def stopping_pod(simulated: SimulatedJob, kind: str, name: str) -> Json:
     """The object is being deleted, and is still there."""
-    found = simulated.get(kind, name)
-    found["metadata"]["deletionTimestamp"] = format_time(simulated.now)
-    return found
+    obj = simulated.get(kind, name)
+    obj["metadata"]["deletionTimestamp"] = format_time(simulated.now)
+    return obj
 
 
 def beside_a_sidecar(pod: Json) -> Json:

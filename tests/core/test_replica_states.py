@@ -32,8 +32,8 @@ def test_a_drain_is_called_by_its_name() -> None:
     master = batch_job("MASTER")
     drained = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
     planned = look(started(), master, pod_of(master, "Failed", code=143, conditions=drained))
-    said = {condition["type"]: condition["message"] for condition in planned.status["conditions"]}
-    assert said["Restarting"] == "MASTER 0 ended: EvictionByEvictionAPI; disrupted, tried again"
+    by_condition_type = {condition["type"]: condition["message"] for condition in planned.status["conditions"]}
+    assert by_condition_type["Restarting"] == "MASTER 0 ended: EvictionByEvictionAPI; disrupted, tried again"
 
 
 def test_what_exceeded_the_limit_is_named() -> None:

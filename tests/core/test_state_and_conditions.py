@@ -65,8 +65,8 @@ def test_a_manager_of_which_nothing_is_known_is_said(kind: Kind) -> None:
         "kueue.x-k8s.io/multikueue": 0,
         "example.com/x": 1,
     }.items():
-        told = warnings(kind, {**job, "spec": {**job["spec"], "managedBy": manager}})
-        assert sum("managedBy" in one.path for one in told) == count, manager
+        warning_texts = warnings(kind, {**job, "spec": {**job["spec"], "managedBy": manager}})
+        assert sum("managedBy" in one.path for one in warning_texts) == count, manager
 
 
 @every_kind
@@ -81,9 +81,9 @@ def test_batch_jobs_carry_the_labels_of_the_job_and_their_own_win(kind: Kind) ->
     labels = {"team": "vision", OWNER: "another", "kueue.x-k8s.io/queue-name": "queue"}
     simulated = simulate(kind, {**job, "metadata": {**job["metadata"], "labels": labels}})
     for name in simulated.names("Job"):
-        found = simulated.get("Job", name)["metadata"]["labels"]
-        assert (found["team"], found[OWNER]) == ("vision", simulated.job["metadata"]["uid"])
-        assert "kueue.x-k8s.io/queue-name" not in found
+        child_labels = simulated.get("Job", name)["metadata"]["labels"]
+        assert (child_labels["team"], child_labels[OWNER]) == ("vision", simulated.job["metadata"]["uid"])
+        assert "kueue.x-k8s.io/queue-name" not in child_labels
 
 
 def test_the_oldest_kubernetes_is_one_number() -> None:

@@ -51,9 +51,9 @@ async def refused(images: Images, image: str, need_command: bool = False) -> str
     ],
 )  # fmt: skip
 def test_the_images_of_the_readmes_have_their_programs(make: Make, image: str, file: str, program: str) -> None:
-    found = make().find(image)
-    assert found is not None and Path(found.files[file]).name == program
-    assert all(Path(place).is_file() for place in found.files.values() if "/" in place)
+    entry = make().find(image)
+    assert entry is not None and Path(entry.files[file]).name == program
+    assert all(Path(place).is_file() for place in entry.files.values() if "/" in place)
 
 
 def test_the_launcher_of_old_is_the_entrypoint_of_its_examples(make: Make) -> None:
@@ -78,17 +78,17 @@ async def test_what_is_missing_of_the_system_is_said_with_one_command_for_all_of
         f"{{system: {{python: {sys.executable}, modules: {{yaml: a, no_one: python3-one, no_two: python3-two}}}}, "
     )
     provider += "needs: {sh: dash, no-such-program: some-package}}"
-    told = await refused(make(f"images:\n- match: x\n  providers: [{provider}]\n"), "x")
-    assert f"{sys.executable} has no module no_one and {sys.executable} has no module no_two" in told
-    assert "there is no no-such-program on PATH; on Debian: " in told
-    assert told.endswith("apt-get install -y python3-one python3-two some-package")
+    error = await refused(make(f"images:\n- match: x\n  providers: [{provider}]\n"), "x")
+    assert f"{sys.executable} has no module no_one and {sys.executable} has no module no_two" in error
+    assert "there is no no-such-program on PATH; on Debian: " in error
+    assert error.endswith("apt-get install -y python3-one python3-two some-package")
 
 
 async def test_an_etcd_that_is_not_there_names_its_package(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    told = await refused(make(), "quay.io/coreos/etcd:latest")
-    assert told.startswith("quay.io/coreos/etcd:latest: there is no etcd on PATH; run 'make frameworks' ")
-    assert told.endswith("apt-get install -y etcd-server")
+    error = await refused(make(), "quay.io/coreos/etcd:latest")
+    assert error.startswith("quay.io/coreos/etcd:latest: there is no etcd on PATH; run 'make frameworks' ")
+    assert error.endswith("apt-get install -y etcd-server")
 
 
 async def test_a_large_provider_is_taken_only_with_consent(
@@ -104,8 +104,8 @@ async def test_a_large_provider_is_taken_only_with_consent(
         str(installer),
     )
     monkeypatch.delenv("TRAINYARD_YES", raising=False)
-    told = await refused(images, "x")
-    assert told == "x: huge 1 takes 1 kB, which needs your consent; write --yes to consent (or set TRAINYARD_YES=1)"
+    error = await refused(images, "x")
+    assert error == "x: huge 1 takes 1 kB, which needs your consent; write --yes to consent (or set TRAINYARD_YES=1)"
     assert not (tmp_path / "made").exists()
     monkeypatch.setenv("TRAINYARD_YES", "1")
     assert "cannot be installed" in await refused(images, "x")
@@ -143,8 +143,8 @@ def test_an_entry_that_cannot_be_used_is_refused_with_its_place(make: Make, entr
 
 
 async def test_a_file_of_an_image_that_is_not_there_is_said(make: Make) -> None:
-    told = await refused(make("images:\n- match: x\n  files: {/train.py: '{here}/gone.py'}\n"), "x")
-    assert told.startswith("x: /train.py should be ") and "gone.py, which does not exist; see its entry" in told
+    error = await refused(make("images:\n- match: x\n  files: {/train.py: '{here}/gone.py'}\n"), "x")
+    assert error.startswith("x: /train.py should be ") and "gone.py, which does not exist; see its entry" in error
 
 
 def test_a_dead_name_on_path_does_not_hide_a_python_further_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,8 +154,8 @@ def test_a_dead_name_on_path_does_not_hide_a_python_further_on(tmp_path: Path, m
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", os.pathsep.join([f"{tmp_path}/first", f"{tmp_path}/second"]))
-    found = interpreters.interpreter_for(Provider(requirements=["a==1"], python="3.18"))
-    assert found is not None and found.path == f"{tmp_path}/second/python3.18"
+    interpreter = interpreters.interpreter_for(Provider(requirements=["a==1"], python="3.18"))
+    assert interpreter is not None and interpreter.path == f"{tmp_path}/second/python3.18"
 
 
 def test_every_image_of_the_examples_is_known(make: Make) -> None:

@@ -58,9 +58,9 @@ def conda_prefix(folder: Path) -> Path:
 def prefix_of(prepared: PreparedImage, program: str = "python") -> str:
     """What a container of that image gets when it calls `python`."""
     env = {**prepared.env, "PATH": os.pathsep.join([*prepared.path, "/usr/bin", "/bin"])}
-    found = shutil.which(program, path=env["PATH"])
-    assert found
-    return output(found, "-c", "import sys; print(sys.prefix)", env=env)
+    executable = shutil.which(program, path=env["PATH"])
+    assert executable
+    return output(executable, "-c", "import sys; print(sys.prefix)", env=env)
 
 
 # --- Which one ------------------------------------------------------------------------------------------------------
@@ -155,8 +155,8 @@ async def test_programs_of_the_environment_are_found(
     (tmp_path / "other" / "tool").touch(0o755)
     for place, program in ((venv, "torchrun"), (tmp_path / "other" / "python3.99", "tool")):
         prepared = await make(python=str(place)).prepare("x", False)
-        found = shutil.which(program, path=os.pathsep.join(prepared.path))
-        assert found and Path(found).parent == (place / "bin" if place == venv else place.parent)
+        executable = shutil.which(program, path=os.pathsep.join(prepared.path))
+        assert executable and Path(executable).parent == (place / "bin" if place == venv else place.parent)
 
 
 # --- What is checked is what is used --------------------------------------------------------------------------------
@@ -180,8 +180,8 @@ async def test_modules_are_looked_for_where_the_program_runs(
 
 async def test_our_own_files_are_no_modules_of_an_interpreter(make: Callable[..., Images], built_venv: Path) -> None:
     entry = "images:\n- match: x\n  providers: [{current: {catalogue: '', requirements: ''}}]\n"
-    told = (await refused(make(entry, python=str(built_venv)), "x")).message
-    assert "has no module catalogue, no module requirements; install it there with pip" in told
+    message = (await refused(make(entry, python=str(built_venv)), "x")).message
+    assert "has no module catalogue, no module requirements; install it there with pip" in message
 
 
 async def test_a_package_that_is_installed_meanwhile_is_seen(

@@ -21,8 +21,8 @@ def job(count: int | None = 2, worker: Json | None = None, **spec: Any) -> Json:
 
 
 def args(simulated: SimulatedJob, container: int = 0, name: str = "imagenet-worker-0") -> list[str]:
-    found: list[str] = simulated.get("Pod", name)["spec"]["containers"][container].get("args", [])
-    return found
+    obj: list[str] = simulated.get("Pod", name)["spec"]["containers"][container].get("args", [])
+    return obj
 
 
 def containers(*listed: Json) -> Json:
@@ -59,8 +59,8 @@ def test_with_c10d_worker_0_holds_the_store_and_no_endpoint_is_needed(index: int
 
 
 def test_with_c10d_a_users_endpoint_is_used_and_torch_finds_out_who_holds_the_store() -> None:
-    found = args(simulate(kinds.ELASTICJOB, job(rdzvBackend="c10d", rdzvEndpoint="store:1")))
-    assert found == ["--rdzv_backend=c10d", "--rdzv_endpoint=store:1", "--rdzv_id=imagenet", "--nnodes=2:2"]
+    arguments = args(simulate(kinds.ELASTICJOB, job(rdzvBackend="c10d", rdzvEndpoint="store:1")))
+    assert arguments == ["--rdzv_backend=c10d", "--rdzv_endpoint=store:1", "--rdzv_id=imagenet", "--nnodes=2:2"]
 
 
 def test_without_a_rendezvous_the_arguments_are_the_users_alone() -> None:

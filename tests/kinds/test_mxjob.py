@@ -55,14 +55,16 @@ def test_the_environment_is_the_worked_example() -> None:
 def test_the_users_variables_stay_and_stand_first(many: int) -> None:
     """With one to four the old operator died, with five and more it wrote over them (docs/rules.md II.6)."""
     given = [{"name": f"MINE_{index}", "value": str(index)} for index in range(many)]
-    found = env(simulate(kinds.MXJOB, with_env(*given)), "example-worker-1kkf-0")
-    assert found[:many] == [(one["name"], one["value"]) for one in given]
-    assert [name for name, _ in found[many:]] == [*(name for name, _ in WORKED_EXAMPLE), "DMLC_USE_KUBERNETES"]
+    variables = env(simulate(kinds.MXJOB, with_env(*given)), "example-worker-1kkf-0")
+    assert variables[:many] == [(one["name"], one["value"]) for one in given]
+    assert [name for name, _ in variables[many:]] == [*(name for name, _ in WORKED_EXAMPLE), "DMLC_USE_KUBERNETES"]
 
 
 def test_dmlc_use_kubernetes_is_the_users_when_given() -> None:
-    found = env(simulate(kinds.MXJOB, with_env({"name": "DMLC_USE_KUBERNETES", "value": "0"})), "example-worker-1kkf-0")
-    assert [pair for pair in found if pair[0] == "DMLC_USE_KUBERNETES"] == [("DMLC_USE_KUBERNETES", "0")]
+    variables = env(
+        simulate(kinds.MXJOB, with_env({"name": "DMLC_USE_KUBERNETES", "value": "0"})), "example-worker-1kkf-0"
+    )
+    assert [pair for pair in variables if pair[0] == "DMLC_USE_KUBERNETES"] == [("DMLC_USE_KUBERNETES", "0")]
 
 
 def test_a_sidecar_gets_no_variables() -> None:

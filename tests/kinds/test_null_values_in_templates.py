@@ -65,16 +65,16 @@ def test_mounts_that_are_none_fail_a_new_job_and_leave_one_that_runs_alone(mount
     good, odd = (tfjob(replicas("MASTER"), replicas("PS", template=one, IsDefaultPS=True)) for one in (None, template))
     failed, made = first(TFJOB, odd)
     assert "containers[0].volumeMounts" in failed.status["reason"] and not made
-    said = {condition["type"] for condition in started_with(TFJOB, good, odd).status["conditions"]}
-    assert "SpecChangeIgnored" in said and "Failed" not in said
+    condition_types = {condition["type"] for condition in started_with(TFJOB, good, odd).status["conditions"]}
+    assert "SpecChangeIgnored" in condition_types and "Failed" not in condition_types
 
 
 def test_a_list_that_is_none_in_a_job_that_runs_gives_a_plan() -> None:
     job = tfjob(replicas("MASTER"), replicas("PS"))
     found, _ = first(TFJOB, job)
     broken = {**job, "spec": {**job["spec"], "replicaSpecs": 5}, "status": found.status}
-    said = {condition["type"] for condition in plan(TFJOB, broken, Observed(), NOW).status["conditions"]}
-    assert "SpecChangeIgnored" in said
+    condition_types = {condition["type"] for condition in plan(TFJOB, broken, Observed(), NOW).status["conditions"]}
+    assert "SpecChangeIgnored" in condition_types
 
 
 def test_a_variable_whose_name_is_none_fails_a_new_job_and_leaves_one_that_runs_alone() -> None:
@@ -83,8 +83,8 @@ def test_a_variable_whose_name_is_none_fails_a_new_job_and_leaves_one_that_runs_
     odd = mxjob(mx_set("SCHEDULER", template=template), mx_set("SERVER"), mx_set("WORKER"))
     failed, made = first(MXJOB, odd)
     assert "containers[0].env[0].name" in failed.status["reason"] and not made
-    said = {condition["type"] for condition in started_with(MXJOB, mxjob(), odd).status["conditions"]}
-    assert "SpecChangeIgnored" in said and "Failed" not in said
+    condition_types = {condition["type"] for condition in started_with(MXJOB, mxjob(), odd).status["conditions"]}
+    assert "SpecChangeIgnored" in condition_types and "Failed" not in condition_types
 
 
 def test_a_limit_of_gpus_without_end_counts_as_one_slot() -> None:

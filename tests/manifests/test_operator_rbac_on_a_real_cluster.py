@@ -54,8 +54,8 @@ async def listed(
 ) -> None:
     """Wait until that holds of the objects."""
     async with asyncio.timeout(PATIENCE):
-        while not true((found := await api.list(gvk, "default", labels, fields))["items"]):
-            async for _ in api.watch(gvk, "default", found["metadata"]["resourceVersion"], labels, fields):
+        while not true((items := await api.list(gvk, "default", labels, fields))["items"]):
+            async for _ in api.watch(gvk, "default", items["metadata"]["resourceVersion"], labels, fields):
                 break
 
 
@@ -72,8 +72,8 @@ async def end_pods(api: ApiClient, uid: str) -> None:
     """Every pod of the job that runs succeeds, its containers with 0, until this is cancelled."""
     done = {"terminated": {"exitCode": 0, "reason": "Completed"}}
     while True:
-        found = await api.list(POD, "default", f"{OWNER}={uid}")
-        for pod in found["items"]:
+        items = await api.list(POD, "default", f"{OWNER}={uid}")
+        for pod in items["items"]:
             if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]:
                 ends = [
                     {
@@ -89,7 +89,7 @@ async def end_pods(api: ApiClient, uid: str) -> None:
                 with contextlib.suppress(NotFound):  # it went with its job
                     status = {"status": {"phase": "Succeeded", "containerStatuses": ends}}
                     await api.patch(POD, "default", name_of(pod), status, "status")
-        async for _ in api.watch(POD, "default", found["metadata"]["resourceVersion"], f"{OWNER}={uid}"):
+        async for _ in api.watch(POD, "default", items["metadata"]["resourceVersion"], f"{OWNER}={uid}"):
             break
 
 

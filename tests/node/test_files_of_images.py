@@ -66,8 +66,8 @@ async def test_a_program_of_the_machine_stands_where_the_image_has_it(cluster: N
     await cluster.pod(
         "one", container={"image": "mine", "command": ["/usr/local/bin/our-shell", "-c", "echo here; pwd"]}
     )
-    said = (await cluster.result("one")).splitlines()
-    assert said[0] == "here" and said[1].endswith("/place-of-mine/deep")
+    lines = (await cluster.result("one")).splitlines()
+    assert lines[0] == "here" and lines[1].endswith("/place-of-mine/deep")
 
 
 MNIST = "python3 /train_mnist.py -e 1 -b 1000 -u 10"

@@ -90,8 +90,8 @@ async def test_who_waits_for_room_hears_that_the_supervisor_is_gone() -> None:
     assert await soon(lambda: sandbox._writable)
     await sandbox.close()
     async with asyncio.timeout(20):
-        said = await asyncio.gather(*asking, return_exceptions=True)
-    assert [type(one) for one in said] == [SandboxError] * 3
+        results = await asyncio.gather(*asking, return_exceptions=True)
+    assert [type(one) for one in results] == [SandboxError] * 3
     supervisor.close()
 
 

@@ -234,8 +234,8 @@ async def test_a_server_without_descriptors_goes_on_when_there_are_some() -> Non
     await first.readuntil(b"\r\n\r\nok")
     crowd = [await opened(url, GET % b"/readyz") for _ in range(100)]
     async with asyncio.timeout(60):  # each place that gets free may be looked for a tenth of a second later
-        said = await running.stderr.readline()
-        assert said == b"no descriptors are left, new connections wait; raise `ulimit -n`\n"
+        line = await running.stderr.readline()
+        assert line == b"no descriptors are left, new connections wait; raise `ulimit -n`\n"
         pen.write(GET % b"/readyz")
         await first.readuntil(b"\r\n\r\nok")  # who is in is served
         for reader, writer in crowd:  # and the others as soon as there is room

@@ -74,8 +74,10 @@ def test_a_wrong_stateful_set_is_refused_at_its_place(cluster: Cluster, spec: An
 
 def test_the_status_has_its_own_path(cluster: Cluster) -> None:
     cluster.make(SETS, workload("StatefulSet"))
-    told = cluster.merge(f"{SETS}/w/status", {"status": {"replicas": 3, "readyReplicas": 2}, "spec": {"replicas": 9}})
-    assert told["status"]["readyReplicas"] == 2 and told["spec"]["replicas"] == 1
+    response = cluster.merge(
+        f"{SETS}/w/status", {"status": {"replicas": 3, "readyReplicas": 2}, "spec": {"replicas": 9}}
+    )
+    assert response["status"]["readyReplicas"] == 2 and response["spec"]["replicas"] == 1
     kept = cluster.merge(f"{SETS}/w", {"status": {"readyReplicas": 7}})
     assert kept["status"]["readyReplicas"] == 2
     assert cluster.get(f"{SETS}/w/scale")["status"]["replicas"] == 3

@@ -340,8 +340,8 @@ def _index(pod: Json) -> int:
 
 
 def _conditions(job: Json) -> list[Json]:
-    found: list[Json] = job.get("status", {}).get("conditions") or []
-    return found
+    conditions: list[Json] = job.get("status", {}).get("conditions") or []
+    return conditions
 
 
 ALL_RUN = {"MASTER": {"Running": 1}, "WORKER": {"Running": 2}, "PS": {"Running": 1}}

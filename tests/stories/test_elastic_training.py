@@ -59,15 +59,15 @@ def test_two_members_become_three_and_two_again_one_is_killed_and_no_step_is_los
 
 
 def losses(lines: list[str]) -> list[float]:
-    return [float(found[2]) for line in lines if (found := STEP.search(line))]
+    return [float(match[2]) for line in lines if (match := STEP.search(line))]
 
 
 def assert_no_step_is_lost(lines: list[str]) -> None:
     """After each new rendezvous training goes on from the last step that was told, or a later one."""
     told = 0
     for line in lines:
-        if found := re.search(r"continues from rank \d's checkpoint, epoch \d+ step (\d+)", line):
-            assert int(found[1]) >= told, "\n".join(lines)
-        elif found := STEP.search(line):
-            told = int(found[1])
+        if match := re.search(r"continues from rank \d's checkpoint, epoch \d+ step (\d+)", line):
+            assert int(match[1]) >= told, "\n".join(lines)
+        elif match := STEP.search(line):
+            told = int(match[1])
     assert told > 100

@@ -34,8 +34,8 @@ async def wait_in_line(harness: Harness, job_fixture: JobFixture, **spec: Any) -
 
 def counts(job: Json) -> str:
     """What the status says about replicas that live."""
-    told = {name: job["status"].get(name) for name in ("active", "replicaStatuses")}
-    return str(told)
+    status_fields = {name: job["status"].get(name) for name in ("active", "replicaStatuses")}
+    return str(status_fields)
 
 
 def lives(job: Json) -> bool:

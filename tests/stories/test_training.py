@@ -47,7 +47,7 @@ def arguments(**given: list[str]) -> Callable[[Json], None]:
 
 def accuracy(lines: list[str]) -> float:
     """What the master measured at the end, on pictures that nobody trained on."""
-    (found,) = [float(said[1]) for line in lines if (said := re.search(r"held-out accuracy ([0-9.]+), loss", line))]
+    (found,) = [float(match[1]) for line in lines if (match := re.search(r"held-out accuracy ([0-9.]+), loss", line))]
     return found
 
 

@@ -150,7 +150,7 @@ def test_a_link_stays_a_link(tmp_path: Path, source: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a: [", "not YAML"),
         ("- a list", "is not a kubeconfig"),
@@ -162,11 +162,11 @@ def test_a_link_stays_a_link(tmp_path: Path, source: Path) -> None:
         ("a: 1\n---\nb: 2\n", "not YAML"),
     ],
 )
-def test_what_is_no_kubeconfig_is_never_written_to(tmp_path: Path, source: Path, text: str, said: str) -> None:
+def test_what_is_no_kubeconfig_is_never_written_to(tmp_path: Path, source: Path, text: str, message: str) -> None:
     path = tmp_path / "config"
     path.write_bytes(text.encode("latin-1"))
     for word in (lambda: check_mergeable(path), lambda: merge(path, source, NAME), lambda: remove(path, NAME)):
-        with pytest.raises(KubeconfigError, match=said) as refused:
+        with pytest.raises(KubeconfigError, match=message) as refused:
             word()
         assert str(path) in str(refused.value) and "It was not changed" in str(refused.value)
     assert path.read_bytes() == text.encode("latin-1")

@@ -53,7 +53,7 @@ def test_a_namespace_is_only_filled_in_where_the_file_names_none(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("texts", "namespace", "said"),
+    ("texts", "namespace", "message"),
     [
         ((CONFIG,), "", "holds no job"),
         ((job(), job()), "", "written twice"),
@@ -73,11 +73,11 @@ def test_a_namespace_is_only_filled_in_where_the_file_names_none(tmp_path: Path)
     ],
 )
 def test_what_is_wrong_is_said_with_its_place_before_anything_starts(
-    tmp_path: Path, texts: tuple[str, ...], namespace: str, said: str
+    tmp_path: Path, texts: tuple[str, ...], namespace: str, message: str
 ) -> None:
     with pytest.raises(ManifestError) as caught:
         read(written(tmp_path, *texts), namespace)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_the_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:

@@ -364,12 +364,12 @@ def value(metrics: str, name: str, **labels: str) -> float:
     return found
 
 
-async def well(operator_process: OperatorProcess, told: Story) -> None:
+async def well(operator_process: OperatorProcess, scenario: Story) -> None:
     """The operator has met no bug of its own, and knows exactly what there is: nothing more and nothing less."""
     for gvk, label in ((TFJOB.gvk, ""), (ELASTICJOB.gvk, ""), (JOB, OWNER), (POD, OWNER)):
         async with asyncio.timeout(PATIENCE):
             while True:
-                there = len((await told.api.list(gvk, told.namespace, label))["items"])
+                there = len((await scenario.api.list(gvk, scenario.namespace, label))["items"])
                 text = operator_process.metrics.render().decode()
                 known = value(text, "trainyard_watch_objects", group=gvk.group, resource=gvk.plural)
                 if known == there:

@@ -146,8 +146,8 @@ class Story:
             code, output = self.shell.run(word.strip("`"))
             assert code == 0, f"{word} ended with {code}:\n{output}"
             return
-        for told, act in WORDS.items():
-            if match := re.fullmatch(told, word):
+        for pattern, act in WORDS.items():
+            if match := re.fullmatch(pattern, word):
                 act(self, *match.groups())
                 return
         raise AssertionError(f"{word!r} is no word of a story; known: {', '.join(WORDS)}")

@@ -64,7 +64,7 @@ def test_every_cited_path_exists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("see tests/docs/test_site.py, and docs/ too", ["tests/docs/test_site.py"]),
         ("all of tests/docs/test_*.py", ["tests/docs/test_*.py"]),
@@ -73,8 +73,8 @@ def test_every_cited_path_exists() -> None:
         ("in /work/src/thing and node/src/thing", []),
     ],
 )
-def test_what_counts_as_a_cited_path(text: str, found: list[str]) -> None:
-    assert list(cited(text, modules=True)) == found
+def test_what_counts_as_a_cited_path(text: str, expected: list[str]) -> None:
+    assert list(cited(text, modules=True)) == expected
 
 
 def test_a_missing_file_is_reported() -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.images.image_fixtures import make, refused, said
+from tests.images.image_fixtures import make, messages, refused
 from trainyard.node.images import Image, Images, catalogue, problems
 from trainyard.objects.yaml_reader import ManifestError
 
-__all__ = ["make", "said"]
+__all__ = ["make", "messages"]
 
 
 def entry(make: Callable[..., Images], text: str) -> Image:

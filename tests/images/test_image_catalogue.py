@@ -127,7 +127,7 @@ async def test_build_tools_come_before_the_pins_and_alone(make: Make, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "expected_message"),
     [
         ("files: {train.py: /a}", ".files: 'train.py' is not an absolute path below /"),
         ("files: {/a/../b: /a}", ".files: '/a/../b' is not an absolute path below /"),
@@ -136,10 +136,10 @@ async def test_build_tools_come_before_the_pins_and_alone(make: Make, tmp_path: 
         ("providers: [{current: {}, needs: [etcd]}]", "needs"),
     ],
 )
-def test_an_entry_that_cannot_be_used_is_refused_with_its_place(make: Make, entry: str, told: str) -> None:
+def test_an_entry_that_cannot_be_used_is_refused_with_its_place(make: Make, entry: str, expected_message: str) -> None:
     with pytest.raises(ManifestError) as caught:
         make(f"images:\n- match: x\n  {entry}\n")
-    assert told in str(caught.value)
+    assert expected_message in str(caught.value)
 
 
 async def test_a_file_of_an_image_that_is_not_there_is_said(make: Make) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.images.image_fixtures import make, output, refused, said
+from tests.images.image_fixtures import make, messages, output, refused
 from trainyard.node.images import WORKING_DIRECTORY, Images, catalogue, interpreters
 from trainyard.node.images.catalogue import Provider, python_in_range, version_satisfies
 from trainyard.objects.yaml_reader import ManifestError
 
-__all__ = ["make", "said"]
+__all__ = ["make", "messages"]
 
 TINY = "tomli==2.0.1"  # pure Python, no dependencies, 13 kB
 
@@ -97,9 +97,9 @@ def test_a_catalogue_that_cannot_be_used_is_refused_with_the_place_and_the_fix(
     assert part in str(caught.value) and "images-0.yaml" in str(caught.value)
 
 
-def test_a_catalogue_that_is_not_there_is_refused(tmp_path: Path, said: list[str]) -> None:
+def test_a_catalogue_that_is_not_there_is_refused(tmp_path: Path, messages: list[str]) -> None:
     with pytest.raises(ManifestError, match=r"none\.yaml: cannot be read \(No such file or directory\); name a file"):
-        Images([tmp_path / "none.yaml"], tmp_path, said.append)
+        Images([tmp_path / "none.yaml"], tmp_path, messages.append)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_python_range_holds_both_its_ends() -> None:
 
 
 async def test_an_unknown_image_with_a_command_runs_with_the_chosen_python_and_one_line_says_so(
-    make: Callable[..., Images], said: list[str]
+    make: Callable[..., Images], messages: list[str]
 ) -> None:
     images = make()
     first = await images.prepare("my/image:1", need_command=False)
@@ -132,7 +132,7 @@ async def test_an_unknown_image_with_a_command_runs_with_the_chosen_python_and_o
     version = ".".join(map(str, sys.version_info[:3]))
     place = sys.prefix if sys.prefix != sys.base_prefix else sys.executable
     line = f"images: my/image:1 runs with Python {version} of {place} (--python); it is not in the catalogue"
-    assert said == [line]
+    assert messages == [line]
     code = "import sys; print(sys.prefix)"
     assert output("python", "-c", code, env={"PATH": first.path[0]}) == sys.prefix
     assert first.entrypoint == first.args == [] and first.workdir == WORKING_DIRECTORY
@@ -140,12 +140,12 @@ async def test_an_unknown_image_with_a_command_runs_with_the_chosen_python_and_o
 
 @pytest.mark.parametrize("image", ["trainyard/local", "docker.io/trainyard/local:1"])
 async def test_this_machine_is_an_image_that_runs_the_chosen_python_in_the_pods_folder(
-    make: Callable[..., Images], said: list[str], image: str
+    make: Callable[..., Images], messages: list[str], image: str
 ) -> None:
     prepared = await make().prepare(image, need_command=False)
     assert output("python", "-c", "import sys; print(sys.prefix)", env={"PATH": prepared.path[0]}) == sys.prefix
     assert prepared.workdir == WORKING_DIRECTORY
-    (line,) = said
+    (line,) = messages
     assert line.startswith(f"images: {image} runs with Python ") and line.endswith(" (--python)")
 
 

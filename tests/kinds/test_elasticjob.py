@@ -100,12 +100,12 @@ def test_a_resumed_job_meets_under_an_id_of_its_own(resumes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "found"),
+    ("policy", "expected"),
     [("ExitCode", "Never"), ("Never", "Never"), ("OnFailure", "OnFailure"), ("Always", "Always"), (None, "Never")],
 )
-def test_the_restart_policy_of_a_pod(policy: str | None, found: str) -> None:
+def test_the_restart_policy_of_a_pod(policy: str | None, expected: str) -> None:
     simulated = simulate(kinds.ELASTICJOB, job(1, {"restartPolicy": policy}))
-    assert simulated.get("Pod", "imagenet-worker-0")["spec"]["restartPolicy"] == found
+    assert simulated.get("Pod", "imagenet-worker-0")["spec"]["restartPolicy"] == expected
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, 126, 127, 128, 129, 130, 134, 137, 138, 139, 143, 255])
@@ -136,8 +136,8 @@ def test_a_pod_and_a_service_for_each_worker_with_the_labels_of_the_old_operator
 
 
 def said(simulated: SimulatedJob, kind: str) -> tuple[str, str]:
-    (found,) = [condition for condition in simulated.job["status"]["conditions"] if condition["type"] == kind]
-    return found["reason"], found["message"]
+    (expected,) = [condition for condition in simulated.job["status"]["conditions"] if condition["type"] == kind]
+    return expected["reason"], expected["message"]
 
 
 def told(plan: Plan) -> list[tuple[str, str, str]]:
@@ -232,6 +232,6 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize(("given", "found"), PLACES)
-def test_policies_are_read_from_three_places(given: Json, found: str) -> None:
-    assert kinds.ELASTICJOB.api.read(job(**given)["spec"], "imagenet").policy.clean_pod_policy == found
+@pytest.mark.parametrize(("given", "expected"), PLACES)
+def test_policies_are_read_from_three_places(given: Json, expected: str) -> None:
+    assert kinds.ELASTICJOB.api.read(job(**given)["spec"], "imagenet").policy.clean_pod_policy == expected

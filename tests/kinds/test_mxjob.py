@@ -22,8 +22,8 @@ WORKED_EXAMPLE = [
 
 def env(simulated: SimulatedJob, job: str, container: str = "mxnet") -> list[tuple[str, str]]:
     listed = simulated.get("Job", job)["spec"]["template"]["spec"]["containers"]
-    (found,) = [one for one in listed if one["name"] == container]
-    return [(variable["name"], variable.get("value", "")) for variable in found.get("env", [])]
+    (expected,) = [one for one in listed if one["name"] == container]
+    return [(variable["name"], variable.get("value", "")) for variable in expected.get("env", [])]
 
 
 def with_env(*given: Json) -> Json:
@@ -105,11 +105,11 @@ def test_local_mode_is_one_job_and_nothing_else(count: int) -> None:
     assert "subdomain" not in simulated.get("Job", "example-worker-1kkf-0")["spec"]["template"]["spec"]
 
 
-@pytest.mark.parametrize(("port", "found"), [(None, "9091"), (9091, "9091"), (7000, "7000")])
-def test_the_port_is_the_schedulers(port: int | None, found: str) -> None:
+@pytest.mark.parametrize(("port", "expected"), [(None, "9091"), (9091, "9091"), (7000, "7000")])
+def test_the_port_is_the_schedulers(port: int | None, expected: str) -> None:
     scheduler = mx_set("SCHEDULER", **({} if port is None else {"PsRootPort": port}))
     job = mxjob(scheduler, mx_set("SERVER", PsRootPort=1), mx_set("WORKER"))
-    assert env(simulate(kinds.MXJOB, job), "example-worker-1kkf-0")[0] == ("DMLC_PS_ROOT_PORT", found)
+    assert env(simulate(kinds.MXJOB, job), "example-worker-1kkf-0")[0] == ("DMLC_PS_ROOT_PORT", expected)
 
 
 def test_the_users_object_is_not_touched() -> None:

@@ -73,14 +73,14 @@ def test_three_kinds_need_at_most_45_pairs_and_nothing_sensitive() -> None:
 
 def test_rules_say_exactly_the_rights() -> None:
     held = operator_rbac.default_permissions(kinds.KINDS) | operator_rbac.opt_in_permissions(kinds.KINDS)
-    said = [
+    listed = [
         operator_rbac.Permission(group, resource, verb)
         for rule in operator_rbac.rules(held)
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     ]
-    assert len(said) == len(set(said)) and set(said) == held
+    assert len(listed) == len(set(listed)) and set(listed) == held
 
 
 def test_without_any_of_the_granted_rights_the_role_of_a_chainer_job_could_not_be_made() -> None:
@@ -167,16 +167,16 @@ def test_kustomize_puts_together_the_same_objects() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--kinds", "PyTorchJob"), "write some of TfJob, MxJob, ChainerJob, ElasticJob, or all"),
         (("--kinds", ","), "names no kind"),
         (("--namespace", "Team_A"), "not a legal namespace"),
     ],
 )
-def test_a_wrong_word_is_answered_with_the_right_one(words: tuple[str, ...], said: str) -> None:
+def test_a_wrong_word_is_answered_with_the_right_one(words: tuple[str, ...], message: str) -> None:
     ran = subprocess.run([sys.executable, "-m", "trainyard", "manifests", *words], capture_output=True, text=True)
-    assert ran.returncode == 2 and said in " ".join(ran.stderr.split())
+    assert ran.returncode == 2 and message in " ".join(ran.stderr.split())
 
 
 UNINSTALLED = {

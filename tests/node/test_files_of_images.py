@@ -88,13 +88,13 @@ COMMANDS = [
 @pytest.mark.frameworks
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", ["namespace"], indirect=True)  # in the other one the stories train them
-@pytest.mark.parametrize(("image", "command", "told"), COMMANDS, ids=[image for image, *_ in COMMANDS])
+@pytest.mark.parametrize(("image", "command", "expected_message"), COMMANDS, ids=[image for image, *_ in COMMANDS])
 async def test_the_commands_of_the_readmes_run_in_a_pod(
-    cluster: NodeCluster, image: str, command: str, told: str
+    cluster: NodeCluster, image: str, command: str, expected_message: str
 ) -> None:
     await cluster.pod("main", container={"image": image, "command": ["sh", "-c", command]})
     await cluster.phase("main", "Succeeded", 120)
-    assert told in await cluster.logs("main")
+    assert expected_message in await cluster.logs("main")
 
 
 def test_what_the_machine_has_stays_and_the_highest_folder_that_is_missing_is_made(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_the_namespace_of_the_mxnet_readme_is_understood() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "role", "told"),
+    ("words", "role", "expected_message"),
     [
         (["--kv-store=dist_sync"], "", "--kv-store=dist_sync needs a dist job: DMLC_ROLE is not set"),
         (["--image-shape=big"], "", "--image-shape=big is no list of three numbers"),
@@ -59,10 +59,10 @@ def test_the_namespace_of_the_mxnet_readme_is_understood() -> None:
         ([], "", ""),
     ],
 )
-def test_what_cannot_be_trained_is_one_sentence(words: list[str], role: str, told: str) -> None:
+def test_what_cannot_be_trained_is_one_sentence(words: list[str], role: str, expected_message: str) -> None:
     mx = program("mx_cifar10")
     problem = mx.problem(mx.parser().parse_args(words), role)
-    assert told in problem and bool(told) == bool(problem)
+    assert expected_message in problem and bool(expected_message) == bool(problem)
 
 
 def test_workers_have_equal_parts_of_whole_batches() -> None:

@@ -194,7 +194,7 @@ def another_program(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (lambda path: path.write_text("apiVersion: v1\n" * 99), "is broken, or not ours"),
         (lambda path: os.truncate(path, 4096), "is broken"),
@@ -210,7 +210,7 @@ def another_program(path: Path) -> None:
     ],
 )
 def test_a_file_that_is_not_a_whole_log_of_ours_is_named_and_stays(
-    tmp_path: Path, spoil: Callable[[Path], object], said: str
+    tmp_path: Path, spoil: Callable[[Path], object], message: str
 ) -> None:
     with opened(tmp_path) as log:
         for _ in range(60):
@@ -218,7 +218,7 @@ def test_a_file_that_is_not_a_whole_log_of_ours_is_named_and_stays(
     path = tmp_path / NAME
     spoil(path)
     before = path.read_bytes()
-    with pytest.raises(DiskError, match=said) as refused:
+    with pytest.raises(DiskError, match=message) as refused:
         DiskLog(tmp_path)
     assert str(path) in str(refused.value) and refused.value.unusable
     assert path.read_bytes()[100:] == before[100:], "it was changed"
@@ -247,7 +247,7 @@ def test_who_may_not_write_is_told_so() -> None:
             "except Exception as error: print(type(error).__name__, error)\n"
         )
 
-        def said() -> str:
+        def message() -> str:
             ran = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True)
             return ran.stdout + ran.stderr
 
@@ -255,9 +255,9 @@ def test_who_may_not_write_is_told_so() -> None:
             path.chmod(0o500 if path == folder else 0o444)
             if os.getuid() == 0:
                 os.chown(path, 65534, 65534)
-        assert said().startswith("DiskError") and "permission denied; " in said()
+        assert message().startswith("DiskError") and "permission denied; " in message()
         (folder / "log.lock").chmod(0o666)
-        assert said().startswith(f"DiskError {folder / NAME}: permission denied; give this user the right")
+        assert message().startswith(f"DiskError {folder / NAME}: permission denied; give this user the right")
         folder.chmod(0o700)
 
 

@@ -219,9 +219,9 @@ async def test_under_the_other_group_it_is_the_same_job(harness: Harness) -> Non
     await DIST.succeed(harness)
 
 
-@pytest.mark.parametrize("what", ["Service mxjob-1kkf", "Job story-server-1kkf-0"])
-async def test_a_foreign_object_with_our_name_is_said_and_left_alone(harness: Harness, what: str) -> None:
-    kind, name = what.split()
+@pytest.mark.parametrize("object_name", ["Service mxjob-1kkf", "Job story-server-1kkf-0"])
+async def test_a_foreign_object_with_our_name_is_said_and_left_alone(harness: Harness, object_name: str) -> None:
+    kind, name = object_name.split()
     other = await harness.api.create(
         _foreign(kind)[0], harness.namespace, _foreign(kind)[1] | {"metadata": {"name": name}}
     )

@@ -67,8 +67,8 @@ def test_a_traceback_is_a_field_of_its_own() -> None:
     record_fields = json.loads(JsonFormatter().format(made))
     assert (
         record_fields["key"] == "k"
-        and record_fields["error"].endswith("ValueError: oops")
-        and "Traceback" in record_fields["error"]
+        and record_fields["stacktrace"].endswith("ValueError: oops")
+        and "Traceback" in record_fields["stacktrace"]
     )
     assert "ValueError: oops" in TextFormatter().format(made)
 

@@ -291,13 +291,13 @@ class Harness:
 async def looked(operator: Operator, jobs: int = 1) -> None:
     """Until the operator has had a whole look at every job, begun after this was called.
 
-    Passes over one job follow each other, so when the third has begun, the second is over.
+    Reconciles of one job follow each other, so when the third has begun, the second is over.
     """
     for _ in range(3):
-        before = operator.counts.get("passes", 0)
+        before = operator.counts.get("reconciles", 0)
         operator.resync()
         async with asyncio.timeout(LOOK_SECONDS):
-            while operator.counts.get("passes", 0) < before + jobs:  # noqa: ASYNC110  (counts have no event)
+            while operator.counts.get("reconciles", 0) < before + jobs:  # noqa: ASYNC110  (counts have no event)
                 await asyncio.sleep(0)
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tools.rights_page import page
+from tools.rbac_page import page
 from trainyard import kinds
-from trainyard.app import installation, rights
+from trainyard.app import installation, operator_rbac
 from trainyard.app.installation import Install, Names
 from trainyard.cli.install_manifests import to_yaml as as_documents
 from trainyard.cli.printing import as_yaml
@@ -101,9 +101,9 @@ def _chart() -> dict[str, str]:
         for one in installation.definitions(kinds.KINDS)
     }
     rules = {
-        "operator": rights.rules(rights.plain_rights(rights.DEFAULT)),
-        "chainerjob": rights.rules(rights.opt_in_rights(kinds.KINDS)),
-        "lease": rights.lease_rules(),
+        "operator": operator_rbac.rules(operator_rbac.default_permissions(operator_rbac.DEFAULT)),
+        "chainerjob": operator_rbac.rules(operator_rbac.opt_in_permissions(kinds.KINDS)),
+        "lease": operator_rbac.lease_rules(),
     }
     for name, listed in rules.items():
         found[f"charts/trainyard/generated/rules-{name}.yaml"] = HEAD + as_yaml(listed)

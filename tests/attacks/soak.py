@@ -78,7 +78,9 @@ def held(cluster: LocalCluster) -> dict[str, int]:
     numbers["descriptors: socket"] -= 2 * connections
     for child in children(os.getpid()):
         for name, count in descriptors(child).items():
-            numbers[f"descriptors of the helper: {name}"] = numbers.get(f"descriptors of the helper: {name}", 0) + count
+            numbers[f"descriptors of the supervisor: {name}"] = (
+                numbers.get(f"descriptors of the supervisor: {name}", 0) + count
+            )
     return numbers
 
 

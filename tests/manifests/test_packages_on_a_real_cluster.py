@@ -13,7 +13,7 @@ import yaml
 from tests.support.control_plane import ControlPlane
 from tools.generate_manifests import ROOT
 from trainyard import kinds
-from trainyard.app import installation, rights
+from trainyard.app import installation, operator_rbac
 from trainyard.app.installation import Install, Names
 from trainyard.cli.install_manifests import to_yaml
 from trainyard.objects import Json
@@ -42,9 +42,9 @@ def chart(plane: ControlPlane, *values: str, name: str = "tf-job") -> list[Json]
     ran = plane.run("helm", "template", name, CHART, *sets)
     assert ran.returncode == 0, ran.stderr
     return [
-        one
-        for one in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader)
-        if one and "helm.sh/hook" not in annotations_of(one)
+        document
+        for document in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader)
+        if document and "helm.sh/hook" not in annotations_of(document)
     ]
 
 
@@ -122,7 +122,7 @@ def test_values_say_what_is_made(plane: ControlPlane, values: tuple[str, ...], k
 
 def test_chainer_job_is_opted_into(plane: ControlPlane) -> None:
     roles = {one["metadata"]["name"]: one["rules"] for one in of(chart(plane, "chainerjob=true"), "ClusterRole")}
-    assert roles["tf-job-operator-chainerjob"] == rights.rules(rights.opt_in_rights(kinds.KINDS))
+    assert roles["tf-job-operator-chainerjob"] == operator_rbac.rules(operator_rbac.opt_in_permissions(kinds.KINDS))
     assert set(roles) == {"tf-job-operator", "tf-job-operator-chainerjob"}
 
 

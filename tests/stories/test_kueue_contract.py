@@ -34,8 +34,8 @@ async def wait_in_line(harness: Harness, job_fixture: JobFixture, **spec: Any) -
 
 def counts(job: Json) -> str:
     """What the status says about replicas that live."""
-    told = {name: job["status"].get(name) for name in ("active", "replicaStatuses")}
-    return str(told)
+    status_fields = {name: job["status"].get(name) for name in ("active", "replicaStatuses")}
+    return str(status_fields)
 
 
 def lives(job: Json) -> bool:
@@ -171,7 +171,7 @@ async def test_a_job_of_another_manager_is_left_alone_until_it_is_given_to_us(
     sent = len(api.sent)
     await harness.submit(job_fixture.make(managedBy="kueue.x-k8s.io/multikueue"))
     await looked(operator)
-    assert [one.path for one in api.sent[sent:] if "watch" not in dict(one.query)] == []
+    assert [request.path for request in api.sent[sent:] if "watch" not in dict(request.query)] == []
     assert "status" not in await harness.job()
     await harness.edit({"managedBy": "trainyard.dev/operator"})
     await job_fixture.runs(harness)
@@ -179,7 +179,7 @@ async def test_a_job_of_another_manager_is_left_alone_until_it_is_given_to_us(
     sent = len(api.sent)
     await harness.edit({"managedBy": "kueue.x-k8s.io/multikueue", "suspend": True})
     await looked(operator)
-    assert [one.path for one in api.sent[sent:] if one.method != "GET"] == []
+    assert [request.path for request in api.sent[sent:] if request.method != "GET"] == []
     assert harness.running() == job_fixture.cast
 
 
@@ -195,7 +195,7 @@ async def test_an_elastic_job_may_be_held_and_given_away_in_its_run_policy_too(h
     sent = len(api.sent)
     await harness.edit({within: {"managedBy": "kueue.x-k8s.io/multikueue", "suspend": True}})
     await looked(operator)
-    assert [one.path for one in api.sent[sent:] if one.method != "GET"] == []
+    assert [request.path for request in api.sent[sent:] if request.method != "GET"] == []
     assert harness.running() == job_fixture.cast
 
 

@@ -39,6 +39,7 @@ class HealthServer:
         self.port = int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
+        """Close the listening socket and the connections."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None

@@ -1,6 +1,6 @@
 """The operator as a program: one process that serves one API server until it is stopped.
 
-    await operate(options, stop)
+    await run_operator(options, stop)
 
 Rules for this file:
 - It only connects: credentials (kubeconfig.py), the operator, the lease (controller_runtime), health and metrics, the
@@ -216,7 +216,7 @@ class OperatorProcess:
         if reason := operator.unhealthy_tasks:
             return reason
         return self._watchdog.unhealthy_reason(
-            operator.queue.processing_count, (operator.counts.get("passes"), self._answer_count)
+            operator.queue.processing_count, (operator.counts.get("reconciles"), self._answer_count)
         )
 
     def ready(self) -> str:
@@ -313,7 +313,7 @@ async def _wait_for_any(*events: asyncio.Event) -> None:
 
 
 async def follow_config(path: Path, apply: Callable[[Config | None], None], pause: float = POLL_SECONDS) -> None:
-    """Call `use` with the config after each change of the file, and with None (and a log message) when it is refused.
+    """Call `apply` with the config after each change of the file, and with None (and a log message) when it is refused.
 
     The kubelet updates a mounted ConfigMap by swapping a symlink above the file, so the contents are compared.
     """

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     metavar="KIND,...",
     default="tfjob,mxjob,elasticjob",
     show_default=True,
-    help="Which kinds of job to serve; `all` has chainerjob too, which needs more rights.",
+    help="Which kinds of job to serve; `all` has chainerjob too, which needs more permissions.",
 )
 @click.option(
     *("--controller-config-file", "--controller_config_file", "config"),
@@ -135,10 +135,10 @@ def _parse_options(params: dict[str, Any]) -> OperatorOptions:
 
 async def _operate(operator_options: OperatorOptions) -> None:
     from trainyard.app.operating import run_operator
-    from trainyard.cli.signals import Interrupts
+    from trainyard.cli.signals import StopSignals
 
-    interrupts = Interrupts()
+    stop_signals = StopSignals()
     try:
-        await run_operator(operator_options, interrupts.first)
+        await run_operator(operator_options, stop_signals.first)
     finally:
-        interrupts.close()
+        stop_signals.close()

@@ -12,7 +12,7 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Interrupts:
+class StopSignals:
     """Signal handlers that set the events `first` and `second`. Create it in the event loop; `close` removes the
     handlers."""
 
@@ -25,13 +25,16 @@ class Interrupts:
             self._loop.add_signal_handler(signum, self.handle_signal)
 
     def handle_signal(self) -> None:
+        """A signal has come: set `first`, then `second`."""
         (self.second if self.first.is_set() else self.first).set()
 
     def lose_reader(self) -> None:
+        """Nothing reads the output any more: stop as after a first signal."""
         self.reader_gone = True
         self.first.set()
 
     def close(self) -> None:
+        """Restore the default handling of the signals."""
         for signum in SIGNALS:
             self._loop.remove_signal_handler(signum)
 

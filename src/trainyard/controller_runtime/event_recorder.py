@@ -33,13 +33,16 @@ class RecordableEvent(Protocol):
     """An event to record. `type` is Normal or Warning; `reason` is CamelCase; `message` is for users."""
 
     @property
-    def type(self) -> str: ...
+    def type(self) -> str:
+        """`Normal` or `Warning`."""
 
     @property
-    def reason(self) -> str: ...
+    def reason(self) -> str:
+        """A word in CamelCase, as in `kubectl get events`."""
 
     @property
-    def message(self) -> str: ...
+    def message(self) -> str:
+        """The sentence for the user."""
 
 
 class EventRecorder:
@@ -74,9 +77,9 @@ class EventRecorder:
                 try:
                     await self._api.create(EVENT, namespace_of(obj), obj)
                 except ApiError as error:
-                    log.debug("event not recorded object=%s why=%s", obj["involvedObject"]["name"], error)
+                    log.debug("event not recorded object=%s error=%s", obj["involvedObject"]["name"], error)
                 except Exception:
-                    log.exception("bug while recording an event object=%s", obj["involvedObject"]["name"])
+                    log.exception("event not recorded, unexpected error object=%s", obj["involvedObject"]["name"])
 
     def _is_new(self, uid: str, event: RecordableEvent) -> bool:
         now = self._clock()

@@ -180,6 +180,7 @@ def suspended_deletes(job: Job, owned: OwnedObjects, reason: str) -> list[Delete
 
 
 def delete_child(job: Job, child: Child, reason: str, propagation: Propagation = "Background") -> Delete:
+    """The delete of a child by its uid; `reason` is for the event and the log."""
     gvk = job.kind.resource(child.kind, job.config)
     return Delete(gvk, child.namespace, child.name, child.uid, propagation, reason=reason)
 

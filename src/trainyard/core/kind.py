@@ -97,6 +97,7 @@ class AuxiliaryObject(msgspec.Struct, frozen=True):
 
     @property
     def ref(self) -> Ref:
+        """Kind and name of the object."""
         return Ref(self.gvk.kind, self.name)
 
 
@@ -205,6 +206,7 @@ class Lifecycle(msgspec.Struct, frozen=True):
     template_change_of: Mapping[str, TemplateChange] = msgspec.field(default_factory=dict)
 
     def on_template_change(self, role: str) -> TemplateChange:
+        """The effect of an edit of this role while the job runs."""
         return self.template_change_of.get(role, self.template_change)
 
     def follows_edits(self, role: str) -> bool:
@@ -254,6 +256,7 @@ class Kind(msgspec.Struct, frozen=True):
 
     @property
     def gvk(self) -> GVK:
+        """The GVK of the kind, as in `api`."""
         return self.api.gvk
 
     def resource(self, kind: str, config: Config) -> GVK:

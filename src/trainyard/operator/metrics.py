@@ -46,36 +46,36 @@ class Metrics:
     def __init__(
         self, kinds: Iterable[Kind], is_leader: Callable[[], bool], standby_for: Callable[[], str] = lambda: ""
     ) -> None:
-        """`leads` returns whether this process is the leader. `standby` returns "LEASE held by HOLDER" while this
+        """`is_leader` returns whether this process leads. `standby_for` returns "LEASE held by HOLDER" while this
         process waits for a lease, else ""."""
         disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the number of series
         self._kinds = tuple(kinds)
         self.registry = registry = CollectorRegistry(auto_describe=False)
         self._reconciles = PrometheusCounter(
-            "trainyard_reconcile", "Passes over one job, by how they ended.", ["kind", "outcome"], registry=registry
+            "trainyard_reconcile", "Reconciles of jobs, by outcome.", ["kind", "outcome"], registry=registry
         )
         self._reconcile_durations = Histogram(
             "trainyard_reconcile_duration_seconds",
-            "Seconds that a pass took, its requests included.",
+            "Seconds of a reconcile, its requests included.",
             ["kind", "outcome"],
             buckets=DURATION_BUCKETS,
             registry=registry,
         )
         self._requests = PrometheusCounter(
             "trainyard_api_requests",
-            "Requests to the API server; the code is 'none' where no answer came.",
+            "Requests to the API server; the code is 'none' without a response.",
             ["verb", "resource", "code"],
             registry=registry,
         )
         self._request_durations = Histogram(
             "trainyard_api_request_duration_seconds",
-            "Seconds until an answer began.",
+            "Seconds until a response began.",
             ["verb"],
             buckets=DURATION_BUCKETS,
             registry=registry,
         )
         self.config_reloads = PrometheusCounter(
-            "trainyard_config_reloads", "The controller config file was read again.", ["outcome"], registry=registry
+            "trainyard_config_reloads", "Reloads of the controller config file.", ["outcome"], registry=registry
         )
         self._state_collector = _StateCollector(self._kinds, is_leader, standby_for)
         registry.register(self._state_collector)
@@ -117,8 +117,8 @@ class _StateCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         build_info = {"version": __version__, "python": platform.python_version()}
-        yield InfoMetricFamily("trainyard_build", "Which operator this is.", value=build_info)
-        yield GaugeMetricFamily("trainyard_leader", "1 while this operator works, 0 while it stands by.", self._leads())
+        yield InfoMetricFamily("trainyard_build", "The version of the operator.", value=build_info)
+        yield GaugeMetricFamily("trainyard_leader", "1 while this operator leads, 0 while it stands by.", self._leads())
         lease, _, holder = self._standby().partition(" held by ")
         help_text = "The lease that this operator waits for, and who holds it."
         yield InfoMetricFamily(
@@ -133,7 +133,7 @@ class _StateCollector(Collector):
         queue = operator.queue
         depth = GaugeMetricFamily(
             "trainyard_queue_depth",
-            "Jobs due for a look, waiting for a later time, or being looked at.",
+            "Keys of jobs in the work queue: due, due later, or being processed.",
             labels=["state"],
         )
         ready = queue.ready_count
@@ -143,8 +143,8 @@ class _StateCollector(Collector):
 
     def _watches(self, operator: Operator) -> Iterator[Metric]:
         labels = ["group", "resource"]
-        states = GaugeMetricFamily("trainyard_watch_state", "1 for how a watch stands.", labels=[*labels, "state"])
-        objects = GaugeMetricFamily("trainyard_watch_objects", "Objects that a watch knows.", labels=labels)
+        states = GaugeMetricFamily("trainyard_watch_state", "1 for the state of a watch.", labels=[*labels, "state"])
+        objects = GaugeMetricFamily("trainyard_watch_objects", "Objects in the store of a watch.", labels=labels)
         for watch in operator.watches:
             label_values = [watch.gvk.group, watch.gvk.plural]
             objects.add_metric(label_values, watch.object_count)

@@ -92,7 +92,7 @@ class Operator:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of reconciles ("passes") and of those that failed: conflicts, unavailable, refused, faults."""
+        """`reconciles` and those of them that failed: conflicts, unavailable, refused, faults."""
         return dict(self._controller.counts)
 
     @property
@@ -208,7 +208,7 @@ class Operator:
         """The stores do not show all writes of this job yet: their watch events will enqueue it. The resources of
         overdue writes are listed again. Returns the seconds until the next write is overdue."""
         for gvk in self.writes.overdue_resources(uid, time.monotonic()):
-            log.warning("a write has not shown up job=%s resource=%s", job_key, gvk.plural)
+            log.warning("no watch event for a write, listing again job=%s resource=%s", job_key, gvk.plural)
             self._controller.relist(self._targets[gvk])
         deadline = self.writes.deadline(uid)
         return None if deadline is None else deadline - time.monotonic()

@@ -17,10 +17,12 @@ class ServiceWatch:
         self._directory, self._network, self._tasks = directory, network, tasks
 
     def on_listed(self, services: list[Json]) -> None:
+        """The list of the watch: replaces all known Services."""
         self._directory.replace_services(services)
         self._adapt()
 
     def on_changed(self, verb: str, service: Json) -> None:
+        """One event of the watch."""
         if verb == "DELETED":
             self._directory.services.pop(key_of(service), None)
         else:
@@ -28,6 +30,7 @@ class ServiceWatch:
         self._adapt()
 
     def pod_added(self) -> None:
+        """A pod has an address now; in the shared network a Service of its name needs no forwarder any more."""
         network = self._network()
         if network and not network.isolated_network:
             self._adapt()  # a Service with this pod's name is no longer forwarded

@@ -65,7 +65,7 @@ MXNET = Install(
 def written(root: Path = ROOT) -> dict[Path, str]:
     """Every generated file as it should be."""
     whole = {
-        "examples/mx_operator_definitions.yaml": _documents(installation.definitions(MXNET.kinds)),
+        "examples/mx_operator_definitions.yaml": _documents(installation.lasting_objects(MXNET)),
         "examples/mx_operator_deploy.yaml": _documents(installation.operator_objects(MXNET)),
     }
     found = {**_deploy(), **_config(), **_chart(), **whole, "docs/rbac.md": page()}
@@ -76,6 +76,7 @@ def _deploy() -> dict[str, str]:
     return {
         "deploy/definitions/crd.yaml": _documents(installation.definitions(DEPLOY.kinds)),
         "deploy/definitions/namespace.yaml": _documents([installation.namespace(DEPLOY)]),
+        "deploy/definitions/user-roles.yaml": _documents(installation.user_roles()),
         "deploy/1-rbac.yaml": _documents(installation.access(DEPLOY)),
         "deploy/2-operator.yaml": _documents([installation.config_map(DEPLOY), installation.deployment(DEPLOY)]),
     }
@@ -85,7 +86,8 @@ def _config() -> dict[str, str]:
     return {
         "config/definitions/crd.yaml": _documents(installation.definitions(CONFIG.kinds)),
         "config/definitions/namespace.yaml": _documents([installation.namespace(CONFIG)]),
-        "config/definitions/kustomization.yaml": _kustomization("crd.yaml", "namespace.yaml"),
+        "config/definitions/user-roles.yaml": _documents(installation.user_roles()),
+        "config/definitions/kustomization.yaml": _kustomization("crd.yaml", "user-roles.yaml", "namespace.yaml"),
         "config/rbac/rbac.yaml": _documents(installation.access(CONFIG)),
         "config/rbac/kustomization.yaml": _kustomization("rbac.yaml"),
         "config/operator/operator.yaml": _documents([installation.config_map(CONFIG), installation.deployment(CONFIG)]),
@@ -101,6 +103,7 @@ def _chart() -> dict[str, str]:
         for one in installation.definitions(kinds.KINDS)
     }
     rules = {
+        **{f"user-{role['metadata']['name'].rpartition('-')[2]}": role["rules"] for role in installation.user_roles()},
         "operator": rights.rules(rights.plain_rights(rights.DEFAULT)),
         "chainerjob": rights.rules(rights.opt_in_rights(kinds.KINDS)),
         "lease": rights.lease_rules(),

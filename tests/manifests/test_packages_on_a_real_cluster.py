@@ -98,7 +98,7 @@ def test_the_chart_is_the_installation_that_manifests_prints(plane: ControlPlane
     expected = Install(namespace="default", names=names, config=installation.config_of("gke"))
     for kind in ("ClusterRole", "Role"):
         assert [one["rules"] for one in of(objects, kind)] == [
-            one["rules"] for one in of(installation.access(expected), kind)
+            one["rules"] for one in of([*installation.access(expected), *installation.user_roles()], kind)
         ]
     assert yaml.safe_load(of(objects, "ConfigMap")[0]["data"][installation.CONFIG_FILE]) == yaml.safe_load(
         expected.config
@@ -121,7 +121,8 @@ def test_values_say_what_is_made(plane: ControlPlane, values: tuple[str, ...], k
 
 
 def test_chainer_job_is_opted_into(plane: ControlPlane) -> None:
-    roles = {one["metadata"]["name"]: one["rules"] for one in of(chart(plane, "chainerjob=true"), "ClusterRole")}
+    objects = chart(plane, "chainerjob=true", "rbac.userRoles=false")
+    roles = {one["metadata"]["name"]: one["rules"] for one in of(objects, "ClusterRole")}
     assert roles["tf-job-operator-chainerjob"] == rights.rules(rights.opt_in_rights(kinds.KINDS))
     assert set(roles) == {"tf-job-operator", "tf-job-operator-chainerjob"}
 
@@ -178,6 +179,57 @@ def test_a_namespaced_installation_is_applied_and_its_account_may_do_nothing_els
         assert plane.run("kubectl", "auth", "can-i", "get", "secrets", "-n", "team-a", who).stdout.strip() == "no"
     finally:
         plane.kubectl("delete", "-f", "-", "--wait=false", stdin=to_yaml(objects))
+
+
+USER_ROLES = {
+    "deploy": lambda plane: plane.kubectl("apply", "-f", str(ROOT / "deploy/definitions/user-roles.yaml")),
+    "config": lambda plane: plane.kubectl("apply", "-f", str(ROOT / "config/definitions/user-roles.yaml")),
+    "chart": lambda plane: plane.kubectl("apply", "-f", "-", stdin=to_yaml(chart(plane))),
+}
+MAY = {
+    "admin": {*rights.USER_VERBS["edit"]},
+    "edit": {*rights.USER_VERBS["edit"]},
+    "view": {"get", "list", "watch"},
+}
+
+
+def may(plane: ControlPlane, user: str, verb: str, resource: str, subresource: str = "") -> bool:
+    """Whether a user may do this in the namespace `shared`, as the API server says."""
+    plural, _, group = resource.partition(".")
+    where = {"namespace": "shared", "group": group, "resource": plural, "subresource": subresource, "verb": verb}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+    body = {**review, "spec": {"user": user, "resourceAttributes": where}}
+    code, answer = plane.ask("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
+    assert code == 201, answer
+    return bool(answer["status"]["allowed"])
+
+
+@pytest.mark.parametrize("way", USER_ROLES)
+def test_an_admin_of_a_namespace_may_edit_jobs_and_a_viewer_may_read_them(plane: ControlPlane, way: str) -> None:
+    resources = [f"{kind.gvk.plural}.{kind.gvk.group}" for kind in kinds.ALL]
+    plane.kubectl("create", "namespace", "shared")
+    for role in MAY:
+        words = ("--clusterrole", role, "--user", role, "-n", "shared")
+        plane.kubectl("create", "rolebinding", role, *words)
+    assert not any(may(plane, role, "get", resources[0]) for role in MAY)
+    USER_ROLES[way](plane)
+    try:
+        last = resources[-1]
+        plane.wait_until(lambda: all(may(plane, role, "get", last) for role in MAY), "the roles were aggregated")
+        for role, verbs in MAY.items():
+            for resource in resources:
+                assert {verb for verb in rights.USER_VERBS["edit"] if may(plane, role, verb, resource)} == verbs
+                assert may(plane, role, "get", resource, "status")
+                assert not may(plane, role, "patch", resource, "status")  # only the operator writes it
+        for kind in kinds.ALL:
+            if kind.api.scale:
+                name = f"{kind.gvk.plural}.{kind.gvk.group}"
+                assert [may(plane, role, "patch", name, "scale") for role in MAY] == [True, True, False]
+    finally:
+        plane.kubectl("delete", "clusterroles", "-l", "rbac.authorization.kubeflow.org/aggregate-to-kubeflow-edit")
+        plane.kubectl("delete", "clusterroles", "-l", "rbac.authorization.kubeflow.org/aggregate-to-kubeflow-view")
+        plane.wait_until(lambda: not may(plane, "admin", "get", resources[-1]), "the rights were gone")
+        plane.kubectl("delete", "namespace", "shared")
 
 
 def test_short_names_and_plurals_clash_with_nothing_of_kubernetes(plane: ControlPlane) -> None:

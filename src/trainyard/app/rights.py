@@ -153,7 +153,7 @@ def opt_in_rights(chosen: Iterable[Kind]) -> frozenset[Right]:
     return frozenset().union(*(rights(kind) for kind in chosen if is_opt_in(kind))) - plain_rights(chosen)
 
 
-_VERBS = ("get", "list", "watch", "create", "patch", "update", "delete")
+_VERBS = ("get", "list", "watch", "create", "patch", "update", "delete", "deletecollection")
 
 
 def rules(wanted: Iterable[Right]) -> list[Json]:
@@ -170,6 +170,19 @@ def rules(wanted: Iterable[Right]) -> list[Json]:
     ]
 
 
+def user_rights(chosen: Iterable[Kind], verbs: tuple[str, ...]) -> frozenset[Right]:
+    """The rights of a user on jobs of these kinds: `verbs` on the jobs, the same without lists and deletes on their
+    scale, and `get` on their status, which only the operator writes."""
+    granted: set[Right] = set()
+    for kind in chosen:
+        granted |= {Right(*resource, verb) for resource in _job_resources(kind) for verb in verbs}
+        granted |= {Right(*resource, "get") for resource in _job_resources(kind, "/status")}
+        if kind.api.scale:
+            scale_verbs = {"get", "patch", "update"} & set(verbs)
+            granted |= {Right(*resource, verb) for resource in _job_resources(kind, "/scale") for verb in scale_verbs}
+    return frozenset(granted)
+
+
 def lease_rules() -> list[Json]:
     """For all Leases of a namespace, since the name of a Lease depends on the kinds and the namespace of its
     operator."""
@@ -183,6 +196,9 @@ def resource_verb_pairs(chosen: Iterable[Kind]) -> frozenset[tuple[str, str]]:
     granted = plain_rights(chosen) | opt_in_rights(chosen) | {Right(*LEASES, verb) for verb, _ in LEASE_SITES}
     return frozenset((right.name, right.verb) for right in granted if not right.resource.endswith("/finalizers"))
 
+
+USER_VERBS: dict[str, tuple[str, ...]] = {"edit": _VERBS, "view": ("get", "list", "watch")}
+"""What users may do with jobs, by the ClusterRole of Kubernetes that gets these rights. `admin` has those of `edit`."""
 
 DEFAULT: tuple[Kind, ...] = tuple(kind for kind in kinds.KINDS if not is_opt_in(kind))
 """The kinds that are not opt-in."""

@@ -39,6 +39,16 @@ async def test_probes_and_metrics_are_served(site: Site) -> None:
     assert "mnist" not in text and 'namespace="' not in text
 
 
+async def test_the_second_address_has_the_probes_alone(site: Site) -> None:
+    await site.account(NARROW)
+    async with operating(options(site, probe_bind=("127.0.0.1", 0))) as process, aiohttp.ClientSession() as http:
+        await eventually(lambda: process.probes.port != 0 and process.ready() == "")
+        for path, status in (("/healthz", 200), ("/readyz", 200), ("/metrics", 404)):
+            async with http.get(f"http://127.0.0.1:{process.probes.port}{path}") as answer:
+                assert answer.status == status
+        assert process.health.port == 0
+
+
 async def test_it_is_not_ready_before_everything_is_listed(site: Site) -> None:
     await site.account([rule for rule in NARROW if "deployments" not in rule["resources"]])
     async with operating(options(site)) as process:

@@ -9,15 +9,18 @@ Rules for this file:
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
+from tools import monitoring
 from tools.rights_page import page
 from trainyard import kinds
 from trainyard.app import installation, rights
 from trainyard.app.installation import Install, Names
 from trainyard.cli.install_manifests import to_yaml as as_documents
 from trainyard.cli.printing import as_yaml
+from trainyard.core import Kind
 from trainyard.objects import Json
 
 ROOT = Path(__file__).parents[1]
@@ -68,7 +71,7 @@ def written(root: Path = ROOT) -> dict[Path, str]:
         "examples/mx_operator_definitions.yaml": _documents(installation.lasting_objects(MXNET)),
         "examples/mx_operator_deploy.yaml": _documents(installation.operator_objects(MXNET)),
     }
-    found = {**_deploy(), **_config(), **_chart(), **whole, "docs/rbac.md": page()}
+    found = {**_deploy(), **_config(), **_chart(), **_monitoring(), **whole, "docs/rbac.md": page()}
     return {root / path: text for path, text in found.items()}
 
 
@@ -108,11 +111,37 @@ def _chart() -> dict[str, str]:
         "chainerjob": rights.rules(rights.opt_in_rights(kinds.KINDS)),
         "lease": rights.lease_rules(),
     }
+    rules |= {_resource(kind): rights.rules(rights.rights(kind)) for kind in kinds.KINDS}
+    table = {
+        "order": [kind.gvk.kind for kind in kinds.KINDS],
+        "optIn": [kind.gvk.kind for kind in kinds.KINDS if rights.is_opt_in(kind)],
+        "kinds": {kind.gvk.kind: _resource(kind) for kind in kinds.KINDS},
+    }
+    found["charts/trainyard/generated/kinds.yaml"] = HEAD + as_yaml(table)
     for name, listed in rules.items():
         found[f"charts/trainyard/generated/rules-{name}.yaml"] = HEAD + as_yaml(listed)
     for cloud in installation.CLOUDS:
         found[f"charts/trainyard/generated/cloud-{cloud}.yaml"] = HEAD + installation.config_of(cloud)
     return found
+
+
+def _resource(kind: Kind) -> str:
+    return f"{kind.gvk.plural}.{kind.gvk.group}"
+
+
+def _monitoring() -> dict[str, str]:
+    """Alerts, dashboard and PodMonitor, for `kubectl apply -f deploy/monitoring/` and for the chart."""
+    dashboard = json.dumps(monitoring.dashboard(), indent=1) + "\n"
+    rule = monitoring.prometheus_rule(DEPLOY.namespace)
+    return {
+        "deploy/monitoring/alerts.yaml": _documents([rule]),
+        "deploy/monitoring/pod-monitor.yaml": _documents(
+            [monitoring.pod_monitor(DEPLOY.namespace, DEPLOY.names.operator)]
+        ),
+        "deploy/monitoring/grafana/dashboard.json": dashboard,
+        "charts/trainyard/generated/alerts.yaml": HEAD + as_yaml(monitoring.rules("RUNBOOK")),
+        "charts/trainyard/generated/dashboard.json": dashboard,
+    }
 
 
 def _documents(objects: list[Json]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -11,11 +13,13 @@ import pytest
 import yaml
 
 from tests.support.control_plane import ControlPlane
+from tools import monitoring
 from tools.generate_manifests import ROOT
 from trainyard import kinds
 from trainyard.app import installation, rights
 from trainyard.app.installation import Install, Names
 from trainyard.cli.install_manifests import to_yaml
+from trainyard.cli.operator import operator
 from trainyard.objects import Json
 
 pytestmark = pytest.mark.cluster
@@ -127,7 +131,99 @@ def test_chainer_job_is_opted_into(plane: ControlPlane) -> None:
     assert set(roles) == {"tf-job-operator", "tf-job-operator-chainerjob"}
 
 
-@pytest.mark.parametrize("value", ["cloud=aws", "rbac.install=maybe", "replicas=-1", "rbac.instal=true"])
+ARGUMENTS = {
+    "kinds={MxJob,TfJob}": "--kinds=TfJob,MxJob",
+    "kinds={MxJob},chainerjob=true": "--kinds=MxJob,ChainerJob",
+    "log.format=json": "--log-format=json",
+    "log.level=debug": "--log-level=debug",
+    "nodeLostTimeout=300": "--node-lost-timeout=300",
+    "lease.duration=15": "--lease-duration=15",
+    "lease.namespace=kube-system": "--lease-namespace=kube-system",
+    "gangScheduler=volcano": "--gang-scheduler-name=volcano",
+    "clusterDomain=corp.example": "--cluster-domain=corp.example",
+    "scope=namespace": "--namespace=default",
+    "extraArgs={--context=c}": "--context=c",
+}
+
+
+def operator_container(objects: list[Json]) -> Json:
+    container: Json = of(objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]
+    return container
+
+
+@pytest.mark.parametrize("value", ARGUMENTS)
+def test_a_value_becomes_an_argument_that_the_operator_takes(plane: ControlPlane, value: str) -> None:
+    args = operator_container(chart(plane, value))["args"]
+    assert ARGUMENTS[value] in args and ARGUMENTS[value] not in operator_container(chart(plane))["args"]
+    operator.make_context("operator", list(args))
+
+
+@pytest.mark.parametrize("kind", [kind.gvk.kind for kind in kinds.KINDS])
+def test_an_operator_of_one_kind_has_the_rights_for_that_kind_alone(plane: ControlPlane, kind: str) -> None:
+    objects = chart(plane, f"kinds={{{kind}}}", "rbac.userRoles=false")
+    (role,) = of(objects, "ClusterRole")
+    assert role["rules"] == rights.rules(rights.rights(next(one for one in kinds.KINDS if one.gvk.kind == kind)))
+    assert f"--kinds={kind}" in operator_container(objects)["args"]
+
+
+def test_values_of_the_pod_stand_in_its_template(plane: ControlPlane) -> None:
+    objects = chart(
+        plane,
+        "labels.team=ml,annotations.a=b,podLabels.x=y,podAnnotations.c=d,serviceAccountAnnotations.e=f",
+        "priorityClassName=high,podAntiAffinity=required,topologySpreadConstraints[0].maxSkew=1",
+        "extraEnv[0].name=PYTHONFAULTHANDLER,extraEnv[0].value=x,podDisruptionBudget.enabled=true",
+    )
+    for obj in objects:
+        assert obj["metadata"]["labels"]["team"] == "ml" and annotations_of(obj)["a"] == "b"
+    (deployment,) = of(objects, "Deployment")
+    template = deployment["spec"]["template"]
+    assert template["metadata"]["labels"] == {"app": "tf-job-operator", "x": "y", "team": "ml"}
+    assert annotations_of(template)["c"] == "d" and annotations_of(of(objects, "ServiceAccount")[0])["e"] == "f"
+    selected = {"matchLabels": deployment["spec"]["selector"]["matchLabels"]}
+    pod = template["spec"]
+    (term,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term == {"topologyKey": "kubernetes.io/hostname", "labelSelector": selected}
+    assert pod["topologySpreadConstraints"] == [{"maxSkew": 1, "labelSelector": selected}]
+    assert pod["priorityClassName"] == "high"
+    assert {"name": "PYTHONFAULTHANDLER", "value": "x"} in pod["containers"][0]["env"]
+    assert of(objects, "PodDisruptionBudget")[0]["spec"] == {"minAvailable": 1, "selector": selected}
+
+
+def test_monitoring_is_that_of_the_files(plane: ControlPlane) -> None:
+    assert not {obj["kind"] for obj in chart(plane)} & {"PodMonitor", "PrometheusRule"}
+    on = ",".join(f"monitoring.{part}.enabled=true" for part in ("podMonitor", "alerts", "dashboard"))
+    objects = chart(plane, on, "monitoring.alerts.runbook=https://example.com/runbook")
+    (monitor,), (rule,) = of(objects, "PodMonitor"), of(objects, "PrometheusRule")
+    assert rule["spec"] == monitoring.rules("https://example.com/runbook")
+    assert monitor["spec"]["selector"] == of(objects, "Deployment")[0]["spec"]["selector"]
+    ports = {port["name"] for port in operator_container(objects)["ports"]}
+    assert {endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]} <= ports
+    maps = [obj for obj in of(objects, "ConfigMap") if obj["metadata"]["labels"].get("grafana_dashboard") == "1"]
+    assert json.loads(maps[0]["data"]["trainyard.json"]) == monitoring.dashboard()
+
+
+def test_the_templates_depend_on_the_values_alone(plane: ControlPlane) -> None:
+    """As `helm template` and Argo CD need it: no lookup, nothing random, no hook but that of `helm test`."""
+    templates = [path.read_text() for path in Path(CHART, "templates").rglob("*") if path.is_file()]
+    calls = {word for text in templates for word in re.findall(r"\b(lookup|rand\w+|genCA|uuidv4|now)\b", text)}
+    assert calls == set()
+    assert chart(plane, "cloud=gke", "chainerjob=true") == chart(plane, "cloud=gke", "chainerjob=true")
+    assert {hook for text in templates for hook in re.findall(r"helm.sh/hook: (.*)", text)} == {"test"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "kinds={PodJob}",
+        "log.format=xml",
+        "podAntiAffinity=soft",
+        "extraArgs={x}",
+        "cloud=aws",
+        "rbac.install=maybe",
+        "replicas=-1",
+        "rbac.instal=true",
+    ],
+)
 def test_a_wrong_value_is_refused_by_its_path(plane: ControlPlane, value: str) -> None:
     ran = plane.run("helm", "template", "tf-job", CHART, "--set", value)
     assert ran.returncode != 0 and value.split("=", maxsplit=1)[0].split(".", maxsplit=1)[0] in ran.stderr

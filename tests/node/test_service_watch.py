@@ -16,13 +16,20 @@ class SlowNetwork:
 
     def __init__(self, failures: int = 0) -> None:
         self.updates, self.failures = 0, failures
-        self.released = asyncio.Event()
+        self.started, self.released = asyncio.Event(), asyncio.Event()
 
     async def services_changed(self) -> None:
         self.updates += 1
+        self.started.set()
         await self.released.wait()
         if self.updates <= self.failures:
             raise OSError("no such address")
+
+
+async def ended() -> None:
+    """Wait until every other task has ended."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def service(name: str) -> Json:
@@ -35,15 +42,13 @@ async def test_a_hundred_changes_during_an_update_are_one_more_update() -> None:
     watch = ServiceWatch(Directory(), lambda: network, tasks)
     before = len(asyncio.all_tasks())
     watch.on_changed("ADDED", service("first"))
-    while not network.updates:
-        await asyncio.sleep(0)
+    await network.started.wait()
     for number in range(100):
         watch.on_changed("ADDED", service(f"web-{number}"))
         await asyncio.sleep(0)
     assert len(asyncio.all_tasks()) == before + 1
     network.released.set()
-    while len(asyncio.all_tasks()) > before:
-        await asyncio.sleep(0)
+    await ended()
     assert network.updates == 2
     await tasks.stop()
 
@@ -53,10 +58,8 @@ async def test_after_an_update_that_failed_the_next_change_is_applied() -> None:
     network.released.set()
     tasks = TaskSupervisor("node")
     watch = ServiceWatch(Directory(), lambda: network, tasks)
-    before = len(asyncio.all_tasks())
     for name in ("first", "second"):
         watch.on_changed("ADDED", service(name))
-        while len(asyncio.all_tasks()) > before:
-            await asyncio.sleep(0)
+        await ended()
     assert network.updates == 2
     await tasks.stop()

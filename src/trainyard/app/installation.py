@@ -188,7 +188,7 @@ def deployment(install: Install) -> Json:
         },
         "terminationGracePeriodSeconds": 10,
         "containers": [_container(install)],
-        "volumes": [{"name": "config", "configMap": {"name": CONFIG_MAP}}],
+        "volumes": [{"name": "config", "configMap": {"name": CONFIG_MAP, "optional": True}}],
     }
     spec = {
         "replicas": install.replicas,
@@ -206,6 +206,7 @@ def arguments(install: Install) -> list[str]:
         "--leader-elect",
         f"--metrics-bind-address=:{PORT}",
         f"--controller-config-file={CONFIG_FOLDER}/{CONFIG_FILE}",
+        "--optional-controller-config",
     ]
 
 

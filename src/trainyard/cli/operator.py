@@ -51,6 +51,12 @@ log = logging.getLogger(__name__)
     metavar="FILE",
     help="The administrator's config (accelerators); read again when it changes.",
 )
+@click.option(
+    "--optional-controller-config",
+    "config_optional",
+    is_flag=True,
+    help="The config file may be missing; it is read when it appears.",
+)
 @click.option("--leader-elect", is_flag=True, help="Work only while a Lease is held: for more than one replica.")
 @click.option(
     "--lease-namespace",
@@ -144,12 +150,13 @@ def _parse_options(params: dict[str, Any]) -> OperatorOptions:
     )
 
     config_file = options.path(params["config"])
+    initial_config = None if params["config_optional"] and config_file and not config_file.exists() else config_file
     access = find_cluster(os.environ, params["kubeconfig"], params["context"])
     served = parse_kinds(params["served"])
     return OperatorOptions(
         access=access,
         kinds=served,
-        config=read_config(config_file, lambda text: note(text)),
+        config=read_config(initial_config, lambda text: note(text)),
         namespace=params["namespace"],
         config_file=config_file,
         lease=lease_identity(os.environ, served, params["namespace"], params["lease_namespace"])

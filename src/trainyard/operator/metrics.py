@@ -76,6 +76,8 @@ class Metrics:
         for kind in self._kinds:  # rate() needs a sample of 0 before the first reconcile
             for outcome in OUTCOMES:
                 self._reconciles.labels(kind.gvk.kind, outcome)
+        for outcome in ("used", "refused"):
+            self.config_reloads.labels(outcome)
 
     def observe_operator(self, operator: Operator | None) -> None:
         """Show the metrics of this operator from now on; None: of no operator."""

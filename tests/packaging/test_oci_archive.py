@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import platform
 import re
 import struct
 import subprocess
@@ -23,6 +24,7 @@ from tools.oci.registry import Reference, RegistryError, pull
 from trainyard import __version__
 
 ROOT = Path(__file__).parents[2]
+NATIVE = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}[platform.machine()]
 MACHINES = {"linux/amd64": 62, "linux/arm64": 183}  # e_machine of ELF
 
 
@@ -110,11 +112,11 @@ def test_a_layer_has_the_folders_of_its_files_and_belongs_to_root() -> None:
     }
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
-def test_the_image_of_a_platform_is_pulled_with_a_token(platform: str) -> None:
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_the_image_of_a_platform_is_pulled_with_a_token(name: str) -> None:
     with base_registry() as registry:
-        assert pull(f"{registry.host}/{REPOSITORY}:{TAG}", platform) == base(platform)
-        assert pull(f"{registry.host}/{REPOSITORY}@{base(platform).manifest.digest}", platform) == base(platform)
+        assert pull(f"{registry.host}/{REPOSITORY}:{TAG}", name) == base(name)
+        assert pull(f"{registry.host}/{REPOSITORY}@{base(name).manifest.digest}", name) == base(name)
 
 
 def test_what_cannot_be_pulled_is_said() -> None:
@@ -167,13 +169,13 @@ def test_the_operator_runs_from_the_layer_and_its_libraries_are_of_the_platform(
     names = {f"trainyard-operator-{__version__}{suffix}.tar" for suffix in ("", "-amd64", "-arm64")}
     assert {path.name for path in tmp_path.iterdir()} == names
     images = Archive(tmp_path / f"trainyard-operator-{__version__}.tar").images()
-    for platform, (config, layers) in images.items():
+    for name, (config, layers) in images.items():
         with tarfile.open(fileobj=io.BytesIO(layers[-1])) as tar:
-            tar.extractall(tmp_path / platform, filter="data")
-        libraries = list((tmp_path / platform / "opt/trainyard/lib").rglob("*.so"))
+            tar.extractall(tmp_path / name, filter="data")
+        libraries = list((tmp_path / name / "opt/trainyard/lib").rglob("*.so"))
         machines = {struct.unpack_from("<H", path.read_bytes(), 18)[0] for path in libraries}
-        assert machines == {MACHINES[platform]} and config["config"]["Entrypoint"] == ["trainyard"]
-    root = tmp_path / "linux/amd64/opt/trainyard"
+        assert machines == {MACHINES[name]} and config["config"]["Entrypoint"] == ["trainyard"]
+    root = tmp_path / NATIVE / "opt/trainyard"
     env = {"PYTHONPATH": str(root / "lib"), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nonexistent"}
     command = [sys.executable, "-S", str(root / "bin/trainyard"), "operator", "--kinds", "nothing"]
     ran = subprocess.run(command, env=env, capture_output=True, text=True, cwd="/")

@@ -78,8 +78,8 @@ def mistakes(expr: str, text: str, scrape: Scrape) -> Iterator[str]:
 
 async def test_alerts_and_dashboard_name_what_the_operator_serves(site: Site) -> None:
     scrape = await scrape_of_every_metric(site)
-    found = {name: list(mistakes(expr, text, scrape)) for name, (expr, text) in EXPRESSIONS.items()}
-    assert {name: listed for name, listed in found.items() if listed} == {}
+    wrong = {name: list(mistakes(expr, text, scrape)) for name, (expr, text) in EXPRESSIONS.items()}
+    assert {name: listed for name, listed in wrong.items() if listed} == {}
     variables = re.findall(r"label_values\((\w+), (\w+)\)", str(monitoring.dashboard()["templating"]))
     assert variables and all(label in scrape[name] for name, label in variables)
 

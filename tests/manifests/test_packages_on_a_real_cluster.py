@@ -162,7 +162,9 @@ def test_a_value_becomes_an_argument_that_the_operator_takes(plane: ControlPlane
 def test_an_operator_of_one_kind_has_the_rights_for_that_kind_alone(plane: ControlPlane, kind: str) -> None:
     objects = chart(plane, f"kinds={{{kind}}}", "rbac.userRoles=false")
     (role,) = of(objects, "ClusterRole")
-    assert role["rules"] == rights.rules(rights.rights(next(one for one in kinds.KINDS if one.gvk.kind == kind)))
+    assert role["rules"] == rights.rules(
+        rights.rights(next(served for served in kinds.KINDS if served.gvk.kind == kind))
+    )
     assert f"--kinds={kind}" in operator_container(objects)["args"]
 
 

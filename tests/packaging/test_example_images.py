@@ -47,16 +47,16 @@ class Stage(NamedTuple):
 
 def stages(path: Path) -> dict[str, Stage]:
     text = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", path.read_text(), flags=re.M))
-    found: dict[str, Stage] = {}
+    named_stages: dict[str, Stage] = {}
     lines: list[tuple[str, str]] = []
     for line in filter(None, text.splitlines()):
         word, _, rest = line.partition(" ")
         if word == "FROM":
             base, _, name = rest.partition(" AS ")
-            lines = list(found[base].lines) if base in found else []
-            found[name] = Stage(lines)
+            lines = list(named_stages[base].lines) if base in named_stages else []
+            named_stages[name] = Stage(lines)
         lines.append((word, rest))
-    return found
+    return named_stages
 
 
 def entry_of(match: str) -> dict[str, Any]:
@@ -73,14 +73,16 @@ def test_an_image_has_what_its_entry_of_the_catalogue_has(target: tuple[str, str
     assert list(map(json.loads, stage.all("ENTRYPOINT"))) == ([entry["entrypoint"]] if "entrypoint" in entry else [])
     assert stage.all("WORKDIR") == ([entry["workdir"]] if "workdir" in entry else [])
     assert stage.links == entry.get("files", {})
-    requirements = [one["requirements"] for one in entry["providers"] if "requirements" in one]
+    requirements = [provider["requirements"] for provider in entry["providers"] if "requirements" in provider]
     copied = [rest.split()[0] for rest in stage.all("COPY")]
     assert copied[-1] == "src/trainyard/programs" and all((ROOT / source).exists() for source in copied)
     if isinstance(requirements[0], str):
         assert copied[0] == f"src/trainyard/node/images/{requirements[0]}"
     for line in entry["providers"][-1].get("build", ()):
         assert any(line in rest for rest in stage.all("RUN"))
-    packages = next((one["system"]["modules"].values() for one in entry["providers"] if "system" in one), ())
+    packages = next(
+        (provider["system"]["modules"].values() for provider in entry["providers"] if "system" in provider), ()
+    )
     assert all(any(package in rest for rest in stage.all("RUN")) for package in packages)
 
 

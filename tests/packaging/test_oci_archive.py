@@ -49,7 +49,7 @@ class Archive:
         """By platform: the config and the uncompressed layers."""
         (entry,) = self.json("index.json")["manifests"]
         body = json.loads(self.blob(entry))
-        manifests = [json.loads(self.blob(one)) for one in body["manifests"]] if "manifests" in body else [body]
+        manifests = [json.loads(self.blob(entry)) for entry in body["manifests"]] if "manifests" in body else [body]
         images = {}
         for manifest in manifests:
             config = json.loads(self.blob(manifest["config"]))
@@ -71,8 +71,8 @@ def test_an_archive_of_two_platforms_has_an_index_of_both(tmp_path: Path) -> Non
     assert set(content.images()) == set(PLATFORMS) and "manifest.json" not in content.names
     (entry,) = content.json("index.json")["manifests"]
     assert entry["annotations"]["io.containerd.image.name"] == "example.com/team/operator:1"
-    named = [one["platform"] for one in json.loads(content.blob(entry))["manifests"]]
-    assert {f"{one['os']}/{one['architecture']}" for one in named} == set(PLATFORMS)
+    named = [manifest["platform"] for manifest in json.loads(content.blob(entry))["manifests"]]
+    assert {f"{platform['os']}/{platform['architecture']}" for platform in named} == set(PLATFORMS)
 
 
 def test_an_archive_of_one_platform_is_one_of_docker_save_too(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def replica_specs(spec: Json) -> dict[str, Json]:
 
 def pod_sets(spec: Json) -> dict[str, Json]:
     """By role in lower case, what has a template and maybe a count."""
-    found = {name.lower(): one for name, one in replica_specs(spec).items()}
+    found = {name.lower(): role for name, role in replica_specs(spec).items()}
     for item in spec.get("replicaSpecs") or () if isinstance(spec.get("replicaSpecs"), list) else ():
         found[str(item.get("tfReplicaType") or item.get("mxReplicaType")).lower()] = item
     named = spec["replicaSpecs"] if isinstance(spec.get("replicaSpecs"), dict) else spec.get("workerSets") or {}
@@ -83,7 +83,7 @@ def priority_class(spec: Json) -> str:
     """The priority of the Workload of a kubeflow.org/v1 kind: that of its schedulingPolicy, else of the first pod set
     that has one."""
     policy = (spec.get("runPolicy") or {}).get("schedulingPolicy") or {}
-    of_pods = [one["template"]["spec"].get("priorityClassName") for one in pod_sets(spec).values()]
+    of_pods = [pod_set["template"]["spec"].get("priorityClassName") for pod_set in pod_sets(spec).values()]
     return str(policy.get("priorityClass") or next(filter(None, of_pods), ""))
 
 

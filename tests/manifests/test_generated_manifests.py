@@ -183,6 +183,15 @@ def test_a_wrong_word_is_answered_with_the_right_one(words: tuple[str, ...], sai
     assert ran.returncode == 2 and said in " ".join(ran.stderr.split())
 
 
+def test_the_pod_monitor_selects_the_operator_of_the_same_files() -> None:
+    (monitor,) = yaml.safe_load_all((ROOT / "deploy/monitoring/pod-monitor.yaml").read_text())
+    deployment = installation.deployment(generate_manifests.DEPLOY)
+    assert monitor["spec"]["selector"] == deployment["spec"]["selector"]
+    assert monitor["metadata"]["namespace"] == deployment["metadata"]["namespace"]
+    ports = deployment["spec"]["template"]["spec"]["containers"][0]["ports"]
+    assert {endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]} <= {port["name"] for port in ports}
+
+
 UNINSTALLED = {
     "kubectl delete -f deploy/": ["deploy/1-rbac.yaml", "deploy/2-operator.yaml"],
     "kubectl delete -k config/default": ["config/rbac/rbac.yaml", "config/operator/operator.yaml"],

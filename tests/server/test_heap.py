@@ -1,4 +1,4 @@
-"""Memory that the API server has freed goes back to the operating system."""
+"""The memory of the API server: what is freed goes back to the operating system, what is equal is kept once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import sys
 
 import pytest
 
+from trainyard.client import ApiClient
+from trainyard.objects import NamespacedName
+from trainyard.objects.resources import CONFIG_MAP
 from trainyard.server import Server, server
 
 FREED = """
@@ -42,3 +45,22 @@ async def test_the_server_trims_its_heap_again_and_again(monkeypatch: pytest.Mon
             await trims.get()
     finally:
         await running.stop()
+
+
+async def test_versions_of_an_object_share_their_labels() -> None:
+    """The history has thousands of versions. Labels of their own were ten megabytes."""
+    running = Server(token="admin")
+    await running.start()
+    config_map = {"metadata": {"name": "a", "labels": {"team": "ml"}}, "data": {"x": "0"}}
+    key = NamespacedName("default", "a")
+    async with ApiClient(running.url, "admin") as api:
+        await api.create(CONFIG_MAP, "default", config_map)
+        first = running.log.get("configmaps", key)
+        await api.patch(CONFIG_MAP, "default", "a", {"data": {"x": "1"}})
+        second = running.log.get("configmaps", key)
+        await api.patch(CONFIG_MAP, "default", "a", {"metadata": {"labels": {"team": "other"}}})
+        third = running.log.get("configmaps", key)
+    await running.stop()
+    assert first and second and third and first.body != second.body
+    assert second.labels is first.labels and second.fields is first.fields
+    assert third.labels == {"team": "other"}

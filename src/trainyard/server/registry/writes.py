@@ -62,8 +62,11 @@ class Writes:
         revision = self.log.revision + 1
         meta["resourceVersion"] = str(revision)
         body = encode(new)
-        fields = resource.fields(new)
-        record = Record(revision, body, labels_of(new), fields)
+        labels, fields = labels_of(new), resource.fields(new)
+        if before is not None:  # the history has thousands of versions, most of them with the same labels
+            labels = before.labels if before.labels == labels else labels
+            fields = before.fields if before.fields == fields else fields
+        record = Record(revision, body, labels, fields)
         self.log.append(resource.storage_key, key, record, before.revision if before else 0)
         return body
 

@@ -56,6 +56,7 @@ def test_logs_and_result_of_a_deleted_job_are_there_with_the_cluster_up_and_down
         assert home.say("down")[0] == 0
         code, out, err = home.say("logs", "short")
         assert (code, out) == (0, "master-0 | hello again\n") and "1 more of that name" in err
+        assert "the job has ended" in err and "is gone" not in err, "its cluster is down and has it"
         assert home.say("logs", first)[1] == "master-0 | hello\n"
         assert [row.split()[5:] for row in home.say("history")[1].splitlines()[1:]] == [
             ["Succeeded", "0", "default"]

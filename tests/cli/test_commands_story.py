@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.commands import PATIENCE, SLEEP, chainer, elastic, role, said, speaking, tfjob
+from tests.cli.commands import PATIENCE, SLEEP, chainer, container, elastic, role, said, speaking, tfjob
 from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import kubeconfig
 from trainyard.server import Server
@@ -215,6 +215,19 @@ async def test_logs_are_followed_to_the_last_line(tmp_path: Path, capfd: pytest.
         assert (await asyncio.wait_for(following, 20)).code == 0
         lines = capfd.readouterr().out.splitlines()
         assert [line for line in lines if line.startswith("master-0")] == ["master-0 | begins", "master-0 | ends"]
+
+
+async def test_logs_prefix_pods_with_init_containers_as_run_does(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with speaking(tmp_path) as words:
+        master = role("MASTER", "print('trains')")
+        master["template"]["spec"]["initContainers"] = [container("fetch-the-data", "print('fetched')")]
+        await words.submit(tfjob(master))
+        await words.until("Succeeded", "get")
+        capfd.readouterr()
+        assert (await words("logs", "mnist")).code == 0
+        assert capfd.readouterr().out.splitlines() == ["master-0/fetch-the-data | fetched", "master-0 | trains"]
 
 
 def test_without_a_cluster_the_fix_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

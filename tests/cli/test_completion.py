@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -47,7 +48,34 @@ async def test_names_of_jobs_are_completed(tmp_path: Path) -> None:
 
 
 async def names(words: Words, folder: Path, *line: str) -> list[str]:
-    return sorted(await asyncio.to_thread(completed, folder, *line, KUBECONFIG=str(words.kubeconfig)))
+    variables = {"KUBECONFIG": str(words.kubeconfig), "XDG_STATE_HOME": str(folder / "no-history")}
+    return sorted(await asyncio.to_thread(completed, folder, *line, **variables))
+
+
+def record_of(state: Path, name: str, kind: str, namespace: str = "default") -> None:
+    """A job in the history below the state folder of a user."""
+    folder = state / "trainyard/history" / f"20260101T000000Z-{namespace}-{name}-{abs(hash(name)):08x}"
+    folder.mkdir(parents=True)
+    fields = {
+        "name": name,
+        "kind": kind,
+        "namespace": namespace,
+        "result": "Succeeded",
+        "started": "2026-01-01T00:00:00Z",
+    }
+    (folder / "result.json").write_text(json.dumps(fields))
+
+
+def test_without_a_cluster_the_jobs_of_the_history_are_completed_where_it_is_read(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    record_of(state, "mnist", "TfJob")
+    record_of(state, "mnist-b", "ElasticJob", "team")
+    variables = {"KUBECONFIG": str(tmp_path / "none"), "XDG_STATE_HOME": str(state)}
+    for command in ("logs", "why", "history"):
+        assert sorted(completed(tmp_path, command, "mn", **variables)) == ["mnist", "mnist-b"], command
+    assert completed(tmp_path, "why", "-n", "team", "", **variables) == ["mnist-b"]
+    assert completed(tmp_path, "logs", "tfjob/", **variables) == ["tfjob/mnist"]
+    assert completed(tmp_path, "delete", "mn", **variables) == []
 
 
 def test_without_a_cluster_nothing_is_completed_and_nothing_is_said(tmp_path: Path) -> None:

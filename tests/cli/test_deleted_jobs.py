@@ -12,7 +12,7 @@ from trainyard.app.job_record import JobRecord
 from trainyard.app.retention import RetentionLimits
 from trainyard.cli.diagnosis import Finding, why
 from trainyard.cli.diagnosis.inputs import Facts
-from trainyard.cli.history import record_lines
+from trainyard.cli.history import _wrap_line, record_lines
 from trainyard.cli.recorded_objects import NOT_KEPT, events_of, facts_of, find_record, findings_of, gone_pods, kept_logs
 from trainyard.kinds import kind_of
 from trainyard.objects import Json, name_of
@@ -123,3 +123,23 @@ def test_the_page_of_a_record_keeps_its_columns_at_80(tmp_path: Path, monkeypatc
     at = next(number for number, line in enumerate(lines) if line.startswith("Why:       given up"))
     assert lines[at + 1].startswith(" " * 11 + "this because")
     assert max(len(line) for line in lines if str(record.folder) not in line) <= 80
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (
+            "  3s   Normal   Started  Pod/a  ",
+            ["  3s   Normal   Started  Pod/a  Created service: the-", " " * 32 + "service-of-the-worker"],
+        ),
+        (
+            "  3s   Normal   Started  Pod/" + "a" * 20 + "  ",
+            [
+                "  3s   Normal   Started  Pod/" + "a" * 20,
+                " " * 11 + "Created service: the- service-of-the-worker",
+            ],
+        ),
+    ],
+)
+def test_a_row_that_is_too_wide_keeps_its_columns(cells: str, expected: list[str]) -> None:
+    assert _wrap_line(cells + "Created service: the- service-of-the-worker", 54) == expected

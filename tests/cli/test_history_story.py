@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.cli.run_values import Ended, Started, job, private, ran, replicas
+from trainyard.objects import Json
 
 pytestmark = pytest.mark.slow
 BUFFERED = [sys.executable, "-c"]  # no -u: what is printed must be seen all the same
@@ -30,7 +31,7 @@ def told(folder: Path, *line: str, **variables: str) -> Ended:
     return Ended(ended.returncode, ended.stdout.splitlines(), ended.stderr, ended.stdout)
 
 
-def prints(role: str, code: str, count: int = 1) -> dict[str, object]:
+def prints(role: str, code: str, count: int = 1) -> Json:
     spec = replicas(role, code, count)
     spec["template"]["spec"]["containers"][0]["command"] = [*BUFFERED, code]
     return spec
@@ -75,6 +76,16 @@ def test_everything_of_a_job_is_kept(tmp_path: Path) -> None:
     (tmp_path / "again").mkdir()
     again = ran(tmp_path / "again", [manifest], "--network", "shared")
     assert again.code == 0, "the manifest can be run again"
+
+
+def test_run_and_history_have_one_prefix_and_one_width_for_pods_with_init_containers(tmp_path: Path) -> None:
+    master = prints("MASTER", "print('trains')")
+    fetch = {"name": "zz-fetch-the-data", "image": "x", "command": [*BUFFERED, "print('fetched')"]}
+    master["template"]["spec"]["initContainers"] = [fetch]
+    ended = ran(tmp_path, [job(master, prints("WORKER", "print('works')"))], "--network", "shared")
+    lines = ["master-0/zz-fetch-the-data | fetched", "master-0 | trains", "worker-0 | works"]
+    assert set(ended.lines) >= set(lines), ended.out
+    assert told(tmp_path, "logs", "story").lines == lines
 
 
 def test_the_commands_of_the_history(tmp_path: Path) -> None:
@@ -141,7 +152,7 @@ def test_output_survives_the_timeout_and_every_run_is_kept(tmp_path: Path, netwo
 
 def test_a_job_that_cannot_run_here_says_why_afterwards(tmp_path: Path) -> None:
     master = prints("MASTER", "")
-    del master["template"]["spec"]["containers"][0]["command"]  # type: ignore[index]
+    del master["template"]["spec"]["containers"][0]["command"]
     assert ran(tmp_path, [job(master)], "--network", "shared").code == 3
     answer = told(tmp_path, "why", "story")
     assert answer.code == 0 and "it was cut short" in answer.out, answer.err

@@ -41,6 +41,20 @@ def test_a_table_fits_and_its_last_column_gives_way_first(width: int) -> None:
     assert lines[1].count("m") >= 28
 
 
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=10), st.integers(60, 120))
+def test_a_table_of_many_columns_fits(lengths: list[int], width: int) -> None:
+    lines = table_lines([["H" * min(length, 8) for length in lengths], ["x" * length for length in lengths]], width)
+    assert all(len(line) <= width for line in lines)
+
+
+def test_names_give_way_and_states_do_not() -> None:
+    heads = ["ID", "JOB", "KIND", "AGE", "TOOK", "RESULT", "RESTARTS", "WHERE"]
+    row = ["2f34049a", "mnist-of-the-whole-team", "ElasticJob", "12m", "1:12:33", "Interrupted", "12", "c" * 40]
+    lines = table_lines([heads, row], 80)
+    assert max(map(len, lines)) == 80
+    assert lines[1].split() == [row[0], "mnist-of…", *row[2:7], "c" * 9 + "…"]
+
+
 def test_a_table_that_fits_is_whole() -> None:
     assert table_lines(ROWS, 1000)[1].endswith("m" * 100)
     assert table_lines([], 80) == []

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from trainyard.cli.screen import MAX_QUEUED_BYTES, Descriptors, OutputLineSplitter, Screen, wants_colour
+from trainyard.cli.output_lines import OutputLineSplitter
+from trainyard.cli.screen import MAX_QUEUED_BYTES, Descriptors, Screen, wants_colour
 
 
 class Pipe(NamedTuple):
@@ -41,11 +42,21 @@ def screen(pipes: tuple[Pipe, Pipe], colour: bool = False, live: bool = False, b
 
 async def test_lines_of_all_replicas_stand_behind_their_names(pipes: tuple[Pipe, Pipe]) -> None:
     shown = screen(pipes)
+    shown.align(["worker-0", "ps-0"])
     shown.log("worker-0", b"loss 1")
     shown.log("ps-0", b"ready")
     shown.result("done")
     await shown.close()
     assert pipes[0].text() == "worker-0 | loss 1\nps-0     | ready\ndone\n"
+
+
+async def test_a_longer_prefix_does_not_change_the_width_of_the_others(pipes: tuple[Pipe, Pipe]) -> None:
+    shown = screen(pipes)
+    shown.align(["worker-0", "ps-0"])
+    for prefix in ("worker-0/fetch-data", "ps-0", "worker-0"):
+        shown.log(prefix, b"x")
+    await shown.close()
+    assert pipes[0].text() == "worker-0/fetch-data | x\nps-0     | x\nworker-0 | x\n"
 
 
 async def test_colour_is_in_the_prefix_only_and_each_replica_keeps_its_own(pipes: tuple[Pipe, Pipe]) -> None:
@@ -67,7 +78,7 @@ async def test_the_progress_line_of_a_terminal_stays_below_the_lines_and_goes_at
     shown.note("warning")
     await shown.close()
     text = pipes[1].text()
-    assert text.startswith("\r\x1b[Kwarning\n") and "going" not in text.rpartition("\x1b[K")[2]
+    assert text.startswith("\r\x1b[Jwarning\n") and "going" not in text.rpartition("\x1b[J")[2]
 
 
 async def test_without_a_terminal_progress_is_a_line_when_it_changes(pipes: tuple[Pipe, Pipe]) -> None:
@@ -115,6 +126,15 @@ async def test_a_reader_who_does_not_read_holds_up_the_logs_but_not_the_loop(pip
         ([b"a", b"b\nc"], [b"ab", b"c"]),
         ([b"10%\r20%\r30%\nend"], [b"30%", b"end"]),
         ([b"windows\r\n"], [b"windows"]),
+        ([b"\r10%" * 30_000, b"\r100%\n"], [b"100%"]),
+        ([b"10%\r", b"20%\r", b"\n"], [b"20%"]),
+        ([b"\router 0%", *(b"\n\rinner %d%%\x1b[A" % n for n in range(3))], [b"outer 0%", b"inner 2%"]),
+        (
+            [b"\router 0%\n\rinner 0%\x1b[A", b"\n\r        \r\x1b[A", b"\router 100%\n", b"done\n"],
+            [b"outer 0%", b"outer 100%", b"done"],
+        ),
+        ([b"a\n\n\rthird 0%\x1b[A\x1b[A", b"\n\n\rthird 1%\x1b[2A", b"\n\nend\n"], [b"a", b"", b"end"]),
+        ([b"hidden?\x1b[999A\n", b"shown\n"], [b"shown"]),
         ([b"\n\n"], [b"", b""]),
         ([b""], []),
         ([b"x" * (OutputLineSplitter.MAX_LINE_BYTES + 1)], [b"x" * OutputLineSplitter.MAX_LINE_BYTES, b"x"]),
@@ -140,9 +160,9 @@ async def test_an_activity_stands_at_the_beginning_of_the_progress_line_until_it
     shown.progress("0:01  a Pending", "a Pending")
     shown.activity("torch", "torch: 12 of 800 MB")
     await asyncio.sleep(0)
-    assert shown._progress_line == "torch: 12 of 800 MB · 0:01  a Pending".encode()
+    assert shown._writer.footer_lines == ["torch: 12 of 800 MB · 0:01  a Pending".encode()]
     shown.activity("torch", None)
-    assert shown._progress_line == b"0:01  a Pending"
+    assert shown._writer.footer_lines == [b"0:01  a Pending"]
     await shown.close()
 
 
@@ -181,3 +201,75 @@ async def test_notes_wrap_and_the_lines_of_programs_do_not(
     assert len(pipes[0].text().splitlines()) == 1
     lines = pipes[1].text().splitlines()
     assert len(lines) > 1 and all(len(line) <= 60 for line in lines) and lines[1].startswith("  word")
+
+
+def drain(terminal: int, until: str) -> str:
+    """The text that the terminal gets, up to the first occurrence of `until`."""
+    text = ""
+    while until not in text:
+        text += os.read(terminal, 1 << 16).decode()
+    return text
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
+    monkeypatch.setenv("COLUMNS", "40")
+    both = Pipe(*os.openpty())
+    yield both
+    os.close(both.reader), os.close(both.writer)
+
+
+async def test_a_terminal_shows_progress_bars_as_they_are_printed_above_the_progress_line(terminal: Pipe) -> None:
+    tty = terminal.writer
+    shown = Screen(Descriptors(tty, tty, tty), False, True, lambda: None)
+    shown.progress("0:01  a Running", "")
+    for replica, bar in (("worker-0", b"\x1b[32m10%\x1b[0m \x1b[A"), ("worker-1", "█".encode() * 60)):
+        shown.open_line(replica, bar, True)
+    text = await asyncio.to_thread(drain, terminal.reader, "█…\r\n0:01  a Running")
+    last = text.rpartition("\x1b[J")[2]
+    assert last == "worker-0 | 10% \\x1b[A\r\nworker-1 | " + "█" * 27 + "…\r\n0:01  a Running"
+    shown.open_line("worker-0", b"", False)
+    shown.log("worker-0", b"100%")
+    text = await asyncio.to_thread(drain, terminal.reader, "worker-0 | 100%")
+    assert "\r\x1b[2A\x1b[J" in text
+    await shown.close()
+
+
+async def test_open_lines_take_at_most_half_of_the_terminal(terminal: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINES", "6")
+    tty = terminal.writer
+    shown = Screen(Descriptors(tty, tty, tty), False, True, lambda: None)
+    for index in range(5):
+        shown.open_line(f"w-{index}", b"1%", True)
+    assert shown._writer.footer_lines == [b"w-0 | 1%", b"w-1 | 1%", b"... and 3 more lines are open"]
+    await shown.close()
+
+
+async def test_without_a_terminal_a_progress_bar_is_a_line_now_and_then(
+    pipes: tuple[Pipe, Pipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    shown = screen(pipes)
+    monkeypatch.setattr(shown._loop, "time", lambda: now[0])
+    for second in range(25):
+        shown.open_line("w-0", b"%d%%" % second, True)
+        shown.open_line("w-1", b"a line that is not overwritten", False)
+        now[0] += 1.0
+    shown.open_line("w-0", b"", False)
+    shown.log("w-0", b"100%")
+    await shown.close()
+    assert pipes[0].text().splitlines() == ["w-0 | 10%", "w-0 | 20%", "w-0 | 100%"]
+
+
+def test_the_open_line_is_the_bar_that_was_written_last() -> None:
+    cut, states = OutputLineSplitter(), []
+    for chunk in (
+        b"\router 0%",
+        b"\n\rinner 0%\x1b[A",
+        b"\n\rinner 50%\x1b[A",
+        b"\n\r         \r\x1b[A",
+        b"\router 9%",
+    ):
+        cut.feed(chunk)
+        states.append((cut.open_line, cut.is_overwritten))
+    assert states == [(b"outer 0%", True), (b"inner 0%", True), (b"inner 50%", True), (b"", True), (b"outer 9%", True)]

@@ -25,25 +25,29 @@ print("done", flush=True)
 PLAIN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MINE")
 
 
-def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+def start(
+    folder: Path, *words: str, prefix: tuple[str, ...] = (), variables: dict[str, str] | None = None
+) -> subprocess.Popen[str]:
     """In `folder`, with a cache, a temporary folder and a configuration of its own outside of it."""
     home = folder.parent / f"{folder.name}-home"
     (home / "tmp").mkdir(parents=True, exist_ok=True)
     own = {"TMPDIR": str(home / "tmp"), "XDG_CONFIG_HOME": str(home), "XDG_CACHE_HOME": str(home)}
     return subprocess.Popen(
-        [sys.executable, "-m", "trainyard", *words],
+        [*prefix, sys.executable, "-m", "trainyard", *words],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **own, "XDG_STATE_HOME": str(home), "HOME": str(home)},
+        env={**os.environ, **own, "XDG_STATE_HOME": str(home), "HOME": str(home), **(variables or {})},
         start_new_session=True,
     )
 
 
-def ran(folder: Path, *words: str) -> tuple[int, str, str]:
-    process = start(folder, *words)
+def ran(
+    folder: Path, *words: str, prefix: tuple[str, ...] = (), variables: dict[str, str] | None = None
+) -> tuple[int, str, str]:
+    process = start(folder, *words, prefix=prefix, variables=variables)
     try:
         out, err = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
@@ -170,3 +174,32 @@ def test_a_syntax_error_is_told_before_anything_starts(tmp_path: Path) -> None:
     code, out, err = ran(tmp_path, "run", "train.py")
     assert (code, out) == (2, "")
     assert err.startswith("train.py:2: SyntaxError: ") and "network" not in err
+
+
+@pytest.mark.parametrize("network", ["namespace", "shared"])
+def test_output_that_cannot_be_written_to_the_log_is_named_with_its_last_lines(network: str, tmp_path: Path) -> None:
+    """A limit of file sizes stands for a full disk."""
+    script(tmp_path, "for n in range(40_000): print('line of output', n)\nprint('the last words')")
+    limit = ("sh", "-c", 'ulimit -f 500 && exec "$@"', "sh")
+    code, _, err = ran(tmp_path, "run", "--network", network, "train.py", prefix=limit)
+    words = " ".join(err.split())
+    assert code == 0, err
+    assert "worker-0:" in words and "kB of output are lost:" in words and "--logs-dir" in words
+    assert "could not be written: File too large" in words and "the last words" in words
+
+
+@pytest.mark.parametrize("network", ["namespace", "shared"])
+def test_the_shell_chooses_devices_and_a_variable_that_is_not_passed_on_is_named(network: str, tmp_path: Path) -> None:
+    lines = (
+        'print("sees", os.environ["CUDA_VISIBLE_DEVICES"], os.environ.get("HF_HOME"))',
+        'print(os.getenv("MY_OWN"))',
+    )
+    script(tmp_path, "\n".join(("import os", 'os.environ["OTHER"] = "is only set"', *lines)))
+    variables = {"CUDA_VISIBLE_DEVICES": "1", "HF_HOME": "/data/hf", "MY_OWN": "x", "OTHER": "y"}
+    code, out, err = ran(tmp_path, "run", "--network", network, "train.py", variables=variables)
+    assert code == 0, err
+    assert "worker-0 | sees 1 /data/hf\nworker-0 | None\n" in out
+    note = "train.py reads MY_OWN of this shell, but is not given it: write `--env MY_OWN`"
+    assert note in " ".join(err.split()) and "OTHER" not in err
+    code, out, err = ran(tmp_path, "run", "--network", network, "--env", "MY_OWN", "train.py", variables=variables)
+    assert (code, "worker-0 | x\n" in out, "is not given" in err) == (0, True, False)

@@ -282,3 +282,21 @@ def test_the_progress_line_counts_down_a_back_off() -> None:
     board.update_pod(one, NOW)
     assert "worker-0 starts again in 1:10" in progress(board, 1.0, NOW + 10)
     assert "starts again" not in progress(board, None) + progress(board, 1.0, NOW + 90)
+
+
+def test_the_prefixes_of_a_run_are_known_from_the_specs() -> None:
+    """An init container is not among them; a container of several is."""
+    master, worker = {"name": "tensorflow"}, [{"name": "tensorflow"}, {"name": "side"}]
+    roles = [
+        {
+            "tfReplicaType": "MASTER",
+            "template": {"spec": {"containers": [master], "initContainers": [{"name": "init"}]}},
+        },
+        {"tfReplicaType": "WORKER", "replicas": 11, "template": {"spec": {"containers": worker}}},
+    ]
+    stored = {**job(), "apiVersion": "tensorflow.org/v1alpha1", "spec": {"replicaSpecs": roles}}
+    board = JobView({"u": stored})
+    assert board.log_prefixes() == ["master-0", "worker-10/tensorflow", "worker-10/side"]
+    assert board.log_prefixes("Master") == ["master-0"]
+    board.jobs["v"] = {"kind": "Unknown"}
+    assert board.log_prefixes("master") == ["a/master-0"]

@@ -207,3 +207,10 @@ def test_who_has_the_port_is_named() -> None:
 def test_the_end_of_a_chainerjob_by_one_exception_is_one_block() -> None:
     case = next(case for case in JOB_CASES if case.name == "one failure of a ChainerJob is told once")
     assert len(found(case.job, *case.pods, **case.more)) == 1
+
+
+def test_a_replica_that_was_stopped_in_the_second_of_the_failure_is_not_its_cause() -> None:
+    job = elastic(("Failed", "ElasticJobFailed", "x"))
+    stopped = pod("Worker-0", {"state": ended(143)}, "Failed", "elasticjob-worker")
+    failed = pod("Worker-1", {"state": ended(1)}, "Failed", "elasticjob-worker")
+    assert [finding.what.split()[0] for finding in found(job, stopped, failed)] == ["worker-1"]

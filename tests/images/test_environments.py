@@ -94,6 +94,24 @@ async def test_a_build_that_fails_says_why_and_leaves_nothing(
     assert (await make(PROVIDER, uv=installer("pass")).prepare("x", False)).path
 
 
+RETRY = (
+    "WARNING: Retrying (Retry(total=%d, connect=None, read=None, redirect=None, status=None)) after connection broken "
+    "by 'NewConnectionError('<pip._vendor.urllib3.connection.HTTPConnection object at 0x7f3b23130510>: "
+    "Failed to establish a new connection: [Errno 111] Connection refused')': /simple/six/"
+)
+
+
+async def test_the_message_about_an_unreachable_index_has_the_error_and_not_all_attempts(
+    make: Callable[..., Images], installer: Callable[[str], str]
+) -> None:
+    output = "\n".join([*(RETRY % left for left in (1, 0)), "ERROR: No matching distribution found for six==1.16.0"])
+    problem = await refused(make(PROVIDER, uv=installer(f"print({output!r}, file=sys.stderr); sys.exit(1)")), "x")
+    assert problem.message.endswith(
+        "the package index cannot be reached; check the network and the proxy, or set PIP_INDEX_URL and UV_INDEX_URL. "
+        "Its last output: [Errno 111] Connection refused / ERROR: No matching distribution found for six==1.16.0"
+    )
+
+
 async def test_a_check_that_does_not_import_fails_the_build(
     make: Callable[..., Images], installer: Callable[[str], str]
 ) -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from trainyard.node.kubelet.interpolation import expand, field, resource
-from trainyard.node.kubelet.pod_spec import EnvContext, Missing, command_line, containers, environment, references
+from trainyard.node.kubelet.pod_spec import (
+    EnvContext,
+    Missing,
+    command_line,
+    containers,
+    environment,
+    inherited,
+    references,
+)
 from trainyard.objects import Json
 
 POD: Json = {
@@ -168,3 +176,35 @@ def test_every_reference_of_a_pod_is_found() -> None:
     }
     assert references({"spec": spec}) == found
     assert [(one["name"], init) for one, init in containers({"spec": spec})] == [("i", True), ("c", False)]
+
+
+SHELL = {
+    "PATH": "/bin",
+    "CUDA_VISIBLE_DEVICES": "1",
+    "HIP_VISIBLE_DEVICES": "",
+    "OMP_NUM_THREADS": "4",
+    "HF_HOME": "/data/hf",
+    "WANDB_API_KEY": "secret",
+    "http_proxy": "http://proxy:3128",
+    "LANG": "",
+    "RANK": "3",
+    "PYTHONPATH": "src",
+    "MY_OWN": "x",
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "missing"),
+    [
+        ({"proxies": True}, set[str]()),
+        ({"proxies": False}, {"http_proxy"}),
+        ({"proxies": True, "personal": False}, {"HF_HOME", "WANDB_API_KEY"}),
+    ],
+)
+def test_a_container_inherits_devices_and_threads_and_the_users_own_pods_caches_and_trackers(
+    options: dict[str, bool], missing: set[str]
+) -> None:
+    """An empty CUDA_VISIBLE_DEVICES means that there is no device; other empty variables mean nothing."""
+    env = inherited(SHELL, **options)
+    assert env.keys() == SHELL.keys() - {"LANG", "RANK", "PYTHONPATH", "MY_OWN"} - missing
+    assert env["HIP_VISIBLE_DEVICES"] == "" and env["CUDA_VISIBLE_DEVICES"] == "1"

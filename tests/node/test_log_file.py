@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,3 +98,52 @@ def test_when_the_job_is_over_the_file_has_no_hole_any_more(log: LimitedLogFile,
     (note,) = [line for line in lines if "were removed" in line]
     kept = sum(len(line) + 1 for line in lines if line != note)
     assert note.startswith(f"[trainyard: {60_000 * LINE - kept} bytes of this log were removed")
+
+
+def test_output_that_cannot_be_written_is_counted_with_its_last_bytes() -> None:
+    log = LimitedLogFile(os.open("/dev/full", os.O_RDWR | os.O_APPEND), SIZE)
+    log.append(b"x" * 5000)
+    log.append(b"the last line\n")
+    log.close()
+    message = log.lost.message()
+    assert (message["bytes"], message["reason"]) == (5014, "No space left on device")
+    assert message["last"].endswith("xthe last line\n") and len(message["last"]) < 2000
+
+
+def test_a_line_of_the_log_tells_where_output_is_missing(log: LimitedLogFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, free = os.write, [6]
+
+    def limited(fd: int, piece: bytes) -> int:
+        if not free[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        size = write(fd, piece[: free[0]])
+        free[0] -= size
+        return size
+
+    monkeypatch.setattr(os, "write", limited)
+    for line in (b"one\n", b"two\n", b"three\n"):
+        log.append(line)
+    free[0] = 1000
+    log.append(b"four\n")
+    log.append(b"five\n")
+    note = "[trainyard: 8 bytes of output are missing here: No space left on device]"
+    assert text(log) == ["one", "tw", note, "four", "five"] and log.lost.bytes == 8
+
+
+def test_on_a_full_disk_the_log_releases_its_middle_for_new_output(
+    log: LimitedLogFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+
+    def limited(fd: int, piece: bytes) -> int:
+        if os.fstat(fd).st_blocks * 512 + len(piece) > SIZE // 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, piece)
+
+    monkeypatch.setattr(os, "write", limited)
+    written(log, range(60_000))
+    lines = text(log)
+    assert log.lost.bytes == 0 and os.fstat(log.fd).st_blocks * 512 <= SIZE // 2
+    assert lines[:1000] == [f"line {n:05d}" for n in range(1000)]
+    assert lines[-1000:] == [f"line {n:05d}" for n in range(59_000, 60_000)]
+    assert sum("were removed" in line for line in lines) == 1

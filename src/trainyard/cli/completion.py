@@ -46,6 +46,36 @@ def job_names(context: click.Context, param: click.Parameter, incomplete: str) -
     return [CompletionItem(name, help=text) for name, text in names.items() if name.startswith(incomplete)]
 
 
+def history_job_names(context: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """The jobs in the history of this machine, as `NAME` (`kind/name` if `incomplete` has a slash)."""
+    from click.shell_completion import CompletionItem
+
+    from trainyard.app.cluster_folders import BackgroundError
+    from trainyard.app.history import history_folder, read_records
+
+    try:
+        records = read_records(history_folder())
+    except BackgroundError:
+        return []
+    namespace = context.params.get("namespace") or ""
+    names = {
+        f"{record.kind.lower()}/{record.name}" if "/" in incomplete else record.name: (
+            f"{record.kind}, {record.result or 'running'}"
+        )
+        for record in reversed(records)
+        if namespace in ("", record.namespace)
+    }
+    return [CompletionItem(name, help=text) for name, text in names.items() if name.startswith(incomplete)]
+
+
+def recorded_job_names(context: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """The jobs of the cluster, then those that only the history of this machine has: for the commands that read
+    both."""
+    items = job_names(context, param, incomplete)
+    present = {item.value for item in items}
+    return [*items, *(item for item in history_job_names(context, param, incomplete) if item.value not in present)]
+
+
 async def _list_jobs(options: dict[str, Any]) -> list[tuple[str, str, str]]:
     """(kind in lower case, name, state) of every job in the namespace."""
     from trainyard.app.kubeconfig import find_cluster

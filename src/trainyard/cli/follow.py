@@ -16,7 +16,9 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from hashlib import sha256
 
-from trainyard.cli.screen import OutputLineSplitter, Screen
+from trainyard.cli.output_lines import OutputLineSplitter
+from trainyard.cli.replica_view import log_prefix
+from trainyard.cli.screen import Screen
 from trainyard.client import ApiClient, ApiError, NotFound, Unavailable
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.container_statuses import container_statuses
@@ -46,7 +48,7 @@ class LogFollowers:
     def update_pod(self, pod: Json) -> None:
         status = pod.get("status") or {}
         containers = container_statuses(status)
-        single = sum(not container.init for container in containers) == 1
+        count = sum(not container.init for container in containers)
         pod_ended = status.get("phase") in ("Succeeded", "Failed")
         for container in containers:
             key = (uid_of(pod), container.name)
@@ -55,8 +57,7 @@ class LogFollowers:
             if key not in self._followers:
                 if newest_run(container.status) < 0:
                     continue
-                named = not single or container.init
-                prefix = f"{self._label(pod)}/{container.name}" if named else self._label(pod)
+                prefix = log_prefix(self._label(pod), container.name, container.init, count)
                 container_ref = (namespace_of(pod), name_of(pod), container.name)
                 self._followers[key] = ContainerFollower(self._api, self._screen, container_ref, prefix, self._tail)
             self._followers[key].update_status(container.status, pod_ended)
@@ -165,8 +166,8 @@ class ContainerFollower:
     async def _print_run(self, previous: bool, skip: PrintedLog | None = None) -> PrintedLog:
         """Prints one run to its end, without its first `skip.size` bytes. A broken stream is opened again and continues
         after the last printed byte. Returns the size and hash of the printed bytes."""
-        cut, printed = OutputLineSplitter(), PrintedLog()
-        offset, broken, run = skip.size if skip else 0, False, self._newest_run
+        cut, printed, offset = OutputLineSplitter(), PrintedLog(), skip.size if skip else 0
+        broken, run = False, self._newest_run
         while True:
             try:
                 if broken and self._tail is None:
@@ -183,7 +184,7 @@ class ContainerFollower:
                         read_size += len(chunk)
                         self.bytes_read += len(chunk)
                         printed.add(new_bytes)
-                        self._print_lines(cut.feed(new_bytes))
+                        self._print_new(cut, new_bytes)
                         await self._screen.wait_for_space()
                 break
             except NotFound:
@@ -199,6 +200,7 @@ class ContainerFollower:
                 if error.code != 400:  # 400: the container has not started and has no log
                     self._screen.note(f"{self.prefix}: its output cannot be shown: {error}")
                 break
+        self._screen.open_line(self.prefix, b"", False)
         self._print_lines(cut.finish())
         return printed
 
@@ -225,6 +227,12 @@ class ContainerFollower:
         namespace, pod, container = self._container_ref
         follow = follow and not previous
         return self._api.logs(namespace, pod, container, follow=follow, previous=previous, tail_lines=self._tail)
+
+    def _print_new(self, cut: OutputLineSplitter, new_bytes: bytes) -> None:
+        """Prints the lines that these bytes end, and shows the line that they have not ended."""
+        lines = cut.feed(new_bytes)
+        self._screen.open_line(self.prefix, cut.open_line, cut.is_overwritten)
+        self._print_lines(lines)
 
     def _print_lines(self, lines: list[bytes]) -> None:
         for line in lines:

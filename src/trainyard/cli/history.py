@@ -7,11 +7,9 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
-from trainyard.app.cluster_folders import BackgroundError
 from trainyard.app.history import (
     HistoryRecord,
     find_records,
@@ -23,30 +21,19 @@ from trainyard.app.history import (
 )
 from trainyard.cli.cluster_command import CommandError, note, print_output, run_and_exit
 from trainyard.cli.codes import INVALID
-from trainyard.cli.layout import prose, terminal_table, terminal_width, wrapped
+from trainyard.cli.completion import history_job_names
+from trainyard.cli.layout import terminal_table, terminal_width, wrapped
 from trainyard.cli.printing import FORMS, align_columns, as_json, as_yaml
 from trainyard.cli.view import format_age, format_clock
 from trainyard.objects import parse_time
 from trainyard.objects.log_files import disk_size
 
 _SHOWN_EVENTS = 20
-
-
-def job_names(context: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Shell completion: the names of the jobs in the history."""
-    from click.shell_completion import CompletionItem
-
-    try:
-        names = {
-            record.name: f"{record.kind}, {record.result or 'running'}" for record in read_records(history_folder())
-        }
-    except BackgroundError:
-        return []
-    return [CompletionItem(name, help=text) for name, text in names.items() if name.startswith(incomplete)]
+_MIN_CELL_WIDTH = 16  # columns for the last cell of a wrapped row
 
 
 @click.command()
-@click.argument("job", required=False, shell_complete=job_names)
+@click.argument("job", required=False, shell_complete=history_job_names)
 @click.option("-n", "--namespace", metavar="NAME", default="", help="Only jobs of this namespace.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the N newest jobs.")
 @click.option("-o", "--output", type=click.Choice(FORMS), help="wide adds folders and messages; name prints ids.")
@@ -150,11 +137,17 @@ def record_lines(record: HistoryRecord, now: float, width: int) -> list[str]:
 
 
 def _wrap_line(line: str, width: int) -> list[str]:
-    """Wraps a line: the rest of a value is aligned below its first word, the rest of a table row is indented."""
-    label_match = re.match(r"\S+: +", line)
-    if label_match is None or len(line) <= width:
-        return [prose(line, width, " " * 11)]
-    return list(wrapped(line[label_match.end() :], width, label_match[0], " " * label_match.end()))
+    """Wraps a line: the rest of a value, or of the last cell of a table row, is aligned below its first word; if the
+    other cells leave no space for it, it is indented below them."""
+    if len(line) <= width:
+        return [line]
+    if label_match := re.match(r"\S+: +", line):
+        return wrapped(line[label_match.end() :], width, label_match[0], " " * label_match.end())
+    cells = line[: line.rfind("  ") + 2]
+    text = line[len(cells) :]
+    if len(cells) <= width - _MIN_CELL_WIDTH:
+        return wrapped(text, width, cells, " " * len(cells))
+    return [*([cells.rstrip()] if cells.strip() else []), *wrapped(text, width, " " * 11)]
 
 
 def record_fields(record: HistoryRecord, now: float) -> list[str]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from trainyard.app.history import INTERRUPTED, HistoryRecord, find_records, history_folder
+from trainyard.app.history import ID_LENGTH, INTERRUPTED, HistoryRecord, find_records, history_folder
 from trainyard.cli.cluster_command import CommandError, note
 from trainyard.cli.logs import with_screen
+from trainyard.cli.replica_view import log_prefix
 from trainyard.cli.view import format_age
 from trainyard.objects.log_files import pieces, tail_offset
 
@@ -42,8 +43,9 @@ class LogFile(msgspec.Struct, frozen=True):
 
 
 def log_files(record: HistoryRecord) -> list[LogFile]:
-    """All log files of a record: by replica, then by attempt, then the pods from the oldest to the newest."""
-    pod_order = {str(pod.get("uid"))[:8]: index for index, pod in enumerate(record.pods)}
+    """All log files of a record: by replica, then by attempt, then the pods from the oldest to the newest; those of
+    init containers first."""
+    pod_order = {str(pod.get("uid"))[:ID_LENGTH]: index for index, pod in enumerate(record.pods)}
     files = []
     for path in record.log_files():
         replica, pod, container, run = path.parts[-4:]
@@ -51,10 +53,14 @@ def log_files(record: HistoryRecord) -> list[LogFile]:
         number = run.removesuffix(".log")
         if attempt.isdecimal() and number.isdecimal():
             files.append(LogFile(path, replica, int(attempt), uid, container, int(number)))
+    init_containers = _init_containers(record)
     replicas = {file.replica: index for index, file in reversed([*enumerate(files)])}
     return sorted(
         files,
-        key=lambda file: (replicas[file.replica], file.attempt, pod_order.get(file.pod, len(pod_order)), file.pod),
+        key=lambda file: (
+            *(replicas[file.replica], file.attempt, pod_order.get(file.pod, len(pod_order)), file.pod),
+            (file.pod, file.container) not in init_containers,
+        ),
     )
 
 
@@ -103,17 +109,28 @@ def print_recorded_logs(job: str, namespace: str, selection: LogSelection, attem
         note(f"{record.name} has {'no run before the last one' if selection.previous else 'no output'} in the history")
     elif attempt is None and not selection.previous and (more := len(files) - len(shown)):
         note(f"The last run of each replica; {more} more: trainyard history {record.id}")
-    multi_container_replicas = _multi_container_replicas(files)
-    asyncio.run(with_screen(lambda screen: _print_files(screen, shown, multi_container_replicas, selection)))
+    init_containers = _init_containers(record)
+    prefixes = {file: _prefix(file, files, init_containers) for file in shown}
+    main_prefixes = [prefixes[file] for file in shown if (file.pod, file.container) not in init_containers]
+    asyncio.run(with_screen(lambda screen: _print_files(screen, prefixes, main_prefixes, selection)))
     return True
 
 
-def _multi_container_replicas(files: Sequence[LogFile]) -> set[str]:
-    """The replicas with several containers: their lines are prefixed with the container's name."""
-    names: dict[str, set[str]] = {}
-    for file in files:
-        names.setdefault(file.replica, set()).add(file.container)
-    return {replica for replica, containers in names.items() if len(containers) > 1}
+def _init_containers(record: HistoryRecord) -> set[tuple[str, str]]:
+    """The init containers of all recorded pods: the first characters of the pod's uid, and the container's name."""
+    return {
+        (str(pod.get("uid"))[:ID_LENGTH], str(container.get("name")))
+        for pod in record.pods
+        for container in pod.get("containers") or []
+        if container.get("init")
+    }
+
+
+def _prefix(file: LogFile, files: Sequence[LogFile], init_containers: set[tuple[str, str]]) -> str:
+    """The prefix of the file's lines. `files`: those of all containers of the job."""
+    names = {other.container for other in files if other.pod == file.pod}
+    count = sum((file.pod, name) not in init_containers for name in names)
+    return log_prefix(file.replica, file.container, (file.pod, file.container) in init_containers, count)
 
 
 def last_record(job: str, namespace: str) -> HistoryRecord | None:
@@ -129,7 +146,9 @@ def last_record(job: str, namespace: str) -> HistoryRecord | None:
 
 def _source_text(record: HistoryRecord, older: int) -> str:
     start_text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started))
-    ended = "the job was interrupted" if record.result == INTERRUPTED else "the job is gone"
+    is_kept = record.text("where") != "run" and not record.text("deleted")  # by its cluster, which may not be up
+    ended = "the job has ended" if is_kept else "the job is gone"
+    ended = "the job was interrupted" if record.result == INTERRUPTED else ended
     state = ended if record.result else "the job goes on"
     id_text = (
         f"its id is {record.id}, {older} more of that name: see `trainyard history {record.name}`, and write the id"
@@ -139,16 +158,16 @@ def _source_text(record: HistoryRecord, older: int) -> str:
 
 
 async def _print_files(
-    screen: Screen, files: Sequence[LogFile], multi_container_replicas: set[str], selection: LogSelection
+    screen: Screen, prefixes: Mapping[LogFile, str], main_prefixes: Sequence[str], selection: LogSelection
 ) -> None:
-    for file in files:
-        prefix = f"{file.replica}/{file.container}" if file.replica in multi_container_replicas else file.replica
+    screen.align(main_prefixes)
+    for file, prefix in prefixes.items():
         await _print_file(file, "" if selection.unprefixed else prefix, selection.tail, screen)
 
 
 async def _print_file(file: LogFile, prefix: str, tail: int | None, screen: Screen) -> None:
     """Prints a log file from its first line, or its last `tail` lines."""
-    from trainyard.cli.screen import OutputLineSplitter
+    from trainyard.cli.output_lines import OutputLineSplitter
     from trainyard.node.kubelet.pod_logs import open_log
 
     splitter = OutputLineSplitter()

@@ -69,6 +69,7 @@ class JobWatch:
         self.deleted_pods: dict[str, Json] = {}  # the last observed state of deleted pods, by uid
         self.view_changed = asyncio.Event()
         self.logs = LogFollowers(api, screen, self._label, selection.tail, selection.container)
+        self._screen = screen
         self._selection = selection
         self._job_stores: list[Store[Json]] = []
 
@@ -79,6 +80,7 @@ class JobWatch:
         """Starts the watches of the jobs and of the pods. `resources`: those of the jobs, each with a namespace ("": in
         all)."""
         resources = list(dict.fromkeys(resources))
+        self._screen.align(self.view.log_prefixes(self._selection.role))
         for gvk, namespace in resources:
             self._job_stores.append(self.watches.watch(watch_target(gvk, namespace), self._handle_job))
         for namespace in dict.fromkeys(namespace for _, namespace in resources if not self._selection.silent):

@@ -29,6 +29,7 @@ UNKNOWN_WIDTH = 80
 MIN_WIDTH = 40
 MIN_CELL_WIDTH = 16  # minimal width of a cut cell
 MIN_TEXT_WIDTH = 28  # minimal width of a cut cell in the last column, which is often prose
+NARROW_WIDTH, NARROWEST_WIDTH = 8, 3  # minimal widths in a table of many columns that does not fit otherwise
 ELLIPSIS = "…"
 STATE_COLUMNS = frozenset({"STATE", "RESULT"})
 _RESET = "\x1b[0m"
@@ -141,7 +142,9 @@ def field_lines(pairs: Sequence[tuple[str, str]], width: int, colour: bool = Fal
 
 
 def _column_limits(widths: list[int], width: int) -> list[int]:
-    """The maximal width of each column. The last column is reduced first, then the widest one."""
+    """The maximal width of each column. The last column is reduced first, then the widest one; if that is not enough,
+    the reduced columns further, and at last all of them."""
+    natural_widths, widths = widths, [*widths]
     excess = sum(widths) + 2 * (len(widths) - 1) - width
     if excess > 0 and len(widths) > 1:
         reduction = min(excess, max(0, widths[-1] - MIN_TEXT_WIDTH))
@@ -152,6 +155,17 @@ def _column_limits(widths: list[int], width: int) -> list[int]:
         widest = widths.index(max(candidates))
         widths[widest] -= 1
         excess -= 1
+    for minimum, is_any in ((NARROW_WIDTH, False), (NARROWEST_WIDTH, True)):
+        while excess > 0:
+            columns = [
+                column
+                for column, natural_width in enumerate(natural_widths)
+                if widths[column] > minimum and (is_any or widths[column] < natural_width)
+            ]
+            if not columns:
+                break
+            widths[max(columns, key=widths.__getitem__)] -= 1
+            excess -= 1
     return widths
 
 

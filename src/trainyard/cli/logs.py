@@ -18,7 +18,7 @@ import click
 from trainyard.cli import options
 from trainyard.cli.cluster_command import ClusterContext, CommandError, JobNotFound, run_and_exit, run_with_cluster
 from trainyard.cli.codes import INVALID, READER_GONE, SUCCEEDED, UNAVAILABLE
-from trainyard.cli.completion import job_names
+from trainyard.cli.completion import recorded_job_names
 from trainyard.objects import Json, name_of, namespace_of, uid_of
 from trainyard.objects.container_statuses import container_statuses
 from trainyard.objects.structs import replace
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 @click.command()
-@click.argument("job", shell_complete=job_names)
+@click.argument("job", shell_complete=recorded_job_names)
 @options.cluster
 @click.option("-f", "--follow", is_flag=True, help="Until the job has ended.")
 @click.option("--role", default="", metavar="ROLE", help="Only the replicas of this role.")
@@ -100,10 +100,11 @@ async def print_logs(context: ClusterContext, infos: list[JobInfo], selection: L
 async def with_screen(print_logs: Callable[[Screen], Coroutine[Any, Any, T]]) -> T:
     """Runs `print_logs` with a Screen on stdout until its reader is gone. Raises CommandError when the output cannot be
     written any more."""
-    from trainyard.cli.screen import Descriptors, Screen, wants_colour
+    from trainyard.cli.screen import Descriptors, Screen, live_on, wants_colour
 
     reader_gone = asyncio.Event()
-    screen = Screen(Descriptors(1, 1, 2), wants_colour(os.isatty(1), dict(os.environ)), False, reader_gone.set)
+    colour, live = wants_colour(os.isatty(1), dict(os.environ)), live_on(2)
+    screen = Screen(Descriptors(1, 1, 2), colour, live, reader_gone.set)
     work, waiter = asyncio.ensure_future(print_logs(screen)), asyncio.ensure_future(reader_gone.wait())
     try:
         await asyncio.wait({work, waiter}, return_when=asyncio.FIRST_COMPLETED)
@@ -130,7 +131,9 @@ async def _print_current(
     for info in infos:
         shown = False
         pods = [pod for pod in await list_pods(context, info.job) if selection.selects(pod)]
-        for slot in _slots(pods):
+        slots = _slots(pods)
+        screen.align(prefix for slot in slots for prefix in _main_prefixes(slot[-1]))
+        for slot in slots:
             shown = await _print_slot(context, slot, selection, screen) or shown
         if not shown:
             run = "no run before the present one" if selection.previous else "no output yet"
@@ -170,6 +173,14 @@ def _container_names(pod: Json, selection: LogSelection) -> list[str]:
     return [name for name in names if selection.container in ("", name)]
 
 
+def _main_prefixes(pod: Json) -> list[str]:
+    """The prefixes of the pod's containers without its init containers."""
+    from trainyard.cli.replica_view import log_prefix, replica
+
+    names = [str(container["name"]) for container in pod["spec"].get("containers") or []]
+    return [log_prefix(replica(pod).name, name, False, len(names)) for name in names]
+
+
 def _restarts(pod: Json, container: str) -> int:
     statuses = container_statuses(pod.get("status"))
     return next((status.restarts for status in statuses if status.name == container), 0)
@@ -179,12 +190,12 @@ async def _print_run(
     context: ClusterContext, pod: Json, container: str, selection: LogSelection, screen: Screen
 ) -> bool:
     """Prints the log of one run of one container. False when the run has not begun."""
-    from trainyard.cli.replica_view import replica
-    from trainyard.cli.screen import OutputLineSplitter
+    from trainyard.cli.output_lines import OutputLineSplitter
+    from trainyard.cli.replica_view import log_prefix, replica
     from trainyard.client import ApiError
 
-    single = len(pod["spec"].get("containers") or []) == 1 and not pod["spec"].get("initContainers")
-    prefix = replica(pod).name if single else f"{replica(pod).name}/{container}"
+    init = container in [item["name"] for item in pod["spec"].get("initContainers") or []]
+    prefix = log_prefix(replica(pod).name, container, init, len(pod["spec"].get("containers") or []))
     splitter = OutputLineSplitter()
     try:
         container_ref = (namespace_of(pod), name_of(pod), container)

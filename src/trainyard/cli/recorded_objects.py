@@ -16,6 +16,7 @@ from trainyard.app.history import (
     read_record,
     with_tilde,
 )
+from trainyard.cli.codes import GIVEN_UP
 from trainyard.cli.diagnosis import END, Facts, Finding, why
 from trainyard.cli.diagnosis.failures import failures
 from trainyard.cli.diagnosis.inputs import log_key
@@ -178,7 +179,8 @@ def _cut_short(record: HistoryRecord, facts: Facts) -> Iterator[Finding]:
     ago = f" {format_age(facts.now - ended)} ago" if ended is not None else ""
     deleted, message = record.result == "Deleted", record.text("message")
     summary = f"it was deleted{ago}, before its end" if deleted else f"it was cut short{ago}"
-    rerun = f"`trainyard run {with_tilde(record.folder)}/manifest.yaml` runs it again"
+    mended = "mend what the message names; then " if message.startswith(GIVEN_UP) else ""
+    rerun = f"{mended}`trainyard run {with_tilde(record.folder)}/manifest.yaml` runs it again"
     continues = not deleted and record.text("where") != "run"
     fix = f"`{command_line('up', record.text('where'))}` lets it go on; {rerun}" if continues else rerun
     where = f"history {record.id}, result.json: result={record.result}"

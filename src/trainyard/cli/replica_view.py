@@ -87,6 +87,14 @@ def replica(pod: Json) -> Replica:
     )
 
 
+def log_prefix(label: str, container: str, init: bool, containers: int) -> str:
+    """The prefix of a container's log lines. `label`: that of its replica; `containers`: the number of the pod's
+    containers without its init containers.
+
+    The only container of a pod has the label alone, whether or not the pod has init containers."""
+    return f"{label}/{container}" if init or containers != 1 else label
+
+
 def read_pod(pod: Json) -> Child:
     """The pod as the operator reads it. A pod that it cannot read, because a field has a wrong type, has no state."""
     try:

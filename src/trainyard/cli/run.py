@@ -28,7 +28,7 @@ from trainyard.cli import manifests, options, submission
 from trainyard.cli.codes import INTERRUPTED, INVALID, SUCCEEDED, UNAVAILABLE
 from trainyard.cli.layout import note
 from trainyard.cli.printing import as_json, as_yaml
-from trainyard.cli.screen import Descriptors, Screen, wants_colour
+from trainyard.cli.screen import Descriptors, Screen, live_on, wants_colour
 from trainyard.cli.scripts.command_line import ScriptCommand, check_manifests, program_arguments
 from trainyard.cli.scripts.job_maker import (
     SCRIPT_OPTIONS,
@@ -36,6 +36,7 @@ from trainyard.cli.scripts.job_maker import (
     create_file,
     make_job,
     misplaced_option,
+    unpassed_variables,
     unreachable_files,
 )
 from trainyard.cli.working_directory import current
@@ -137,6 +138,9 @@ def _make_manifest(ctx: click.Context, files: tuple[str, ...], params: dict[str,
         for argument in unreachable_files(program, manifest.program, Path.cwd()):
             text = f"{program.target} runs in its own folder, {manifest.program.directory}, and there is no {argument}"
             note(f"{text}; write {shlex.quote(os.path.abspath(argument))}")
+        if names := unpassed_variables(manifest.program, params):
+            flags = " ".join(f"--env {name}" for name in names)
+            note(f"{program.target} reads {', '.join(names)} of this shell, but is not given it: write `{flags}`")
         return manifest
     if not files:
         raise click.UsageError("Missing a manifest, a script, -m MODULE or -- COMMAND.", ctx)
@@ -228,7 +232,7 @@ def _make_screen(output: str, interrupts: Interrupts) -> Screen:
     stdout, stderr = 1, 2
     places = Descriptors(logs=stderr if output else stdout, result=stdout, notes=stderr)
     colour = wants_colour(os.isatty(places.logs), dict(os.environ))
-    return Screen(places, colour, os.isatty(stderr) and os.environ.get("TERM") != "dumb", interrupts.lose_reader)
+    return Screen(places, colour, live_on(stderr), interrupts.lose_reader)
 
 
 class _NoteHandler(logging.Handler):

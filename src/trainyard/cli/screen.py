@@ -4,29 +4,27 @@ Rules:
 - Logs, the result and notes each have a file descriptor; the progress line goes to that of the notes.
 - On a terminal the progress line is the last line, redrawn after every batch; otherwise it is a plain line, printed
   when it changes, at most once a second.
-- One thread writes. A reader who stops reading (a pager, a full pipe) stops the followers of logs, not the cluster.
-- After EPIPE on a descriptor (`| head`), `on_broken` is called once and further output to the descriptor is dropped. A
-  full disk is handled in the same way; `output_error` is set, too, and one message goes to the notes.
+- On a terminal a line that a program has not ended yet, such as a progress bar that is overwritten with carriage
+  returns, is shown above the progress line and redrawn as it changes (footer.py). To a file or a pipe the state of an
+  overwritten line is printed as a line, at most once in `ACTIVITY_PAUSE` seconds, and its last state when it ends.
+- A reader who stops reading (a pager, a full pipe) stops the followers of logs, not the cluster (output_writer.py).
 - Notes are prose and wrap at the width of the terminal. The lines of users' programs are never wrapped.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
-import threading
 from collections import deque
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from trainyard.cli.layout import colour_on, prose, terminal_width, truncate, wants_colour, write_error_text
-from trainyard.objects.printable import printable, printable_output, printable_with_our_colours
+from trainyard.cli.footer import Footer, open_line_text
+from trainyard.cli.layout import colour_on, prose, terminal_width, wants_colour
+from trainyard.cli.output_writer import MAX_QUEUED_BYTES, OutputWriter
+from trainyard.objects.printable import printable_output, printable_with_our_colours
 
-MAX_QUEUED_BYTES = 1 << 20
-_CLEAR = b"\r\x1b[K"
-ACTIVITY_PAUSE = 10.0  # seconds between two lines about one activity, where there is no terminal
+ACTIVITY_PAUSE = 10.0  # seconds between two lines about one activity or of one progress bar, without a terminal
 RECENT_LINES = 40  # the number of last output lines in `Screen.recent`
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)  # cyan, yellow, green ...
 
@@ -40,39 +38,33 @@ class Descriptors(NamedTuple):
 
 
 class Screen:
-    """Queues output and writes it in a thread. Create it in the event loop; call `close` at the end.
+    """Create it in the event loop; call `close` at the end.
 
-    broken: called in the event loop when a descriptor cannot be written any more."""
+    on_broken: called in the event loop when a descriptor cannot be written any more."""
 
     def __init__(self, places: Descriptors, colour: bool, live: bool, on_broken: Callable[[], None]) -> None:
-        self._broken_descriptors: set[int] = set()
         self._places = places
         self._colour = colour
         self._logs_on_terminal = os.isatty(places.logs)
         self.live = live
         self.colour_result, self.colour_notes = colour_on(places.result), colour_on(places.notes)
-        self.output_error: OSError | None = None  # the first write error that is not EPIPE
         self.recent: deque[tuple[str, str]] = deque(maxlen=RECENT_LINES)  # the last lines of output: prefix and text
-        self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
-        self._lock = threading.Condition()
-        self._queue: list[tuple[int, bytes]] = []
-        self._queued_bytes = 0
-        self._progress_line = b""
-        self._drawn_line = b""
+        self._writer = OutputWriter(places.notes, on_broken)
+        self._footer = Footer()
+        self._open_line_times: dict[str, float] = {}  # event loop time of an open line's begin or last print
         self._last_plain = ""
-        self._live_progress = ""
-        self._activities: dict[str, str] = {}
         self._activity_notes: dict[str, tuple[float, str]] = {}  # event loop time and text of the last note
         self._progress_ended = False
-        self._closing = False
-        self._space_waiters: list[asyncio.Future[None]] = []
-        self._written = asyncio.Event()
         self._colours: dict[str, int] = {}
         self._prefix_width = 0
-        threading.Thread(target=self._write_all, name="screen", daemon=True).start()
 
     # --- output
+
+    def align(self, prefixes: Iterable[str]) -> None:
+        """Sets the width to which the prefixes of all lines are padded. A longer prefix, such as that of an init
+        container, does not change it."""
+        self._prefix_width = max(map(len, prefixes), default=0)
 
     def log(self, prefix: str, line: bytes) -> None:
         """One line of a replica's output, without the line end. For a terminal all escape sequences but colours are
@@ -81,28 +73,45 @@ class Screen:
         if self._logs_on_terminal:
             line = printable_output(line)
         if not prefix:
-            self._enqueue(self._places.logs, line + b"\n")
+            self._writer.write(self._places.logs, line + b"\n")
             return
-        self._prefix_width = max(self._prefix_width, len(prefix))
         text = f"{prefix.ljust(self._prefix_width)} | "
         if self._colour:
             colour = self._colours.setdefault(prefix, _COLOURS[len(self._colours) % len(_COLOURS)])
             text = f"\x1b[{colour}m{text}\x1b[0m"
-        self._enqueue(self._places.logs, text.encode() + line + b"\n")
+        self._writer.write(self._places.logs, text.encode() + line + b"\n")
+
+    def open_line(self, prefix: str, line: bytes, overwritten: bool) -> None:
+        """Sets the state of the line that a replica has not ended yet; b"" for none. `overwritten`: it is a progress
+        bar or the like. Call it from the event loop."""
+        if self.live and self._logs_on_terminal:
+            if not line and prefix not in self._footer.open_lines:
+                return
+            self._footer.open_lines[prefix] = open_line_text(line)
+            if not line:
+                del self._footer.open_lines[prefix]
+            self._draw()
+        elif not line:
+            self._open_line_times.pop(prefix, None)
+        elif overwritten:
+            now = self._loop.time()
+            if now - self._open_line_times.setdefault(prefix, now) >= ACTIVITY_PAUSE:
+                self._open_line_times[prefix] = now
+                self.log(prefix, line)
 
     def result(self, text: str) -> None:
-        self._enqueue(self._places.result, printable_with_our_colours(text).encode("utf-8", "replace") + b"\n")
+        self._writer.write(self._places.result, printable_with_our_colours(text).encode("utf-8", "replace") + b"\n")
 
     def note(self, text: str) -> None:
         text = prose(text, terminal_width())
-        self._enqueue(self._places.notes, printable_with_our_colours(text).encode("utf-8", "replace") + b"\n")
+        self._writer.write(self._places.notes, printable_with_our_colours(text).encode("utf-8", "replace") + b"\n")
 
     def progress(self, live: str, plain: str) -> None:
         """Sets the progress line: `live`, with the elapsed time, for a terminal, else `plain`."""
         if self._progress_ended:
             return
         if self.live:
-            self._live_progress = live
+            self._footer.progress = live
             self._draw()
         elif plain != self._last_plain:
             self._last_plain = plain
@@ -115,10 +124,10 @@ class Screen:
         in `ACTIVITY_PAUSE` seconds. Call it from the event loop.
         """
         if text is None:
-            self._activities.pop(key, None)
+            self._footer.activities.pop(key, None)
             self._activity_notes.pop(key, None)
         else:
-            self._activities[key] = text
+            self._footer.activities[key] = text
         if self._progress_ended:
             return
         if self.live:
@@ -131,127 +140,36 @@ class Screen:
                 self.note(text)
 
     def _draw(self) -> None:
-        line = " · ".join(filter(None, [*self._activities.values(), self._live_progress]))
-        with self._lock:
-            self._progress_line = truncate(printable(line, line=True), terminal_width() - 1).encode("utf-8", "replace")
-            self._lock.notify()
+        self._writer.set_footer(self._footer.lines(self._progress_ended))
 
     def end_progress(self) -> None:
         self._progress_ended = True
-        with self._lock:
-            self._progress_line = b""
-            self._lock.notify()
+        self._draw()
+
+    @property
+    def output_error(self) -> OSError | None:
+        """The first error of a write that is not EPIPE."""
+        return self._writer.error
 
     @property
     def is_full(self) -> bool:
-        """Whether MAX_QUEUED_BYTES or more are queued, because the reader of the output is slow."""
-        return self._queued_bytes >= MAX_QUEUED_BYTES
+        """Whether so much output is queued that `wait_for_space` waits."""
+        return self._writer.is_full
 
     async def wait_for_space(self) -> None:
-        """Waits while MAX_QUEUED_BYTES or more are queued. Call it before reading the next chunk of a log."""
-        with self._lock:
-            if not self.is_full:
-                return
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._space_waiters.append(waiter)
-        await waiter
+        """Waits while too much output is queued. Call it before reading the next chunk of a log."""
+        await self._writer.wait_for_space()
 
     async def close(self) -> None:
-        """Waits until all queued output is written (or dropped, if a descriptor is broken), and ends the thread."""
+        """Waits until all queued output is written, or dropped if a descriptor is broken."""
+        self._footer.open_lines.clear()
         self.end_progress()
-        with self._lock:
-            self._closing = True
-            self._lock.notify()
-        await self._written.wait()
-
-    # --- the writing thread
-
-    def _enqueue(self, descriptor: int, data: bytes) -> None:
-        with self._lock:
-            self._queue.append((descriptor, data))
-            self._queued_bytes += len(data)
-            self._lock.notify()
-
-    def _write_all(self) -> None:
-        while self._write_batch():
-            pass
-        self._call_in_loop(self._written.set)
-
-    def _write_batch(self) -> bool:
-        with self._lock:
-            self._lock.wait_for(lambda: self._queue or self._closing or self._progress_line != self._drawn_line)
-            batch, self._queue = self._queue, []
-            progress_line, running = self._progress_line, bool(batch) or not self._closing
-        if self._drawn_line:
-            self._write(self._places.notes, _CLEAR)
-        for descriptor, data in _join_writes(batch):
-            self._write(descriptor, data)
-        if progress_line:
-            self._write(self._places.notes, progress_line)
-        self._drawn_line = progress_line
-        with self._lock:
-            self._queued_bytes -= sum(len(data) for _, data in batch)
-            waiters, self._space_waiters = self._space_waiters, []
-        for waiter in waiters:
-            self._call_in_loop(partial(_set_result, waiter))
-        return running
-
-    def _write(self, descriptor: int, data: bytes) -> None:
-        while data and descriptor not in self._broken_descriptors:
-            try:
-                data = data[os.write(descriptor, data) :]
-            except OSError as error:
-                self._broken_descriptors.add(descriptor)
-                if error.errno != errno.EPIPE and self.output_error is None:
-                    self.output_error = error
-                    if descriptor != self._places.notes:
-                        self._write(self._places.notes, f"{write_error_text(error)}\n".encode())
-                self._call_in_loop(self._on_broken)
-
-    def _call_in_loop(self, callback: Callable[[], object]) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(callback)
+        await self._writer.close()
 
 
-def _set_result(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+def live_on(descriptor: int) -> bool:
+    """Whether lines can be redrawn on this file descriptor: it is a terminal, and TERM is not dumb."""
+    return os.isatty(descriptor) and os.environ.get("TERM") != "dumb"
 
 
-def _join_writes(batch: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    """Joins consecutive writes to the same descriptor."""
-    joined: list[tuple[int, list[bytes]]] = []
-    for descriptor, data in batch:
-        if not joined or joined[-1][0] != descriptor:
-            joined.append((descriptor, []))
-        joined[-1][1].append(data)
-    return [(descriptor, b"".join(parts)) for descriptor, parts in joined]
-
-
-class OutputLineSplitter:
-    """Splits a replica's output into lines; lines longer than MAX_LINE_BYTES are split, too (bounded memory)."""
-
-    MAX_LINE_BYTES = 1 << 16
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        while len(self._rest) > self.MAX_LINE_BYTES:
-            lines.append(self._rest[: self.MAX_LINE_BYTES])
-            self._rest = self._rest[self.MAX_LINE_BYTES :]
-        return [_last_overwrite(line) for line in lines]
-
-    def finish(self) -> list[bytes]:
-        """The bytes after the last line end, as a line; [] if there are none."""
-        rest, self._rest = self._rest, b""
-        return [_last_overwrite(rest)] if rest else []
-
-
-def _last_overwrite(line: bytes) -> bytes:
-    """The last state of a line that was overwritten with carriage returns (a progress bar)."""
-    return line.rstrip(b"\r").rpartition(b"\r")[2]
-
-
-__all__ = ["MAX_QUEUED_BYTES", "Descriptors", "OutputLineSplitter", "Screen", "wants_colour"]
+__all__ = ["MAX_QUEUED_BYTES", "Descriptors", "Screen", "live_on", "wants_colour"]

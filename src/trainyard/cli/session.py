@@ -21,7 +21,7 @@ from trainyard.app.history import with_tilde
 from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.cli.cluster_command import ClusterContext
-from trainyard.cli.codes import FAILED, INTERRUPTED, READER_GONE, SUCCEEDED, TIMEOUT, UNAVAILABLE
+from trainyard.cli.codes import FAILED, GIVEN_UP, INTERRUPTED, READER_GONE, SUCCEEDED, TIMEOUT, UNAVAILABLE
 from trainyard.cli.explainer import Explainer
 from trainyard.cli.job_watch import JobWatch, exit_code
 from trainyard.cli.jobs import JobInfo
@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # imported at run time only when a finding is printed
 
 CANNOT_RUN = (OSError, ApiError, NodeError)
 _INTERRUPTION_TEXTS = {
-    UNAVAILABLE: "given up",
+    UNAVAILABLE: GIVEN_UP,
     TIMEOUT: "stopped by --timeout",
     INTERRUPTED: "interrupted",
     READER_GONE: "interrupted",

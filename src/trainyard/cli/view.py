@@ -19,9 +19,10 @@ from trainyard.cli.replica_view import (
     Replica,
     as_dict,
     group_by_slot,
+    log_prefix,
     replica,
 )
-from trainyard.core import RestartScope
+from trainyard.core import Config, RestartScope, parse_job
 from trainyard.kinds import kind_of
 from trainyard.objects import (
     Json,
@@ -140,10 +141,27 @@ class JobView:
         return stored if _is_gang(job_object) else max(stored, sum(slot.restarts for slot in self.slots(job_uid)))
 
     def label(self, replica: Replica) -> str:
-        """The prefix of a replica's log lines."""
-        if len(self.jobs) < 2 or replica.job not in self.jobs:
-            return replica.name
-        return f"{name_of(self.jobs[replica.job])}/{replica.name}"
+        """The replica in a log line's prefix, with its job if there are several."""
+        return self._label(replica.job, replica.name)
+
+    def _label(self, job_uid: str, replica_name: str) -> str:
+        if len(self.jobs) < 2 or job_uid not in self.jobs:
+            return replica_name
+        return f"{name_of(self.jobs[job_uid])}/{replica_name}"
+
+    def log_prefixes(self, role_name: str = "") -> list[str]:
+        """The prefixes of the log lines of the containers (not of init containers) of the last replica of each role,
+        according to the jobs' specs. `role_name`: only this role; "" for all."""
+        prefixes = []
+        for uid, job in self.jobs.items():
+            kind = kind_of(job)
+            for role in parse_job(kind, job, Config()).roles if kind else ():
+                if role_name.lower() in ("", role.name.lower()):
+                    label = self._label(uid, f"{role.name.lower()}-{max(0, role.replicas - 1)}")
+                    pod_spec = as_dict(as_dict(role.template).get("spec"))
+                    names = [str(as_dict(container).get("name")) for container in pod_spec.get("containers") or []]
+                    prefixes += [log_prefix(label, name, False, len(names)) for name in names]
+        return prefixes
 
     def blocked_reason(self, now: float) -> str:
         """The first replica that never starts, with the reason; "" if there is none."""

@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from trainyard.cli import options
 from trainyard.cli.cluster_command import ClusterContext, is_local, print_output, run_with_cluster
-from trainyard.cli.completion import job_names
+from trainyard.cli.completion import recorded_job_names
 from trainyard.cli.layout import terminal_width
 from trainyard.cli.printing import as_json, as_yaml
 from trainyard.objects import Json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("job", shell_complete=job_names)
+@click.argument("job", shell_complete=recorded_job_names)
 @options.cluster
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="For programs.")
 def why(job: str, output: str | None, **params: Any) -> None:

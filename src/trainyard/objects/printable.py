@@ -49,6 +49,11 @@ def printable_output(line: bytes) -> bytes:
     return b"".join([*parts, _printable_bytes(line[end:]), b"\x1b[0m" if parts else b""])
 
 
+def without_colours(line: bytes) -> bytes:
+    """The line without colour sequences."""
+    return _COLOUR.sub(b"", line)
+
+
 def _printable_bytes(part: bytes) -> bytes:
     return printable(part.decode("utf-8", "replace")).encode()
 

@@ -17,7 +17,8 @@ from trainyard.objects.labels import index_of, replica_name, role_of
 from trainyard.objects.structs import replace
 
 MAX_FAILURES = 3
-STOP_EXIT_CODES = frozenset({143, 137})  # exit codes of replicas that are stopped with their job: SIGTERM, SIGKILL
+SIGTERM_EXIT_CODE = 143
+STOP_EXIT_CODES = frozenset({SIGTERM_EXIT_CODE, 137})  # of replicas that are stopped with their job: SIGTERM, SIGKILL
 
 
 def failed(facts: Facts) -> Iterator[Finding]:
@@ -41,7 +42,7 @@ def failures(facts: Facts, include_stopped: bool = True) -> Iterator[Finding]:
             if terminated is not None and terminated.get("exitCode"):
                 terminations.append((parse_time(terminated.get("finishedAt")) or 0.0, pod, container, terminated))
     supervised = {(slot.role, str(slot.index)) for slot in facts.parsed_job.supervised_slots()}
-    terminations.sort(key=lambda entry: (not _is_supervised(entry[1], supervised), entry[0]))
+    terminations.sort(key=lambda entry: (not _is_supervised(entry[1], supervised), entry[0], _got_sigterm(entry[3])))
     terminations = [
         entry
         for index, entry in enumerate(terminations)
@@ -77,6 +78,11 @@ def _is_consequence(facts: Facts, pod: Json, container: ContainerStatus, termina
     if launcher is None or terminated.get("reason") in REASONS_BEFORE_OUTPUT:
         return False
     return is_consequence(last_lines(facts, pod, container.name, terminated), launcher)
+
+
+def _got_sigterm(terminated: Json) -> bool:
+    """The times of ends are whole seconds: what got SIGTERM in the second of a failure was stopped because of it."""
+    return bool(terminated["exitCode"] == SIGTERM_EXIT_CODE)
 
 
 def _is_supervised(pod: Json, supervised: set[tuple[str, str]]) -> bool:

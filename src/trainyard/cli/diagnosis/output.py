@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from trainyard.cli.diagnosis.exits import exit_cause
 from trainyard.cli.diagnosis.launchers import is_consequence, process_failure, process_lines
 from trainyard.cli.diagnosis.tracebacks import UncaughtException, is_launcher_exception, last_exception, without_frames
+from trainyard.cli.output_lines import OutputLineSplitter
 from trainyard.core.diagnosis import Cause, ContainerContext, OutputPattern
 
 CAUSE_LINES = 8  # number of last lines that are searched for the cause when there is no exception
@@ -291,8 +292,10 @@ def ports_in(lines: Sequence[str]) -> list[int]:
 def printable_lines(text: bytes) -> tuple[str, ...]:
     """The lines of an output that are not empty, safe for a terminal: unprintable characters except tabs become "?".
 
-    Of a line with carriage returns (a progress bar) only the last state is kept."""
-    lines = (line.rpartition("\r")[2].rstrip() for line in text.decode("utf-8", "replace").split("\n"))
+    Of a progress bar only the last state is kept."""
+    splitter = OutputLineSplitter()
+    raw_lines = [*splitter.feed(text), *splitter.finish()]
+    lines = (line.decode("utf-8", "replace").rstrip() for line in raw_lines)
     return tuple(
         "".join(char if char.isprintable() or char == "\t" else "?" for char in line) for line in lines if line
     )

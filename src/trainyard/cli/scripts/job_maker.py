@@ -40,6 +40,11 @@ _OWN_OPTIONS = frozenset(
     )
 )
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_READ_VARIABLE = re.compile(
+    r"""\b(?:environ(?:\.get)?\s*[\[(]|getenv\s*\()\s*["']([A-Za-z_][A-Za-z0-9_]*)["'](?!\s*\]\s*=[^=])"""
+)
+_LAUNCHER_VARIABLES = frozenset({"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG", "TMPDIR", "HOSTNAME"})
+_LAUNCHER_PREFIXES = ("LOCAL_", "GROUP_", "TORCHELASTIC_", "OMPI_", "DMLC_", "JAX_")
 
 
 class ProgramJob(msgspec.Struct, frozen=True):
@@ -113,6 +118,23 @@ def unreachable_files(arguments: ProgramArguments, program: Program, folder: Pat
         word
         for word in dict.fromkeys(relative)
         if _names_file(folder, word) and not (program.directory / word).exists()
+    ]
+
+
+def unpassed_variables(program: Program, options: dict[str, Any]) -> list[str]:
+    """The environment variables that the script's own source reads, that are set here, and that it does not get: those
+    that a launcher sets are not among them."""
+    from trainyard.node.kubelet.pod_spec import is_inherited
+
+    text = program.source.read_text(errors="replace") if program.source else ""
+    passed = {assignment.partition("=")[0] for assignment in options["env"]} | _LAUNCHER_VARIABLES
+    return [
+        name
+        for name in dict.fromkeys(_READ_VARIABLE.findall(text))
+        if name in os.environ
+        and name not in passed
+        and not name.startswith(_LAUNCHER_PREFIXES)
+        and not is_inherited(name)
     ]
 
 

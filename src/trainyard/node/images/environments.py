@@ -36,6 +36,8 @@ from trainyard.node.images.problems import ImageProblem
 from trainyard.node.images.progress import Meter, Report
 from trainyard.node.images.requirements import is_pinned
 
+_REPEATED_REQUEST = re.compile(r"""['"]\)['"]: /\S*$""")  # the end of pip's line about one, which may begin cut
+_REQUEST_ERROR = re.compile(r"\[Errno -?\d+\] [\w ]+|[\w. ]+ timed out")
 _LAUNCH_SCRIPT = str(Path(__file__).with_name("launch.py"))
 _TAIL_BYTES = 4000  # number of bytes at the end of a build's output that are kept for the message
 _LAYOUT_VERSION = 1  # part of every folder's hash: increment it when the build steps change
@@ -212,7 +214,7 @@ class Builder:
             if template
             else f"its installer ended with code {code}"
         )
-        last_lines = " / ".join(line.strip() for line in tail.splitlines()[-4:] if line.strip())[-500:]
+        last_lines = " / ".join(_telling_lines(tail)[-4:])[-500:]
         return ImageProblem(
             problems.FAILED,
             f"{display_name(provider)} cannot be installed: {meaning}. Its last output: {last_lines or 'none'}",
@@ -224,6 +226,15 @@ class Builder:
         else:
             text = f"the cache {error.filename or folder.parent} cannot be written ({error.strerror}); make it writable"
         return ImageProblem(problems.FAILED, f"{text}, {_OTHER_CACHE}")
+
+
+def _telling_lines(output: str) -> list[str]:
+    """The lines of an installer's output. The errors of requests that pip has repeated are in place of the lines
+    about the repetitions."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    repeated = [line for line in lines if _REPEATED_REQUEST.search(line)]
+    errors = dict.fromkeys(error.strip() for line in repeated for error in _REQUEST_ERROR.findall(line))
+    return [*errors, *(line for line in lines if line not in repeated)]
 
 
 def display_name(provider: Provider) -> str:

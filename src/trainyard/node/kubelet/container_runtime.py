@@ -249,7 +249,8 @@ class ContainerRuntime:
     def _base_environment(self, prepared: PreparedImage) -> dict[str, str]:
         """The variables that every container of the pod with that image gets unless it sets them."""
         network = self._context.network
-        inherited_env = inherited(os.environ, proxies=not network.isolated_network)
+        is_own = not self._context.has_scheduler  # else they may be pods of other users of a real cluster
+        inherited_env = inherited(os.environ, proxies=not network.isolated_network, personal=is_own)
         base_env = {**inherited_env, **UNBUFFERED, **prepared.env, **network.environment(self._pod)}
         base_env["PATH"] = ":".join([*prepared.path, base_env["PATH"]])
         base_env["HOSTNAME"] = hostname_of(self._pod)

@@ -2,8 +2,8 @@
 
 Rules:
 - A pod that is over releases its address and processes at once; its logs stay until its object is deleted.
-- The end of a pod is reported before its object is deleted: first its last status, then the files that are removed with
-  it, then the deletion of the object and of the pod's folder."""
+- The end of a pod is reported before its object is deleted: first its last status, then what is lost with it (files,
+  and output that could not be written), then the deletion of the object and of the pod's folder."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from trainyard.node.kubelet.container_runtime import ContainerRuntime
 from trainyard.node.kubelet.events import PodEvent
+from trainyard.node.kubelet.lost_output import OUTPUT_LOST, LostOutputReport
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_record import PodRecord, Spawn
 from trainyard.node.kubelet.pod_status_writer import PodStatusWriter
@@ -20,7 +21,7 @@ from trainyard.node.kubelet.removal import remove
 from trainyard.node.kubelet.supervisor_client import SandboxError, StartError
 from trainyard.node.kubelet.unsaved_files import FILES_LOST, replica_name
 
-_EVENT_TIMEOUT = 2.0  # seconds for the write of the event FilesLost
+_EVENT_TIMEOUT = 2.0  # seconds for the write of the events about losses
 
 
 class PodCleanup:
@@ -32,16 +33,18 @@ class PodCleanup:
         node_context: NodeContext,
         record: PodRecord,
         runtime: ContainerRuntime,
+        lost_output: LostOutputReport,
         status_writer: PodStatusWriter,
         spawn: Spawn,
         on_gone: Callable[[], None],
     ) -> None:
         self._node_context, self._record, self._runtime = node_context, record, runtime
+        self._lost_output = lost_output
         self._status_writer, self._spawn, self._on_gone = status_writer, spawn, on_gone
         self.ended = asyncio.Event()
         self.end_reported = asyncio.Event()
-        self._unsaved_report: asyncio.Task[None] | None = None  # reports the files that are removed with the pod
-        self._unsaved_event: asyncio.Task[None] | None = None
+        self._loss_report: asyncio.Task[None] | None = None  # reports the files and the output that are lost
+        self._loss_events: list[asyncio.Task[None]] = []
 
     def start(self, deletes_object: bool) -> None:
         self._record.deletes_object = self._record.deletes_object or deletes_object
@@ -49,17 +52,17 @@ class PodCleanup:
 
     async def _clean_up(self, deletes_object: bool) -> None:
         await self._runtime.remove_pod()
-        if self._unsaved_report is None:
-            self._unsaved_report = self._spawn(self._report_unsaved())
-        await asyncio.wait([self._unsaved_report])
+        if self._loss_report is None:
+            self._loss_report = self._spawn(self._report_losses())
+        await asyncio.wait([self._loss_report])
         self._release_address()
         if self._node_context.closing:
             return
         while status_write := self._status_writer.in_progress:
             await asyncio.wait([status_write])
         if deletes_object:
-            if self._unsaved_event:  # the event is written before the node deletes the object
-                await asyncio.wait([self._unsaved_event], timeout=_EVENT_TIMEOUT)
+            if self._loss_events:  # they are written before the node deletes the object
+                await asyncio.wait(self._loss_events, timeout=_EVENT_TIMEOUT)
             if not self._record.object_deleted:
                 await self._node_context.cluster.delete_pod(self._record.pod)
             with contextlib.suppress(OSError):
@@ -93,12 +96,21 @@ class PodCleanup:
             self._node_context.network.release(self._record.pod, self._record.address)
         self.ended.set()
 
-    async def _report_unsaved(self) -> None:
-        """Print, and write as an Event, which files of the pod's programs are removed with it."""
-        context = self._node_context
+    async def _report_losses(self) -> None:
+        """Print, and write as Events, which output of the pod's programs could not be written, and which of their files
+        are removed with it."""
+        self._report_loss(OUTPUT_LOST, self._lost_output.message(), self._lost_output.last_lines())
         whole_pod = not self._status_writer.suspended
-        if message := await asyncio.to_thread(self._runtime.unsaved.message, whole_pod=whole_pod):
-            context.say(f"{replica_name(self._record.pod)}: {message}")
-            if not context.closing:
-                event = PodEvent("Normal", FILES_LOST, message)
-                self._unsaved_event = self._spawn(context.cluster.write_event(self._record.pod, event, context.now()))
+        message = await asyncio.to_thread(self._runtime.unsaved.message, whole_pod=whole_pod)
+        self._report_loss(FILES_LOST, message)
+
+    def _report_loss(self, reason: str, message: str, details: str = "") -> None:
+        """`details`: printed after the message, and not part of the Event."""
+        if not message:
+            return
+        context = self._node_context
+        context.say(f"{replica_name(self._record.pod)}: {message}{details}")
+        if not context.closing:
+            event = PodEvent("Normal", reason, message)
+            write = context.cluster.write_event(self._record.pod, event, context.now())
+            self._loss_events.append(self._spawn(write))

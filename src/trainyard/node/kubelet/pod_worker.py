@@ -18,6 +18,7 @@ from trainyard.node.kubelet.container_runtime import ContainerRuntime
 from trainyard.node.kubelet.container_starter import ContainerStarter
 from trainyard.node.kubelet.lifecycle import DEFAULT_GRACE, Ended, Pod, Stop, Tick
 from trainyard.node.kubelet.lifecycle_runner import LifecycleRunner
+from trainyard.node.kubelet.lost_output import LostOutputReport
 from trainyard.node.kubelet.node_context import NodeContext
 from trainyard.node.kubelet.pod_cleanup import PodCleanup
 from trainyard.node.kubelet.pod_logs import PodLogs
@@ -90,7 +91,10 @@ class PodWorker:
         recorder = _event_recorder(node_context, record, spawn)
         self._runtime = runtime = ContainerRuntime(node_context, record, recorder.warn)
         self.status_writer = PodStatusWriter(node_context, record, runtime.interpreters, spawn)
-        cleanup = PodCleanup(node_context, record, runtime, self.status_writer, spawn, lambda: on_gone(self))
+        self._lost_output = LostOutputReport(logs)
+        cleanup = PodCleanup(
+            node_context, record, runtime, self._lost_output, self.status_writer, spawn, lambda: on_gone(self)
+        )
         self.ended, self.end_reported = cleanup.ended, cleanup.end_reported
         starter = ContainerStarter(
             node_context, record, runtime, logs, lambda event: self._lifecycle.feed(event), spawn
@@ -179,6 +183,7 @@ class PodWorker:
     @_fail_pod_on_error
     def container_exited(self, container: str, run: int, code: int, reason: str, unsaved: dict[str, Any]) -> None:
         self._runtime.unsaved.add(container, unsaved)
+        self._lost_output.add(container, run, unsaved.get("lost_output") or ())
         self._lifecycle.container_exited(container, run, code, reason)
 
     @_fail_pod_on_error

@@ -76,7 +76,8 @@ class Process(msgspec.Struct, frozen=True):
 
 class Sandbox:
     """`on_exited` is called for every container that ends: container, exit code, reason, and the files removed with its
-    root folder (supervisor/unsaved_count.py, {} for none). `on_lost` is called when the supervisor dies.
+    root folder (supervisor/unsaved_count.py, {} for none), with the output that could not be written (`lost_output`,
+    supervisor/log_file.py). `on_lost` is called when the supervisor dies.
 
     It has one method for each request to the supervisor, and so more than fifteen."""
 

@@ -11,7 +11,8 @@ Rules:
   that pipe: {"pid"}, maybe {"error"} with code, reason and message, and {"code"}. A pipe that ends without a code was
   closed by the end of the container.
 - The init writes lines of JSON to the exec socket: {"reason"} when the container exceeds its memory limit, which ends
-  the whole container with 137 (memory.py), and at the end the count of files that are removed with the container."""
+  the whole container with 137 (memory.py), and at the end the count of files that are removed with the container, and
+  {"lost_output"}: the report on output that could not be written to the log (log_file.py)."""
 
 from __future__ import annotations
 
@@ -150,13 +151,15 @@ class Init:
         return False
 
     def _end_all(self) -> None:
-        """End all other processes of the container, and send the count of files that are removed with it."""
+        """End all other processes of the container, and send what is lost with it: the count of files, and output."""
         if self._unsaved is None:
             reaper.end_all_below(os.getpid())
-            return
-        reaper.end_all_others()
-        with contextlib.suppress(OSError):
-            write_line(self._exec_socket.fileno(), self._unsaved())
+        else:
+            reaper.end_all_others()
+            with contextlib.suppress(OSError):
+                write_line(self._exec_socket.fileno(), self._unsaved())
+        if self._output.log.lost.bytes:
+            write_line(self._exec_socket.fileno(), {"lost_output": [self._output.log.lost.message()]})
 
     def _accept_exec(self) -> None:
         byte, fds, _, _ = socket.recv_fds(self._exec_socket, 1, EXEC_DESCRIPTORS)

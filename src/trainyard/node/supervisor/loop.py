@@ -13,7 +13,8 @@ whose `fds` is their number. Every request of the runner has `do` and `id`; its 
     listen     address, port, udp                            answered with a socket of the pods' network
     socket                                                   answered with an unconnected TCP socket of it
     event      "ready" | "failed" (why) | "exited" (container, code, reason, maybe unsaved: the files that went with it,
-               see unsaved_count.py)                               from the supervisor, unasked
+               see unsaved_count.py, and in its field lost_output the reports on output that could not be written, see
+               log_file.py)                                        from the supervisor, unasked
 
 Rule: a failure in one request is sent as its response; a failure for one container is logged and does not affect
 others; the supervisor itself ends only with the control socket."""
@@ -220,6 +221,8 @@ class Supervisor:
         if container is not None and (output := self._outputs.pop(container, None)):
             output.copy_rest()
             output.close()
+            if output.log.lost.bytes:  # of the rest; the init has reported what it has lost itself
+                last_message["lost_output"] = [*last_message.get("lost_output", ()), output.log.lost.message()]
         return container, last_message
 
     def _started(self, awaited: StartingContainer) -> None:
@@ -268,7 +271,8 @@ class Supervisor:
         finally:  # the exit of a container is reported even when the cleanup fails
             if container is not None:
                 exit_fields: Message = {"code": code, "reason": last_message.pop("reason", "")}
-                unsaved_fields: Message = {"unsaved": last_message} if last_message.get("files") else {}
+                is_lossy = last_message.get("files") or last_message.get("lost_output")
+                unsaved_fields: Message = {"unsaved": last_message} if is_lossy else {}
                 self.channel.send({"event": "exited", "container": container, **exit_fields, **unsaved_fields})
 
 

@@ -1,0 +1,42 @@
+"""The report on output of a pod's programs that could not be written to its log files, for example on a full disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trainyard.node.kubelet.pod_logs import PodLogs
+from trainyard.node.kubelet.unsaved_files import size_text
+
+OUTPUT_LOST = "OutputLost"  # the reason of the event
+_LAST_LINES = 12
+
+
+class LostOutputReport:
+    """The lost output of one pod, of all runs of its containers."""
+
+    def __init__(self, logs: PodLogs) -> None:
+        self._logs = logs
+        self._bytes = 0
+        self._place = self._reason = self._last = ""
+
+    def add(self, container: str, run: int, reports: Iterable[Mapping[str, Any]]) -> None:
+        """Add the reports on a run that has ended (supervisor/log_file.py)."""
+        for report in reports:
+            self._bytes += int(report["bytes"])
+            self._place, self._reason = str(self._logs.path(container, run)), str(report["reason"])
+            self._last += str(report["last"])
+
+    def message(self) -> str:
+        """How much is lost, where and why, and what to do; "" when nothing is."""
+        if not self._bytes:
+            return ""
+        amount = size_text(self._bytes)
+        advice = "free some space there, or keep logs in another folder: --logs-dir of run and up"
+        verb = "is" if self._bytes == 1 else "are"
+        return f"{amount} of output {verb} lost: {self._place} could not be written: {self._reason}; {advice}"
+
+    def last_lines(self) -> str:
+        """The end of the lost output as indented lines."""
+        lines = self._last.splitlines()[-_LAST_LINES:]
+        return "".join(f"\n  {line}" for line in ["the last lines of it:", *(f"  {line}" for line in lines)])

@@ -100,6 +100,8 @@ class Config(msgspec.Struct, frozen=True):
     cluster_domain: str = "cluster.local"
     # seconds that a pod may stay in Terminating past its grace period; None: no limit
     node_lost_timeout: float | None = None
+    # "": no PodGroups; "volcano": those of Volcano; any other: those of scheduler-plugins, whose schedulerName it is
+    gang_scheduler: str = ""
 
 
 class Observed(msgspec.Struct, frozen=True):

@@ -39,6 +39,22 @@ Role for the pods of that job, and RBAC allows the operator to grant only permis
 
 {opted}
 
+## Users
+
+The ClusterRoles `trainyard-edit` and `trainyard-view` grant rights on jobs of all kinds to users. They are aggregated:
+Kubernetes adds their rules to its ClusterRoles `admin`, `edit` and `view`, and the Kubeflow platform to its
+`kubeflow-admin`, `kubeflow-edit` and `kubeflow-view`. So whoever is bound to one of these in a namespace has there:
+
+| resource | `admin`, `edit` | `view` |
+|---|---|---|
+| jobs of each kind | {edit} | {view} |
+| `*/status` | get | get |
+| `*/scale` of {scaled} | get, patch, update | get |
+
+They are in `deploy/definitions/user-roles.yaml`, `config/definitions`, `trainyard manifests --part definitions`, and,
+with the name of the release's operator, in the chart (`rbac.userRoles`). An uninstall of the operator keeps them
+beside the CRDs, except that of the chart.
+
 ## One namespace
 
 `trainyard manifests --namespace N --namespaced` has Roles and RoleBindings in N and no ClusterRole. The CRDs are
@@ -63,6 +79,9 @@ def page() -> str:
         plain=_table(operator_rbac.default_permissions(kinds.KINDS)),
         lease="\n".join(f"| {verb} | {why} |" for verb, why in operator_rbac.LEASE_CALLS),
         opted=_table(operator_rbac.opt_in_permissions(kinds.KINDS)),
+        edit=", ".join(operator_rbac.USER_VERBS["edit"]),
+        view=", ".join(operator_rbac.USER_VERBS["view"]),
+        scaled=_words(tuple(dict.fromkeys(kind.gvk.plural for kind in kinds.ALL if kind.api.scale))),
         names="\n".join(_names(kind) for kind in kinds.ALL),
     )
 

@@ -76,7 +76,8 @@ def test_it_serves_a_cluster_that_has_no_operator_of_its_own(tmp_path: Path) -> 
             place = f"http://127.0.0.1:{said(log, 'serving health and metrics')['port']}"
             with urllib.request.urlopen(f"{place}/metrics") as answer:  # noqa: S310  (the scheme is in the line above)
                 text = answer.read().decode()
-            assert 'trainyard_jobs{kind="TfJob",state="Running"} 1.0' in text and "trainyard_leader 1.0" in text
+            running_jobs = 'trainyard_jobs{job_namespace="default",kind="TfJob",state="Running"} 1.0'
+            assert running_jobs in text and "trainyard_leader 1.0" in text
             end.touch()
             home.until("Succeeded", "get")
             began = time.time()

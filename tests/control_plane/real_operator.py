@@ -149,7 +149,7 @@ def passes(metrics: Metrics) -> float:
 
 def idle(operator: Operator) -> bool:
     """No job is due or looked at."""
-    return not operator.queue.ready_count and not operator.queue.processing_count
+    return all(state == "later" for _, state in operator.queue.states())
 
 
 async def happens(true: Callable[[], object]) -> None:

@@ -97,14 +97,18 @@ def test_without_any_of_the_granted_rights_the_role_of_a_chainer_job_could_not_b
 def test_the_command_prints_what_an_installation_is() -> None:
     assert printed() == installation.objects(Install())
     assert [one["kind"] for one in printed()] == [
-        *["CustomResourceDefinition"] * 4, "Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role",
-        "RoleBinding", "ConfigMap", "Deployment",
+        *["CustomResourceDefinition"] * len(kinds.per_api_group(operator_rbac.DEFAULT)), *["ClusterRole"] * 2,
+        "Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding",
+        "Role", "RoleBinding", "ConfigMap", "Deployment",
     ]  # fmt: skip
 
 
-def test_a_namespaced_installation_has_nothing_of_the_cluster_but_definitions() -> None:
+def test_the_operator_of_a_namespaced_installation_has_nothing_of_the_cluster() -> None:
     objects = printed("--namespace", "team-a", "--namespaced", "--kinds", "all")
-    rest = [obj for obj in objects if obj["kind"] not in ("CustomResourceDefinition", "Namespace")]
+    rest = printed("--namespace", "team-a", "--namespaced", "--kinds", "all", "--part", "operator")
+    assert [obj for obj in objects if obj not in rest] == installation.lasting_objects(
+        Install(namespace="team-a", namespaced=True, kinds=kinds.KINDS)
+    )
     assert {one["metadata"].get("namespace") for one in rest} == {"team-a", installation.LEASE_NAMESPACE}
     shared = [one for one in rest if one["metadata"]["namespace"] == installation.LEASE_NAMESPACE]
     assert {(one["kind"], one["metadata"]["name"]) for one in shared} == {
@@ -117,7 +121,8 @@ def test_a_namespaced_installation_has_nothing_of_the_cluster_but_definitions() 
 
 
 def test_chainer_jobs_rights_stand_apart() -> None:
-    roles = {one["metadata"]["name"]: one["rules"] for one in by_kind(printed("--kinds", "all"), "ClusterRole")}
+    objects = printed("--kinds", "all", "--part", "operator")
+    roles = {one["metadata"]["name"]: one["rules"] for one in by_kind(objects, "ClusterRole")}
     assert roles["trainyard-operator"] == operator_rbac.rules(operator_rbac.default_permissions(operator_rbac.DEFAULT))
     assert set(roles) == {"trainyard-operator", "trainyard-operator-chainerjob"}
 
@@ -179,6 +184,15 @@ def test_a_wrong_word_is_answered_with_the_right_one(words: tuple[str, ...], mes
     assert ran.returncode == 2 and message in " ".join(ran.stderr.split())
 
 
+def test_the_pod_monitor_selects_the_operator_of_the_same_files() -> None:
+    (monitor,) = yaml.safe_load_all((ROOT / "deploy/monitoring/pod-monitor.yaml").read_text())
+    deployment = installation.deployment(generate_manifests.DEPLOY)
+    assert monitor["spec"]["selector"] == deployment["spec"]["selector"]
+    assert monitor["metadata"]["namespace"] == deployment["metadata"]["namespace"]
+    ports = deployment["spec"]["template"]["spec"]["containers"][0]["ports"]
+    assert {endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]} <= {port["name"] for port in ports}
+
+
 UNINSTALLED = {
     "kubectl delete -f deploy/": ["deploy/1-rbac.yaml", "deploy/2-operator.yaml"],
     "kubectl delete -k config/default": ["config/rbac/rbac.yaml", "config/operator/operator.yaml"],
@@ -201,7 +215,7 @@ def test_what_uninstalls_the_operator_names_no_definition_and_no_namespace(comma
 
 def test_manifests_prints_the_part_that_an_uninstall_deletes() -> None:
     parts = [printed("--part", part) for part in ("definitions", "operator")]
-    assert [one["kind"] for one in parts[0]] == [*["CustomResourceDefinition"] * 4, "Namespace"]
+    assert parts[0] == installation.lasting_objects(Install())
     assert parts[0] + parts[1] == printed()
 
 

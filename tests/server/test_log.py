@@ -156,3 +156,12 @@ def test_a_record_with_the_wrong_number_is_not_written() -> None:
     with pytest.raises(RevisionConflict):
         log.append("p", KEYS[0], Record(7, b"", {}, {}), 0)
     assert log.revision == 0 and log.get("p", KEYS[0]) is None
+
+
+def test_the_history_stays_almost_as_long_as_its_limit_in_bytes() -> None:
+    log = RevisionLog(keep_bytes=10_000)
+    lengths = []
+    for _ in range(400):
+        put(log, "p", KEYS[0], b"x" * 100)
+        lengths.append(log.revision - log.floor)
+    assert min(lengths[100:]) >= 0.85 * max(lengths)

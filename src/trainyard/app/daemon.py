@@ -6,7 +6,7 @@ Rules:
 - It writes its progress into the pipe until the cluster is ready, one JSON object a line. When the reader closes the
   pipe before that, `trainyard up` was interrupted, and the daemon ends.
 - The first SIGTERM: every pod ends within its grace period. The second one: at once. SIGHUP is ignored: the daemon
-  outlives its terminal.
+  outlives its terminal. SIGUSR1 dumps all stacks into the log.
 - The end of the process releases the lock; no child process inherits the lock.
 """
 
@@ -32,6 +32,7 @@ from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.logs import configure_logging
 from trainyard.app.record_index import HistoryOptions
 from trainyard.app.retention import RetentionLimits
+from trainyard.app.stack_dump import dump_stacks_on_signal
 from trainyard.client import ApiError
 from trainyard.node import NodeError
 from trainyard.objects import encode, format_time
@@ -77,6 +78,7 @@ class Signals:
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, lambda: (self.kill if self.stop.is_set() else self.stop).set())
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        dump_stacks_on_signal()
 
 
 async def run_daemon(folder: Path, arguments: dict[str, Any], pipe: StartupPipe) -> int:

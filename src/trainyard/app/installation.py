@@ -1,6 +1,6 @@
 """The objects that install the operator in a cluster: the output of `trainyard manifests`.
 
-    objects(Install())  ->  definitions, Namespace, ServiceAccount, roles, bindings, ConfigMap, Deployment
+    objects(Install())  ->  definitions, users' roles, Namespace, ServiceAccount, roles, bindings, ConfigMap, Deployment
 
 Rules for this file:
 - Pure: values in, objects out. deploy/, config/ and charts/trainyard have these objects in files
@@ -101,8 +101,10 @@ def objects(install: Install) -> list[Json]:
 
 
 def lasting_objects(install: Install) -> list[Json]:
-    """The definitions and the namespace. Deleting them deletes jobs, so an uninstall keeps them."""
-    return [*definitions(install.kinds), *([namespace(install)] if install.namespace != "default" else [])]
+    """The definitions, the users' roles and the namespace: an uninstall keeps them. Deleting definitions or namespace
+    deletes jobs, and without the roles users could not read the jobs that stay."""
+    namespaces = [namespace(install)] if install.namespace != "default" else []
+    return [*definitions(install.kinds), *user_roles(), *namespaces]
 
 
 def operator_objects(install: Install) -> list[Json]:
@@ -113,6 +115,28 @@ def operator_objects(install: Install) -> list[Json]:
 def definitions(chosen: Iterable[Kind]) -> list[Json]:
     """A CustomResourceDefinition for each kind and API group."""
     return [kinds.crd(kind) for kind in kinds.per_api_group(chosen)]
+
+
+def user_roles() -> list[Json]:
+    """ClusterRoles that add rights on jobs to `admin`, `edit` and `view` of Kubernetes, and of the Kubeflow platform.
+
+    They name all kinds, whatever an operator serves: two installations in one cluster have the same roles. Nothing is
+    granted to anyone who is not bound to one of the three.
+    """
+    roles = []
+    for name, verbs in operator_rbac.USER_VERBS.items():
+        role = _object(RBAC, "ClusterRole", f"trainyard-{name}")
+        role["metadata"]["labels"] |= aggregation_labels(name)
+        roles.append(role | {"rules": operator_rbac.rules(operator_rbac.user_permissions(kinds.KINDS, verbs))})
+    return roles
+
+
+def aggregation_labels(name: str) -> dict[str, str]:
+    """The labels of a ClusterRole whose rules belong to the ClusterRole `edit` (then to `admin`, too) or `view`."""
+    targets = ("admin", name) if name == "edit" else (name,)
+    kubernetes = {f"rbac.authorization.k8s.io/aggregate-to-{target}": "true" for target in targets}
+    kubeflow = {f"rbac.authorization.kubeflow.org/aggregate-to-kubeflow-{target}": "true" for target in targets}
+    return {**kubernetes, **kubeflow}
 
 
 def namespace(install: Install) -> Json:
@@ -167,7 +191,7 @@ def deployment(install: Install) -> Json:
         },
         "terminationGracePeriodSeconds": 10,
         "containers": [_container(install)],
-        "volumes": [{"name": "config", "configMap": {"name": CONFIG_MAP}}],
+        "volumes": [{"name": "config", "configMap": {"name": CONFIG_MAP, "optional": True}}],
     }
     spec = {
         "replicas": install.replicas,
@@ -185,6 +209,7 @@ def arguments(install: Install) -> list[str]:
         "--leader-elect",
         f"--metrics-bind-address=:{PORT}",
         f"--controller-config-file={CONFIG_FOLDER}/{CONFIG_FILE}",
+        "--optional-controller-config",
     ]
 
 

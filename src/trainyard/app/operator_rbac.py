@@ -152,7 +152,7 @@ def opt_in_permissions(served: Iterable[Kind]) -> frozenset[Permission]:
     )
 
 
-_VERBS = ("get", "list", "watch", "create", "patch", "update", "delete")
+_VERBS = ("get", "list", "watch", "create", "patch", "update", "delete", "deletecollection")
 
 
 def rules(permissions: Iterable[Permission]) -> list[Json]:
@@ -167,6 +167,21 @@ def rules(permissions: Iterable[Permission]) -> list[Json]:
         {"apiGroups": [group], "resources": resources, "verbs": list(names)}
         for (group, names), resources in resources_of.items()
     ]
+
+
+def user_permissions(chosen: Iterable[Kind], verbs: tuple[str, ...]) -> frozenset[Permission]:
+    """The rights of a user on jobs of these kinds: `verbs` on the jobs, the same without lists and deletes on their
+    scale, and `get` on their status, which only the operator writes."""
+    granted: set[Permission] = set()
+    for kind in chosen:
+        granted |= {Permission(*resource, verb) for resource in _job_resources(kind) for verb in verbs}
+        granted |= {Permission(*resource, "get") for resource in _job_resources(kind, "/status")}
+        if kind.api.scale:
+            scale_verbs = {"get", "patch", "update"} & set(verbs)
+            granted |= {
+                Permission(*resource, verb) for resource in _job_resources(kind, "/scale") for verb in scale_verbs
+            }
+    return frozenset(granted)
 
 
 def lease_rules() -> list[Json]:
@@ -188,6 +203,9 @@ def resource_verb_pairs(served: Iterable[Kind]) -> frozenset[tuple[str, str]]:
         (permission.name, permission.verb) for permission in granted if not permission.resource.endswith("/finalizers")
     )
 
+
+USER_VERBS: dict[str, tuple[str, ...]] = {"edit": _VERBS, "view": ("get", "list", "watch")}
+"""What users may do with jobs, by the ClusterRole of Kubernetes that gets these rights. `admin` has those of `edit`."""
 
 DEFAULT: tuple[Kind, ...] = tuple(kind for kind in kinds.KINDS if not is_opt_in(kind))
 """The kinds that are not opt-in."""

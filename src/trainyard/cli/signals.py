@@ -1,5 +1,5 @@
 """The first SIGINT, SIGTERM or SIGHUP requests a graceful end, the second an immediate one. A closed reader of the
-output (EPIPE) counts as a first signal."""
+output (EPIPE) counts as a first signal. SIGUSR1 dumps all stacks to stderr."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import contextlib
 import signal
 from collections.abc import Awaitable, Coroutine
 from typing import Any
+
+from trainyard.app.stack_dump import dump_stacks_on_signal
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -23,6 +25,7 @@ class StopSignals:
         self._loop = asyncio.get_running_loop()
         for signum in SIGNALS:
             self._loop.add_signal_handler(signum, self.handle_signal)
+        dump_stacks_on_signal()
 
     def handle_signal(self) -> None:
         """A signal has come: set `first`, then `second`."""

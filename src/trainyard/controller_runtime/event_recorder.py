@@ -57,7 +57,8 @@ class EventRecorder:
         self._clock = clock
         self._buffer: deque[Json] = deque(maxlen=BUFFER_SIZE)
         self._not_empty = asyncio.Event()
-        self._recent: dict[tuple[str, str, str, str], float] = {}  # oldest first; see `_is_new`
+        # The hashes of recent events and their times, oldest first. The events themselves would be a megabyte and more.
+        self._recent: dict[int, float] = {}
 
     def record(self, obj: Json, events: Iterable[RecordableEvent], component: str) -> None:
         """Record the events about `obj`, except those recorded in the last DEDUPLICATION_SECONDS. `component` is their
@@ -87,7 +88,7 @@ class EventRecorder:
             len(self._recent) >= MAX_RECENT or now - next(iter(self._recent.values())) > DEDUPLICATION_SECONDS
         ):
             del self._recent[next(iter(self._recent))]
-        key = (uid, event.type, event.reason, event.message)
+        key = hash((uid, event.type, event.reason, event.message))
         if key in self._recent:
             return False
         self._recent[key] = now

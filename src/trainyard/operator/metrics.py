@@ -1,8 +1,9 @@
 """The Prometheus metrics of the operator.
 
 Rules for this file:
-- The set of label values is bounded: kinds, resources, verbs, codes, outcomes and states; never a job's name or
-  namespace. The standby metric names a Lease and its holder, which the administrator controls.
+- The set of label values is bounded: kinds, resources, verbs, codes, outcomes and states; never a job's name. The
+  metrics of jobs (job_metrics.py) have its namespace. The standby metric names a Lease and its holder, which the
+  administrator controls.
 - Counters and histograms are updated by each reconcile and request; gauges (queue, watches, jobs) are computed at each
   scrape.
 - This package's `__init__` does not import this file: a local cluster runs without prometheus_client.
@@ -11,7 +12,6 @@ Rules for this file:
 from __future__ import annotations
 
 import platform
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics, generate_latest
@@ -23,21 +23,13 @@ from prometheus_client.registry import Collector
 from trainyard import __version__
 from trainyard.client import ApiRequest, request_info
 from trainyard.core import Kind
-from trainyard.objects import Json, is_condition_true
+from trainyard.operator.job_metrics import JobMetrics
 from trainyard.operator.operator import JobKey, Operator
 
 DURATION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-JOB_STATES = ("New", "Created", "Suspended", "Restarting", "Running", "Succeeded", "Failed")
 OUTCOMES = ("done", "conflict", "unavailable", "refused", "fault", "abandoned")
 WATCH_STATES = ("listing", "watching", "failing", "missing")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-def job_state(job: Json) -> str:
-    """The state of a job: the last of JOB_STATES whose condition is true, else "New"."""
-    status = job.get("status")
-    conditions = status.get("conditions") if isinstance(status, dict) else None
-    return next((state for state in reversed(JOB_STATES) if is_condition_true(conditions, state)), "New")
 
 
 class Metrics:
@@ -51,9 +43,8 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the number of series
         self._kinds = tuple(kinds)
         self.registry = registry = CollectorRegistry(auto_describe=False)
-        self._reconciles = PrometheusCounter(
-            "trainyard_reconcile", "Reconciles of jobs, by outcome.", ["kind", "outcome"], registry=registry
-        )
+        reconciles = ("trainyard_reconcile", "Reconciles of jobs, by outcome.")
+        self._reconciles = PrometheusCounter(*reconciles, ["kind", "outcome"], registry=registry)
         self._reconcile_durations = Histogram(
             "trainyard_reconcile_duration_seconds",
             "Seconds of a reconcile, its requests included.",
@@ -77,18 +68,22 @@ class Metrics:
         self.config_reloads = PrometheusCounter(
             "trainyard_config_reloads", "Reloads of the controller config file.", ["outcome"], registry=registry
         )
-        self._state_collector = _StateCollector(self._kinds, is_leader, standby_for)
+        self._jobs = JobMetrics(registry, self._kinds)
+        self._state_collector = _StateCollector(self._jobs, is_leader, standby_for)
         registry.register(self._state_collector)
         ProcessCollector(registry=registry)
         for kind in self._kinds:  # rate() needs a sample of 0 before the first reconcile
             for outcome in OUTCOMES:
                 self._reconciles.labels(kind.gvk.kind, outcome)
+        for outcome in ("used", "refused"):
+            self.config_reloads.labels(outcome)
 
     def observe_operator(self, operator: Operator | None) -> None:
         """Show the metrics of this operator from now on; None: of no operator."""
         self._state_collector.operator = operator
         if operator is not None:
             operator.set_reconcile_callback(self._observe_reconcile)
+            operator.on_job_changed = self._jobs.observe_change
 
     def observe_request(self, request: ApiRequest, code: int, seconds: float) -> None:
         """Count a request, its status code (0: no answer) and its latency in seconds. To be set as an ApiClient's
@@ -109,9 +104,9 @@ class Metrics:
 class _StateCollector(Collector):
     """The metrics that are computed at each scrape."""
 
-    def __init__(self, kinds: tuple[Kind, ...], leads: Callable[[], bool], standby: Callable[[], str]) -> None:
+    def __init__(self, jobs: JobMetrics, leads: Callable[[], bool], standby: Callable[[], str]) -> None:
         self.operator: Operator | None = None
-        self._kinds = kinds
+        self._jobs = jobs
         self._leads = leads
         self._standby = standby
 
@@ -125,21 +120,8 @@ class _StateCollector(Collector):
             "trainyard_standby", help_text, value={"lease": lease, "holder": holder} if lease else None
         )
         if self.operator is not None:
-            yield self._queue(self.operator)
             yield from self._watches(self.operator)
-            yield self._jobs(self.operator)
-
-    def _queue(self, operator: Operator) -> Metric:
-        queue = operator.queue
-        depth = GaugeMetricFamily(
-            "trainyard_queue_depth",
-            "Keys of jobs in the work queue: due, due later, or being processed.",
-            labels=["state"],
-        )
-        ready = queue.ready_count
-        for state, count in (("due", ready), ("later", len(queue) - ready), ("held", queue.processing_count)):
-            depth.add_metric([state], count)
-        return depth
+            yield from self._jobs.collect(self.operator)
 
     def _watches(self, operator: Operator) -> Iterator[Metric]:
         labels = ["group", "resource"]
@@ -152,13 +134,3 @@ class _StateCollector(Collector):
                 states.add_metric([*label_values, state], watch.state == state)
         yield states
         yield objects
-
-    def _jobs(self, operator: Operator) -> Metric:
-        counts: Counter[tuple[str, str]] = Counter()
-        for kind in self._kinds:
-            counts.update((kind.gvk.kind, job_state(job)) for job in operator.jobs(kind.gvk))
-        jobs = GaugeMetricFamily("trainyard_jobs", "Jobs, by kind and state.", labels=["kind", "state"])
-        for kind_name in dict.fromkeys(kind.gvk.kind for kind in self._kinds):
-            for state in JOB_STATES:
-                jobs.add_metric([kind_name, state], counts[kind_name, state])
-        return jobs

@@ -70,6 +70,7 @@ class Operator:
         now: Callable[[], float] = time.time,
         report: Callable[[str], object] | None = None,
     ) -> None:
+        self.on_job_changed: Callable[[GVK, Json | None, Json | None], None] | None = None  # old job, new job
         self._config = config
         self._now = now
         self._kinds = {kind.gvk: kind for kind in kinds}
@@ -160,6 +161,8 @@ class Operator:
     def _job_changed(self, gvk: GVK, before: Json | None, after: Json | None) -> Iterable[JobKey]:
         if before is not None and (after is None or uid_of(after) != uid_of(before)):
             self._forget_job(before)
+        if self.on_job_changed is not None:
+            self.on_job_changed(gvk, before, after)
         if after is not None:
             runtime_ids = self._runtime_ids.setdefault(namespace_of(after), {})
             runtime_ids[uid_of(after)] = core.runtime_id_of(after)

@@ -19,6 +19,7 @@ from trainyard.server.http.listeners import Listeners, resolve_loopback
 from trainyard.server.registry.admission import Checks
 from trainyard.server.registry.resources import Registry
 from trainyard.server.registry.verbs import Verbs
+from trainyard.server.storage.heap import trim_heap
 from trainyard.server.storage.log import RevisionLog
 from trainyard.server.storage.watches import BOOKMARK_SECONDS, WatchHub
 
@@ -139,3 +140,4 @@ class Server:
             await asyncio.sleep(BOOKMARK_SECONDS)
             self._verbs.writes.expire_objects(self._now())
             self.hub.send_bookmarks()
+            trim_heap()

@@ -6,7 +6,7 @@ container is terminating no object can be created in it; when its last object is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from trainyard.objects import Json, NamespacedName, decode, encode, format_time, labels_of
 from trainyard.objects.json_equal import json_equal
@@ -62,8 +62,12 @@ class Writes:
         revision = self.log.revision + 1
         meta["resourceVersion"] = str(revision)
         body = encode(new)
-        fields = resource.fields(new)
-        record = Record(revision, body, labels_of(new), fields)
+        labels: Mapping[str, str] = labels_of(new)
+        fields: Mapping[str, str] = resource.fields(new)
+        if before is not None:  # the history has thousands of versions, most of them with the same labels
+            labels = before.labels if before.labels == labels else labels
+            fields = before.fields if before.fields == fields else fields
+        record = Record(revision, body, labels, fields)
         self.log.append(resource.storage_key, key, record, before.revision if before else 0)
         return body
 

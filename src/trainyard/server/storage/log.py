@@ -124,7 +124,8 @@ class RevisionLog:
         if len(self._entries) >= 2 * self._keep_entries:
             self.compact(self.revision - self._keep_entries)
         elif self._bytes > self._keep_max_bytes and len(self._entries) > 1:
-            self.compact(self.floor + len(self._entries) // 2)
+            # In small steps: by half, 16 MB would be taken and given back all the time, and the heap be fragmented.
+            self.compact(self.floor + max(1, len(self._entries) // 32))
         return entry
 
     def after(self, revision: int, most: int | None = None) -> Entries:

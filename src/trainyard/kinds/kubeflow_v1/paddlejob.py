@@ -61,6 +61,7 @@ def environment(job: Job, slot: Slot) -> list[Json]:
 
 
 def leading_role(job: Job) -> str:
+    """Master, the parameter servers; in collective mode Worker."""
     return MASTER if job.role(MASTER) else WORKER
 
 

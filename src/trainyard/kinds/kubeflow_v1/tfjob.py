@@ -49,6 +49,7 @@ def chief_of(job: Job) -> str:
 
 
 def is_dynamic(job: Job) -> bool:
+    """Whether `enableDynamicWorker` is set: workers may come and go."""
     return job.parsed.spec.get("enableDynamicWorker") is True
 
 

@@ -1,4 +1,4 @@
-"""The common part of the specs: the replica map, `runPolicy`, and their rules (docs/rules.md K1, K2)."""
+"""The common part of the specs: the replica map, `runPolicy`, and their rules (docs/rules.md 4.1, 4.2)."""
 
 from __future__ import annotations
 

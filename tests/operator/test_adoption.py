@@ -55,14 +55,14 @@ async def left_behind(api: ApiClient) -> Json:
         status = {"phase": "Running", "startTime": format_time(STARTED), "containerStatuses": states}
         await api.patch(POD, "default", pod["metadata"]["name"], {"status": status}, "status")
     condition = {"status": "True", "lastUpdateTime": format_time(STARTED), "lastTransitionTime": format_time(STARTED)}
-    status: Json = {
+    job_status: Json = {
         "conditions": [
             {**condition, "type": kind, "reason": f"PyTorchJob{kind}", "message": ""} for kind in ("Created", "Running")
         ],
         "replicaStatuses": {"Master": {"active": 1}, "Worker": {"active": 2}},
         "startTime": format_time(STARTED),
     }
-    return await api.patch(PYTORCHJOB.gvk, "default", "example", {"status": status}, "status")
+    return await api.patch(PYTORCHJOB.gvk, "default", "example", {"status": job_status}, "status")
 
 
 def without_labels(child: Json) -> Json:

@@ -31,7 +31,20 @@ class Accepted:
         return covers(named, kind) if "*" not in named else kind == "pytorchjob"
 
 
-ACCEPTED: tuple[Accepted, ...] = ()
+EVERYWHERE = (
+    Accepted("*", "* .metadata.labels.trainyard.dev/*", "labels"),
+    Accepted("*", "pods/* .spec.*.terminationMessagePolicy", "terminationMessagePolicy"),
+    *(
+        Accepted("*", f"job .status.{field}", "fields of the status")
+        for field in "cause counted hasRun observedGeneration ready restarts resumes roles state".split()
+    ),
+    Accepted("*", "pods/* .spec.initContainers[init-pytorch]*", "init container `init-pytorch`"),
+    Accepted("*", "events * ExitedWithCode *", "event `ExitedWithCode`"),
+    Accepted("*", "events Warning *JobRestarting *", "event of a restart"),
+    Accepted("*", "job .status.replicaStatuses.*.selector", "`replicaStatuses`"),
+    Accepted("*", "job .status.replicaStatuses", "`replicaStatuses`"),
+)
+ACCEPTED: tuple[Accepted, ...] = EVERYWHERE
 
 
 def unaccepted(scenario: str, found: Iterable[Difference], accepted: Iterable[Accepted] = ACCEPTED) -> list[str]:

@@ -61,6 +61,28 @@ CASES: dict[str, tuple[Json, Json, list[str]]] = {
         step(),
         ["step 0: job: None != {'status': {}}"],
     ),
+    "a message of ours that goes on after the recorded one": (
+        step(job={"conditions": [{"type": "Failed", "message": "a failed."}]}, events=["Normal A Job/j: a failed."]),
+        step(
+            job={"conditions": [{"type": "Failed", "message": "a failed. Exit code 1"}]},
+            events=["Normal A Job/j: a failed.; code 1"],
+        ),
+        [],
+    ),
+    "a message of ours that begins with another word": (
+        step(job={"message": "a fail"}, events=["Normal A Job/j: a fail"]),
+        step(job={"message": "a failed"}, events=["Normal A Job/j: a failed"]),
+        [
+            "step 0: job .message: 'a fail' != 'a failed'",
+            "step 0: events Normal A Job/j: a fail: 'sent' != 'absent'",
+            "step 0: events Normal A Job/j: a failed: 'absent' != 'sent'",
+        ],
+    ),
+    "a text that is no message and goes on": (
+        step(job={"reason": "a"}),
+        step(job={"reason": "a b"}),
+        ["step 0: job .reason: 'a' != 'a b'"],
+    ),
     "a refusal with another message": (
         {"do": {}, "refused": {"code": 422, "message": "a"}},
         {"do": {}, "refused": {"code": 422, "message": "b"}},

@@ -1,7 +1,7 @@
 """The differences of two runs of one scenario, as a list of paths.
 
     step 2: pods/j-worker-0 .spec.containers[pytorch].env[RANK].value: '1' != '2'
-    step 2: pods/j-worker-1 present: True != False
+    step 2: pods/j-worker-1: {...} != absent
 
 Members of a list that all have a name are matched by it, and their order is compared by itself (`... order`); other
 lists are compared by index. A message of ours is the same as the recorded one when it begins with it and goes on after
@@ -55,8 +55,11 @@ def unstable_paths(runs: Sequence[Sequence[Json]]) -> list[str]:
 
 
 def covers(pattern: str, path: str) -> bool:
-    """Whether `pattern`, in which `*` stands for any text, is the path."""
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), path) is not None
+    """Whether `pattern` is the path: `**` stands for any text in it, `*` for any without a space. So `pods/*` is a pod
+    that only one side has, and not a field of one."""
+    parts = {"**": ".*", "*": "[^ ]*"}
+    expression = "".join(parts.get(part) or re.escape(part) for part in re.split(r"(\*+)", pattern))
+    return re.fullmatch(expression, path) is not None
 
 
 def _step_differences(left: Json, right: Json) -> Iterator[tuple[str, tuple[Any, Any]]]:
@@ -82,7 +85,7 @@ def _snapshot_differences(left: Json, right: Json) -> Iterator[tuple[str, tuple[
         for name in sorted(mine.keys() & theirs.keys()):
             yield from _values(f"{section}/{name} ", mine[name], theirs[name])
         for name in sorted(mine.keys() ^ theirs.keys() if section != "phases" else ()):
-            yield f"{section}/{name} present", (name in mine, name in theirs)
+            yield f"{section}/{name}", (mine.get(name, _ABSENT), theirs.get(name, _ABSENT))
     yield from _values("job ", left.get("job"), right.get("job"))
     sent, ours = left.get("events", ()), right.get("events", ())
     for line in sent:

@@ -128,6 +128,12 @@ def test_a_pattern_covers_a_path_with_brackets() -> None:
     assert not covers("pods/* .spec.containers[c]", "pods/j-0 .spec.containers[c].env")
 
 
+def test_one_star_covers_no_space_and_two_cover_any_text() -> None:
+    assert covers("pods/*", "pods/j-0")
+    assert not covers("pods/*", "pods/j-0 .spec")
+    assert covers("events * Failed **", "events Warning Failed Job/j: it has failed")
+
+
 def test_an_accepted_difference_is_left_out_and_each_other_one_is_a_line() -> None:
     found = [Difference(0, "job .status.a", "1", "2"), Difference(1, "job .status.b", "1", "2")]
     accepted = [Accepted("tfjob/*", "job .status.a", "because")]

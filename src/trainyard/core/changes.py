@@ -84,6 +84,8 @@ def sendable_creates(
     older = blocking_pods(job, owned)
     not_created = {ref for ref, refusal in observed.refused.items() if refusal.verb == "create"}
     not_created |= blocking_objects(job, owned).keys()
+    # an object that blocks in some phase is in none before it exists
+    not_created |= {ref for ref in job.blocking_objects() if ref not in owned.by_ref}
     if not (older or not_created):
         return creates
     slots = {Slot(child.role, child.index) for child in older}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from trainyard.core import AuxiliaryObject, Job, Slot
 from trainyard.kinds.kubeflow_v1.framework import Framework, replica_name
-from trainyard.kinds.kubeflow_v1.gang import schedule_in_gang
+from trainyard.kinds.kubeflow_v1.gang import pod_groups, schedule_in_gang
 from trainyard.kinds.kubeflow_v1.spec import main_container, named_ports, restart_policy
 from trainyard.kinds.templates import append_to_list, containers_of, copy_template
-from trainyard.objects import Json
+from trainyard.objects import Json, Ref
 from trainyard.objects.resources import SERVICE
 
 PREFIX = "training.kubeflow.org/"
@@ -63,10 +63,11 @@ def _add_port(framework: Framework, template: Json) -> None:
 
 def services(framework: Framework, job: Job) -> tuple[AuxiliaryObject, ...]:
     """A headless Service for each replica, so that other replicas can resolve its name. It lives as long as its Pod."""
-    return tuple(_service(framework, job, slot) for slot in job.slots())
+    admission = tuple(group.ref for group in pod_groups(job) if group.blocking_phases)
+    return tuple(_service(framework, job, slot, admission) for slot in job.slots())
 
 
-def _service(framework: Framework, job: Job, slot: Slot) -> AuxiliaryObject:
+def _service(framework: Framework, job: Job, slot: Slot, admission: tuple[Ref, ...]) -> AuxiliaryObject:
     def body() -> Json:
         role = job.role(slot.role)
         ports = named_ports(framework, (role.template if role else None) or {})
@@ -86,6 +87,7 @@ def _service(framework: Framework, job: Job, slot: Slot) -> AuxiliaryObject:
         SERVICE,
         replica_name(job, slot.role, slot.index),
         body,
+        depends_on=admission,
         slot=slot,
         deleted_with_slot=True,
         deleted_on_suspend=True,

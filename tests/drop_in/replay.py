@@ -27,7 +27,15 @@ from trainyard.operator import Operator
 from trainyard.server import Server
 from trainyard.workloads import ControllerManager
 
-BATCH = 200  # scenarios at one time: they wait more than they work
+BATCH = 60  # scenarios at one time
+EMBEDDED_BATCH = 200  # beside the embedded server: they wait more than they work
+
+# Time is compressed in the replay: no replica waits for its restart, and no count for the status.
+WAITS = (
+    ("trainyard.core.policies.restart", "BASE_DELAY"),
+    ("trainyard.core.observe", "BASE_DELAY"),
+    ("trainyard.operator.plan_executor", "REPLICA_COUNTS_INTERVAL"),
+)
 
 
 def served_kinds() -> list[GVK]:
@@ -50,9 +58,8 @@ async def embedded(gang: str = "") -> AsyncIterator[ApiClient]:
     """The embedded server with its controllers and our operator, all in this process, with the definitions of both gang
     schedulers, as recorded. `gang`: the one that the operator uses. No node: pods run nowhere."""
     async with AsyncExitStack() as stack:
-        for module in ("trainyard.core.policies.restart", "trainyard.core.observe"):
-            # Time is compressed in the replay: no replica waits for its restart.
-            stack.enter_context(patch.object(sys.modules[module], "BASE_DELAY", 0.0))
+        for module, name in WAITS:
+            stack.enter_context(patch.object(sys.modules[module], name, 0.0))
         token = secrets.token_urlsafe(16)
         server = Server(token=token)
         await server.start()
@@ -80,12 +87,14 @@ def as_theirs(scenario: Scenario) -> Scenario:
     return replace(scenario, manifest={**scenario.manifest, "metadata": {**metadata, "annotations": annotations}})
 
 
-async def replay(api: ApiClient, chosen: Sequence[Recording], settle: float) -> dict[str, list[Difference]]:
+async def replay(
+    api: ApiClient, chosen: Sequence[Recording], settle: float, batch_size: int = BATCH
+) -> dict[str, list[Difference]]:
     """The differences of each scenario. What the server has no resource for is left out of the recorded answers."""
     async with Driver(api, served_kinds(), settle) as driver:
         compared: dict[str, list[Difference]] = {}
         by_path = {recording.scenario: recording for recording in chosen}
-        for batch in batches([as_theirs(recording.as_scenario()) for recording in chosen], BATCH):
+        for batch in batches([as_theirs(recording.as_scenario()) for recording in chosen], batch_size):
             for scenario, ours in zip(batch, await driver.run(batch), strict=True):
                 recording = by_path[scenario.path]
                 recorded = [_without(step, driver.absent) for step in recording.steps]

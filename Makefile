@@ -15,7 +15,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/pyt
 # extras (coverage[toml]) anew, and refuse the version that has been published since the lock was written.
 COMPILE := -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
-.PHONY: help demo frameworks test test-fast control-plane test-cluster test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak bench bench-servers bench-failover bench-neighbours fuzz-server server-types worlds worlds-big pod-types manifests coverage docs audit sbom lock clean
+.PHONY: help demo frameworks test test-fast control-plane test-cluster test-drop-in record-drop-in lint lint-workflows format leftovers prove prove-soak bench bench-servers bench-failover bench-neighbours fuzz-server server-types worlds worlds-big pod-types image manifests coverage docs audit sbom lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -135,6 +135,9 @@ server-types: $(VENV)/dev control-plane ## write server/types.txt anew from the 
 pod-types: $(VENV)/dev control-plane ## write kinds/pod_types.py anew from the OpenAPI of the pinned Kubernetes version
 	@$(BIN)/python -m tools.generate_pod_types
 
+image: $(VENV)/dev ## the operator's image for amd64 and arm64 as OCI archives in dist/, without a container daemon
+	@$(BIN)/python -m tools.oci
+
 manifests: $(VENV)/dev ## write the generated parts of deploy/, config/, charts/trainyard and docs/rbac.md anew
 	@$(BIN)/python -m tools.generate_manifests
 
@@ -156,11 +159,12 @@ audit: $(VENV)/runtime ## known vulnerabilities of what requirements/runtime.loc
 sbom: $(VENV)/runtime ## a bill of materials (CycloneDX) of what requirements/runtime.lock pins, into dist/
 	@$(BIN)/python -m tools.sbom dist/trainyard.cdx.json
 
-lint: $(VENV)/dev ## style, types, and who may import whom
+lint: $(VENV)/dev ## style, types, sizes, and who may import whom
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m tools.sizes
 
 lint-workflows: ## the workflows of GitHub, by actionlint (needs Go)
 	@go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7 .github/workflows/*.yml

@@ -9,15 +9,18 @@ Rules for this file:
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
-from tools.rights_page import page
+from tools import monitoring
+from tools.rbac_page import page
 from trainyard import kinds
-from trainyard.app import installation, rights
+from trainyard.app import installation, operator_rbac
 from trainyard.app.installation import Install, Names
 from trainyard.cli.install_manifests import to_yaml as as_documents
 from trainyard.cli.printing import as_yaml
+from trainyard.core import Kind
 from trainyard.objects import Json
 
 ROOT = Path(__file__).parents[1]
@@ -65,10 +68,10 @@ MXNET = Install(
 def written(root: Path = ROOT) -> dict[Path, str]:
     """Every generated file as it should be."""
     whole = {
-        "examples/mx_operator_definitions.yaml": _documents(installation.definitions(MXNET.kinds)),
+        "examples/mx_operator_definitions.yaml": _documents(installation.lasting_objects(MXNET)),
         "examples/mx_operator_deploy.yaml": _documents(installation.operator_objects(MXNET)),
     }
-    found = {**_deploy(), **_config(), **_chart(), **whole, "docs/rbac.md": page()}
+    found = {**_deploy(), **_config(), **_chart(), **_monitoring(), **whole, "docs/rbac.md": page()}
     return {root / path: text for path, text in found.items()}
 
 
@@ -76,6 +79,7 @@ def _deploy() -> dict[str, str]:
     return {
         "deploy/definitions/crd.yaml": _documents(installation.definitions(DEPLOY.kinds)),
         "deploy/definitions/namespace.yaml": _documents([installation.namespace(DEPLOY)]),
+        "deploy/definitions/user-roles.yaml": _documents(installation.user_roles()),
         "deploy/1-rbac.yaml": _documents(installation.access(DEPLOY)),
         "deploy/2-operator.yaml": _documents([installation.config_map(DEPLOY), installation.deployment(DEPLOY)]),
     }
@@ -85,7 +89,8 @@ def _config() -> dict[str, str]:
     return {
         "config/definitions/crd.yaml": _documents(installation.definitions(CONFIG.kinds)),
         "config/definitions/namespace.yaml": _documents([installation.namespace(CONFIG)]),
-        "config/definitions/kustomization.yaml": _kustomization("crd.yaml", "namespace.yaml"),
+        "config/definitions/user-roles.yaml": _documents(installation.user_roles()),
+        "config/definitions/kustomization.yaml": _kustomization("crd.yaml", "user-roles.yaml", "namespace.yaml"),
         "config/rbac/rbac.yaml": _documents(installation.access(CONFIG)),
         "config/rbac/kustomization.yaml": _kustomization("rbac.yaml"),
         "config/operator/operator.yaml": _documents([installation.config_map(CONFIG), installation.deployment(CONFIG)]),
@@ -101,15 +106,42 @@ def _chart() -> dict[str, str]:
         for one in installation.definitions(kinds.KINDS)
     }
     rules = {
-        "operator": rights.rules(rights.plain_rights(rights.DEFAULT)),
-        "chainerjob": rights.rules(rights.opt_in_rights(kinds.KINDS)),
-        "lease": rights.lease_rules(),
+        **{f"user-{role['metadata']['name'].rpartition('-')[2]}": role["rules"] for role in installation.user_roles()},
+        "operator": operator_rbac.rules(operator_rbac.default_permissions(operator_rbac.DEFAULT)),
+        "chainerjob": operator_rbac.rules(operator_rbac.opt_in_permissions(kinds.KINDS)),
+        "lease": operator_rbac.lease_rules(),
     }
+    rules |= {_resource(kind): operator_rbac.rules(operator_rbac.permissions_of(kind)) for kind in kinds.KINDS}
+    table = {
+        "order": [kind.gvk.kind for kind in kinds.KINDS],
+        "optIn": [kind.gvk.kind for kind in kinds.KINDS if operator_rbac.is_opt_in(kind)],
+        "kinds": {kind.gvk.kind: _resource(kind) for kind in kinds.KINDS},
+    }
+    found["charts/trainyard/generated/kinds.yaml"] = HEAD + as_yaml(table)
     for name, listed in rules.items():
         found[f"charts/trainyard/generated/rules-{name}.yaml"] = HEAD + as_yaml(listed)
     for cloud in installation.CLOUDS:
         found[f"charts/trainyard/generated/cloud-{cloud}.yaml"] = HEAD + installation.config_of(cloud)
     return found
+
+
+def _resource(kind: Kind) -> str:
+    return f"{kind.gvk.plural}.{kind.gvk.group}"
+
+
+def _monitoring() -> dict[str, str]:
+    """Alerts, dashboard and PodMonitor, for `kubectl apply -f deploy/monitoring/` and for the chart."""
+    dashboard = json.dumps(monitoring.dashboard(), indent=1) + "\n"
+    rule = monitoring.prometheus_rule(DEPLOY.namespace)
+    return {
+        "deploy/monitoring/alerts.yaml": _documents([rule]),
+        "deploy/monitoring/pod-monitor.yaml": _documents(
+            [monitoring.pod_monitor(DEPLOY.namespace, DEPLOY.names.operator)]
+        ),
+        "deploy/monitoring/grafana/dashboard.json": dashboard,
+        "charts/trainyard/generated/alerts.yaml": HEAD + as_yaml(monitoring.rules("RUNBOOK")),
+        "charts/trainyard/generated/dashboard.json": dashboard,
+    }
 
 
 def _documents(objects: list[Json]) -> str:

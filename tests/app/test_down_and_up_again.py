@@ -81,8 +81,8 @@ def soon(home: Home, look: Callable[[ApiClient], Awaitable[Any]], wanted: Callab
     async def asked(api: ApiClient) -> Any:
         async with asyncio.timeout(60):
             while True:
-                if wanted(found := await look(api)):
-                    return found
+                if wanted(obj := await look(api)):
+                    return obj
                 await asyncio.sleep(0.1)
 
     return ask(home, asked)
@@ -90,8 +90,8 @@ def soon(home: Home, look: Callable[[ApiClient], Awaitable[Any]], wanted: Callab
 
 def pod_of(home: Home, name: str, wanted: Callable[[Json], bool]) -> Json:
     """The pod, as soon as its status is as wanted."""
-    found = soon(home, lambda api: api.get(POD, "default", name), lambda pod: wanted(pod.get("status") or {}))
-    return dict(found)
+    obj = soon(home, lambda api: api.get(POD, "default", name), lambda pod: wanted(pod.get("status") or {}))
+    return dict(obj)
 
 
 def runs(status: Json, restarts: int) -> bool:
@@ -182,8 +182,8 @@ def test_a_batch_job_that_restarts_on_failure_goes_on_in_its_pod(tmp_path: Path)
         (pod,) = soon(home, pods, bool)
         pod_of(home, pod["metadata"]["name"], lambda status: runs(status, 0) and (tmp_path / "epoch").exists())
         assert home.say("down")[0] == 0 and home.up()[0] == 0
-        found = soon(home, lambda api: api.get(JOB, "default", "trains"), complete)
-        assert found["status"]["succeeded"] == 1 and not found["status"].get("failed")
+        obj = soon(home, lambda api: api.get(JOB, "default", "trains"), complete)
+        assert obj["status"]["succeeded"] == 1 and not obj["status"].get("failed")
         (same,) = ask(home, pods)
         assert same["metadata"]["uid"] == pod["metadata"]["uid"]
         assert same["status"]["containerStatuses"][0]["restartCount"] == 1

@@ -30,8 +30,8 @@ def submit(home: Home, name: str, code: str, restart: str = "OnFailure") -> None
 def record(home: Home, name: str) -> dict[str, Any]:
     code, out, err = home.say("history", name, "-o", "json")
     assert code == 0, err
-    found: dict[str, Any] = json.loads(out)
-    return found
+    record_fields: dict[str, Any] = json.loads(out)
+    return record_fields
 
 
 def test_logs_and_result_of_a_deleted_job_are_there_with_the_cluster_up_and_down(tmp_path: Path) -> None:

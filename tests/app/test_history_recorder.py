@@ -13,7 +13,8 @@ import pytest
 from tests.app.test_history_values import JOB_UID, job, pod
 from trainyard.app.history import RESULT, job_folders
 from trainyard.app.job_record import Snapshot
-from trainyard.app.recorder import HistoryOptions, HistoryRecorder
+from trainyard.app.record_index import HistoryOptions
+from trainyard.app.recorder import HistoryRecorder
 from trainyard.objects import Json
 
 

@@ -309,7 +309,7 @@ def test_a_record_whose_process_was_killed_is_interrupted_not_removed(tmp_path: 
     os.utime(killed / RESULT, (0, 0))
     os.utime(next(killed.rglob("1.log")), (60, 60))
     try:
-        assert [one.result for one in read_records(tmp_path)] == ["Succeeded", "Interrupted", ""]
+        assert [record.result for record in read_records(tmp_path)] == ["Succeeded", "Interrupted", ""]
         mark_interrupted(tmp_path)
         assert (alive / RECORDING).exists() and not (killed / RECORDING).exists() and not (done / RECORDING).exists()
         data = json.loads((killed / RESULT).read_text())
@@ -326,7 +326,7 @@ def test_a_file_that_is_no_result_hides_no_other_job(tmp_path: Path) -> None:
     for number, text in ((2, "{"), (3, "[]"), (4, "")):
         (kept_job(tmp_path, number) / RESULT).write_text(text)
     (tmp_path / "notes.txt").write_text("mine")
-    assert [one.name for one in read_records(tmp_path)] == ["job1"]
+    assert [record.name for record in read_records(tmp_path)] == ["job1"]
     mark_interrupted(tmp_path)
     prune(tmp_path, RetentionLimits())
 
@@ -348,7 +348,7 @@ def test_a_file_that_is_no_result_hides_no_other_job(tmp_path: Path) -> None:
 def test_jobs_are_found_by_name_kind_and_id(tmp_path: Path, text: str, namespace: str, names_found: list[str]) -> None:
     kept_job(tmp_path, 1)
     kept_job(tmp_path, 2)
-    assert [one.name for one in find_records(tmp_path, text, namespace)] == names_found
+    assert [record.name for record in find_records(tmp_path, text, namespace)] == names_found
 
 
 def test_log_files_are_sorted_by_number(tmp_path: Path) -> None:

@@ -49,10 +49,10 @@ def source(tmp_path: Path) -> Path:
 
 def known(path: Path) -> object:
     """What a YAML reader sees, with each scalar as it is written."""
-    found = yaml.load(path.read_text(), Loader=yaml.BaseLoader)  # noqa: S506  (makes texts and nothing else)
+    document = yaml.load(path.read_text(), Loader=yaml.BaseLoader)  # noqa: S506  (makes texts and nothing else)
     for section in ("clusters", "users", "contexts"):
-        found[section] = [one for one in found[section] if one["name"] != NAME]
-    return found
+        document[section] = [one for one in document[section] if one["name"] != NAME]
+    return document
 
 
 def test_all_that_is_not_ours_stays_as_it_was_written(tmp_path: Path, source: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_link_stays_a_link(tmp_path: Path, source: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a: [", "not YAML"),
         ("- a list", "is not a kubeconfig"),
@@ -162,11 +162,11 @@ def test_a_link_stays_a_link(tmp_path: Path, source: Path) -> None:
         ("a: 1\n---\nb: 2\n", "not YAML"),
     ],
 )
-def test_what_is_no_kubeconfig_is_never_written_to(tmp_path: Path, source: Path, text: str, said: str) -> None:
+def test_what_is_no_kubeconfig_is_never_written_to(tmp_path: Path, source: Path, text: str, message: str) -> None:
     path = tmp_path / "config"
     path.write_bytes(text.encode("latin-1"))
     for word in (lambda: check_mergeable(path), lambda: merge(path, source, NAME), lambda: remove(path, NAME)):
-        with pytest.raises(KubeconfigError, match=said) as refused:
+        with pytest.raises(KubeconfigError, match=message) as refused:
             word()
         assert str(path) in str(refused.value) and "It was not changed" in str(refused.value)
     assert path.read_bytes() == text.encode("latin-1")

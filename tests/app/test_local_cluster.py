@@ -74,8 +74,8 @@ async def test_kubectl_and_pods_come_in_by_tls_with_the_clusters_own_authority(t
     async with LocalCluster(options(tmp_path, [])) as cluster:
         path = cluster.write_kubeconfig()
         assert path.stat().st_mode & 0o777 == 0o600
-        said = yaml.safe_load(path.read_text())
-        place, user = said["clusters"][0]["cluster"], said["users"][0]["user"]
+        document = yaml.safe_load(path.read_text())
+        place, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
         assert place["server"] == cluster.server.tls_url and place["server"].startswith("https://127.0.0.1:")
         trusted = ssl.create_default_context(cadata=base64.b64decode(place["certificate-authority-data"]).decode())
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusted)) as session:

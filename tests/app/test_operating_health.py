@@ -30,13 +30,25 @@ async def test_probes_and_metrics_are_served(site: Site) -> None:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         async with http.get(place + "/other") as answer:
             assert answer.status == 404
-    names = {line.split(" ")[2] for line in text.splitlines() if line.startswith("# TYPE trainyard_")}
+    ours = ("# TYPE trainyard_", "# TYPE training_operator_")
+    names = {line.split(" ")[2] for line in text.splitlines() if line.startswith(ours)}
     page = (Path(__file__).parents[2] / "docs" / "operator.md").read_text()
-    assert names == {line.split("`")[1] for line in page.splitlines() if line.startswith("| `trainyard_")}
+    rows = [line for line in page.splitlines() if line.startswith(("| `trainyard_", "| `training_operator_"))]
+    assert names == {line.split("`")[1] for line in rows}
     assert f"{made} 1.0" in text
     assert 'trainyard_api_requests_total{code="200",resource="tfjobs",verb="watch"} 1.0' in text
     assert 'trainyard_reconcile_total{kind="TfJob",outcome="done"}' in text
-    assert "mnist" not in text and 'namespace="' not in text
+    assert "mnist" not in text
+
+
+async def test_the_second_address_has_the_probes_alone(site: Site) -> None:
+    await site.account(NARROW)
+    async with operating(options(site, probe_bind=("127.0.0.1", 0))) as process, aiohttp.ClientSession() as http:
+        await eventually(lambda: process.probes.port != 0 and process.ready() == "")
+        for path, status in (("/healthz", 200), ("/readyz", 200), ("/metrics", 404)):
+            async with http.get(f"http://127.0.0.1:{process.probes.port}{path}") as answer:
+                assert answer.status == status
+        assert process.health.port == 0
 
 
 async def test_it_is_not_ready_before_everything_is_listed(site: Site) -> None:
@@ -69,3 +81,13 @@ async def test_a_changed_config_holds_for_the_next_pass_and_a_broken_one_is_refu
         made = await site.until(JOB, lambda jobs: bool(jobs))
         env = made[0]["spec"]["template"]["spec"]["containers"][0]["env"]
         assert {"name": "SEEN", "value": "true"} in env
+
+
+async def test_a_config_that_appears_later_is_used(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow_config, "__defaults__", (0.02,))
+    await site.account(NARROW)
+    file = tmp_path / "config.yaml"
+    async with operating(options(site, config_file=file)) as process:
+        await eventually(lambda: not process.ready())
+        file.write_text("accelerators: {}\n")
+        await eventually(lambda: metric(process, 'trainyard_config_reloads_total{outcome="used"}') == 1)

@@ -22,7 +22,8 @@ async def test_two_operators_and_one_works_until_it_goes(site: Site) -> None:
         await site.says("a", "Created")
         leading = [metric(each, "trainyard_leader") for each in (first, second)]
         assert set(leading) == {0, 1}
-        assert metric(first if leading[0] else second, 'trainyard_jobs{kind="TfJob",state="Created"}') == 1
+        created = 'trainyard_jobs{job_namespace="default",kind="TfJob",state="Created"}'
+        assert metric(first if leading[0] else second, created) == 1
         await eventually(lambda: not (first.ready() or second.ready()))  # to stand by is to be ready
 
 

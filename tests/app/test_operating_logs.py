@@ -24,11 +24,11 @@ def record(message: str, *args: Any, level: int = logging.INFO, **more: Any) -> 
     ("template", "args", "words", "fields"),
     [
         ("stopped", (), "stopped", {}),
-        ("pass wrote kind=%s job=%s/%s creates=%d", ("TfJob", "n", "j", 3), "pass wrote", {
+        ("plan applied kind=%s job=%s/%s creates=%d", ("TfJob", "n", "j", 3), "plan applied", {
             "kind": "TfJob", "job": "n/j", "creates": "3",
         }),
-        ("cannot now key=%s again_in=%.1fs why=%s", ("k", 0.25, "a=b c=d"), "cannot now", {
-            "key": "k", "again_in": "0.2s", "why": "a=b c=d",
+        ("server unavailable key=%s requeue_after=%.1fs error=%s", ("k", 0.25, "a=b c=d"), "server unavailable", {
+            "key": "k", "requeue_after": "0.2s", "error": "a=b c=d",
         }),
         ("deleted %s=%s/%s reason=%s", ("Job", "n", "j", "over"), "deleted Job=n/j", {"reason": "over"}),
         ("100%% of %s", ("it",), "100% of it", {}),
@@ -42,19 +42,19 @@ def test_a_message_is_words_and_fields(
 
 
 def test_text_is_one_line_whatever_a_value_holds() -> None:
-    line = TextFormatter().format(record("refused why=%s", "no\nINFO forged"))
-    assert line == "2027-01-15T08:00:00.250Z INFO controller_runtime.controller refused why=no\\nINFO forged"
+    line = TextFormatter().format(record("refused error=%s", "no\nINFO forged"))
+    assert line == "2027-01-15T08:00:00.250Z INFO controller_runtime.controller refused error=no\\nINFO forged"
 
 
 def test_json_is_one_object_a_line() -> None:
-    line = JsonFormatter().format(record("refused job=%s why=%s level=%s", "n/j", "no\nmore", "x"))
+    line = JsonFormatter().format(record("refused job=%s error=%s level=%s", "n/j", "no\nmore", "x"))
     assert "\n" not in line and json.loads(line) == {
         "time": "2027-01-15T08:00:00.250Z",
         "level": "info",
         "logger": "controller_runtime.controller",
         "message": "refused",
         "job": "n/j",
-        "why": "no\nmore",
+        "error": "no\nmore",
         "field_level": "x",
     }
 
@@ -64,8 +64,12 @@ def test_a_traceback_is_a_field_of_its_own() -> None:
         raise ValueError("oops")
     except ValueError:
         made = record("bug key=%s", "k", level=logging.ERROR, exc_info=sys.exc_info())
-    said = json.loads(JsonFormatter().format(made))
-    assert said["key"] == "k" and said["error"].endswith("ValueError: oops") and "Traceback" in said["error"]
+    record_fields = json.loads(JsonFormatter().format(made))
+    assert (
+        record_fields["key"] == "k"
+        and record_fields["stacktrace"].endswith("ValueError: oops")
+        and "Traceback" in record_fields["stacktrace"]
+    )
     assert "ValueError: oops" in TextFormatter().format(made)
 
 

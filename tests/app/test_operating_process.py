@@ -50,8 +50,8 @@ def said(log: Path, words: str) -> dict[str, Any]:
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         for line in log.read_text().splitlines():
-            if line.startswith("{") and (found := json.loads(line))["message"] == words:
-                return dict(found)
+            if line.startswith("{") and (record_fields := json.loads(line))["message"] == words:
+                return dict(record_fields)
         time.sleep(0.05)
     raise AssertionError(log.read_text())
 
@@ -76,7 +76,8 @@ def test_it_serves_a_cluster_that_has_no_operator_of_its_own(tmp_path: Path) -> 
             place = f"http://127.0.0.1:{said(log, 'serving health and metrics')['port']}"
             with urllib.request.urlopen(f"{place}/metrics") as answer:  # noqa: S310  (the scheme is in the line above)
                 text = answer.read().decode()
-            assert 'trainyard_jobs{kind="TfJob",state="Running"} 1.0' in text and "trainyard_leader 1.0" in text
+            running_jobs = 'trainyard_jobs{job_namespace="default",kind="TfJob",state="Running"} 1.0'
+            assert running_jobs in text and "trainyard_leader 1.0" in text
             end.touch()
             home.until("Succeeded", "get")
             began = time.time()
@@ -103,9 +104,11 @@ def test_a_leader_that_is_stopped_and_goes_on_later_sends_no_write(tmp_path: Pat
                 home.until("Running", "get", "b")
                 length = len(logs[0].read_text())
                 one.send_signal(signal.SIGCONT)
-                said(logs[0], "leading no more")
+                said(logs[0], "stopped leading")
                 woken = logs[0].read_text()[length:]
-                assert "pass wrote" not in woken and "our copy was old" not in woken  # the two ends of a write
+                assert (
+                    "plan applied" not in woken and "conflict, the store was stale" not in woken
+                )  # the two ends of a write
                 one.send_signal(signal.SIGTERM)
                 assert one.wait(PATIENCE) == 0
                 assert "lease released" not in logs[0].read_text()

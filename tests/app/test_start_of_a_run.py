@@ -110,7 +110,7 @@ async def test_the_rules_of_our_kinds_start_no_process(tmp_path: Path, monkeypat
 
 def test_an_early_start_that_no_cluster_takes_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
     with EarlyStart("shared") as early:
-        pid, folder = early.helper.pid, early.helper.log.parent
+        pid, folder = early.supervisor.pid, early.supervisor.log.parent
         assert folder.is_dir()
     assert not folder.exists()
     with pytest.raises(ProcessLookupError):

@@ -113,10 +113,10 @@ async def test_a_cluster_goes_on_with_its_home_and_brings_its_kinds_up_to_date(t
     assert jobs_in(tmp_path / "home") == ["TfJob default/waits"]
     async with LocalCluster(options) as cluster:
         assert cluster.server.tls_url == server
-        found = await cluster.api.get(CRD, "", name)
-        assert found["spec"] == ours["spec"] and found["metadata"]["uid"] == uid
+        obj = await cluster.api.get(CRD, "", name)
+        assert obj["spec"] == ours["spec"] and obj["metadata"]["uid"] == uid
         assert (await cluster.api.get(TFJOB, "default", "waits"))["metadata"]["name"] == "waits"
-        revision = found["metadata"]["resourceVersion"]
+        revision = obj["metadata"]["resourceVersion"]
     async with LocalCluster(options) as cluster:
         assert (await cluster.api.get(CRD, "", name))["metadata"]["resourceVersion"] == revision
 

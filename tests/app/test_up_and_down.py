@@ -155,7 +155,7 @@ def test_a_start_that_is_given_up_leaves_nothing(tmp_path: Path, number: int) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (("--images", "missing.yaml"), 2, "missing.yaml"),
         (("--mount", "data=/nonexistent"), 2, "/nonexistent"),
@@ -163,10 +163,12 @@ def test_a_start_that_is_given_up_leaves_nothing(tmp_path: Path, number: int) ->
         (("--name", "No"), 2, "--name"),
     ],
 )
-def test_a_wrong_word_is_named_and_nothing_stays(tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
+def test_a_wrong_word_is_named_and_nothing_stays(
+    tmp_path: Path, words: tuple[str, ...], code: int, message: str
+) -> None:
     home = Home(tmp_path)
     found, out, err = home.up(*words)
-    assert (found, out) == (code, "") and said in err and "Traceback" not in err
+    assert (found, out) == (code, "") and message in err and "Traceback" not in err
     assert home.left() == set() and home.say("status")[0] == 3
 
 

@@ -19,7 +19,7 @@ async def test_a_loop_that_stands_still_is_said_once_with_the_place_where_it_sta
         while time.monotonic() < until:
             sum(range(1000))
 
-    watchdog = Watchdog(still=0.6)
+    watchdog = Watchdog(blocked=0.6)
     with caplog.at_level(logging.ERROR):
         watchdog.start()
         await asyncio.sleep(0.1)
@@ -31,7 +31,7 @@ async def test_a_loop_that_stands_still_is_said_once_with_the_place_where_it_sta
 
 
 async def test_a_loop_that_turns_is_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:
-    watchdog = Watchdog(still=1.0)
+    watchdog = Watchdog(blocked=1.0)
     with caplog.at_level(logging.ERROR):
         watchdog.start()
         for _ in range(15):

@@ -22,6 +22,7 @@ from trainyard import kinds
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.objects import GVK, Json, decode, is_condition_true, name_of
 from trainyard.objects.resources import POD, SERVICE
+from trainyard.server.storage.heap import trim_heap
 
 TFJOB: GVK = kinds.TFJOB.gvk
 AT_ONCE = 8
@@ -78,12 +79,15 @@ def held(cluster: LocalCluster) -> dict[str, int]:
     numbers["descriptors: socket"] -= 2 * connections
     for child in children(os.getpid()):
         for name, count in descriptors(child).items():
-            numbers[f"descriptors of the helper: {name}"] = numbers.get(f"descriptors of the helper: {name}", 0) + count
+            numbers[f"descriptors of the supervisor: {name}"] = (
+                numbers.get(f"descriptors of the supervisor: {name}", 0) + count
+            )
     return numbers
 
 
 def memory() -> int:
-    """Resident bytes of this process."""
+    """Resident bytes of this process, after the heap was trimmed as the API server does it every 30 seconds."""
+    trim_heap()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -217,7 +217,10 @@ async def test_the_message_of_the_next_run_cannot_be_aimed_at_a_file(cluster: No
     )
     await cluster.pod("attacker", restartPolicy="OnFailure", container={"command": ["python", "-c", script]})
     await cluster.until(
-        "attacker", lambda status: any(one["restartCount"] for one in status.get("containerStatuses") or [])
+        "attacker",
+        lambda status: any(
+            container_status["restartCount"] for container_status in status.get("containerStatuses") or []
+        ),
     )
     assert (state / "secret").read_text() == SECRET
     await goes_on(cluster)

@@ -248,7 +248,7 @@ async def test_a_cluster_that_is_gone_or_does_not_know_us_says_so(tmp_path: Path
         text = words.kubeconfig.read_text().replace(words.cluster.token, "wrong")
         words.kubeconfig.write_text(text)
         code, _, err = await words("get")
-        assert code == 3 and "does not know us" in err
+        assert code == 3 and "rejects the credentials" in err
 
 
 async def test_a_cluster_without_our_kinds_says_what_is_missing(tmp_path: Path) -> None:

@@ -95,18 +95,18 @@ def test_pods_that_the_end_of_the_job_deleted_are_in_the_answer(
 
 
 @pytest.mark.parametrize(
-    ("end", "what", "evidence"),
+    ("end", "summary", "evidence"),
     [
         ("given up: worker-0: ErrImagePull: x", "it was cut short ", ("given up: worker-0: ErrImagePull: x",)),
         ("Deleted", "it was deleted ", ()),
     ],
 )
 def test_why_tells_what_cut_a_job_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, what: str, evidence: tuple[str, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, summary: str, evidence: tuple[str, ...]
 ) -> None:
     record = kept(tmp_path, monkeypatch, job(), worker(0, 143), worker(1, 7), end=end)
     _, findings = answer(record)
-    assert findings[0].what.startswith(what) and "manifest.yaml" in findings[0].fix
+    assert findings[0].what.startswith(summary) and "manifest.yaml" in findings[0].fix
     assert findings[0].evidence == evidence
     assert [finding.what for finding in findings[1:]] == ["worker-1 ended with exit code 7 (Error)"]
 

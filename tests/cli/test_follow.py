@@ -14,6 +14,7 @@ from trainyard.cli.follow import LogFollowers, PrintedLog, newest_run
 from trainyard.cli.screen import Descriptors, Screen
 from trainyard.client import ApiClient, NotFound, Unavailable
 from trainyard.objects import Json
+from trainyard.objects.container_statuses import ContainerStatus
 
 RUNNING: Json = {"running": {"startedAt": "2024-01-01T00:00:00Z"}}
 ENDED: Json = {"terminated": {"exitCode": 1}}
@@ -80,7 +81,8 @@ async def printed(
     ],
 )
 def test_the_newest_run_that_has_begun_is_read_from_the_status(state: Json, restarts: int, run: int) -> None:
-    assert newest_run({"state": state, "restartCount": restarts}) == run
+    status = ContainerStatus("main", {"state": state, "restartCount": restarts}, init=False)
+    assert newest_run(status) == run
 
 
 async def test_a_container_that_never_ran_is_not_asked_for() -> None:

@@ -196,17 +196,17 @@ def test_a_catalogue_that_cannot_be_used_ends_with_2(trainyard: Trainyard, words
 
 
 @pytest.mark.parametrize(
-    ("python", "told"),
+    ("python", "expected_message"),
     [
         ("/nowhere/venv", "--python: /nowhere/venv does not exist; make it"),
         ("no-such-python", "--python: no-such-python is neither here nor on PATH; name an interpreter"),
     ],
 )
 def test_an_interpreter_that_is_not_there_ends_with_2_wherever_it_is_named(
-    trainyard: Trainyard, tmp_path: Path, python: str, told: str
+    trainyard: Trainyard, tmp_path: Path, python: str, expected_message: str
 ) -> None:
-    assert trainyard("--python", python).stderr.startswith(told)
+    assert trainyard("--python", python).stderr.startswith(expected_message)
     (tmp_path / "job.yaml").write_text((Path(__file__).parents[2] / "examples" / "tf_job.yaml").read_text())
     argv = [sys.executable, "-m", "trainyard", "run", "--python", python, str(tmp_path / "job.yaml")]
     ended = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (2, "") and ended.stderr.startswith(told)
+    assert (ended.returncode, ended.stdout) == (2, "") and ended.stderr.startswith(expected_message)

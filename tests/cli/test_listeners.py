@@ -15,8 +15,10 @@ def test_a_listener_is_named_by_process_and_command() -> None:
         socket.create_server(("::1", 0), family=socket.AF_INET6) as v6,
     ):
         ports = server.getsockname()[1], v6.getsockname()[1]
-        found = listeners(ports, {})
-        assert {f"process {os.getpid()} (" in text for text in found.values()} == {True} and set(found) == set(ports)
+        open_listeners = listeners(ports, {})
+        assert {f"process {os.getpid()} (" in text for text in open_listeners.values()} == {True} and set(
+            open_listeners
+        ) == set(ports)
 
 
 def test_a_port_that_nobody_listens_on_has_nobody() -> None:
@@ -34,5 +36,8 @@ def test_a_process_of_a_pod_is_named_by_the_pod_and_anothers_by_what_is_known(tm
     (process / "fd" / "3").symlink_to("socket:[77]")
     (process / "cmdline").write_bytes(b"python\0serve.py\0")
     (process / "environ").write_bytes(b"A=1\0HOSTNAME=ps-abcd-0\0")
-    found = listeners([2222, 2223], {"ps-abcd-0": "ps-abcd-0-x7k2p"}, tmp_path)
-    assert found == {2222: "pod ps-abcd-0-x7k2p, process 42 (python serve.py)", 2223: "a program of another user"}
+    open_listeners = listeners([2222, 2223], {"ps-abcd-0": "ps-abcd-0-x7k2p"}, tmp_path)
+    assert open_listeners == {
+        2222: "pod ps-abcd-0-x7k2p, process 42 (python serve.py)",
+        2223: "a program of another user",
+    }

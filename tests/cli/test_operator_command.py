@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from trainyard.app.config import ConfigError
 from trainyard.app.installation import Install, arguments
 from trainyard.app.operating import parse_address, parse_kinds
-from trainyard.cli.operator import operator
+from trainyard.cli.operator import _parse_options, operator
 
 pytestmark = pytest.mark.slow
 
@@ -65,6 +66,15 @@ def home(tmp_path: Path) -> Path:
 def test_what_cannot_be_done_is_said_with_the_fix(home: Path, line: str, code: int, words: str) -> None:
     ended, err = said(home, *line.split())
     assert (ended, "Traceback" in err) == (code, False) and words in err
+
+
+def test_a_config_file_may_be_missing_where_that_is_said(home: Path) -> None:
+    line = ["--kubeconfig", str(home / "k"), "--controller-config-file", str(home / "later.yaml")]
+    params = operator.make_context("operator", [*line, "--optional-controller-config"]).params
+    parsed = _parse_options(params)
+    assert not parsed.config.accelerators and parsed.config_file == home / "later.yaml"
+    with pytest.raises(ConfigError):
+        _parse_options(operator.make_context("operator", line).params)
 
 
 OPTIONS = ("--kubeconfig", "--namespace", "--kinds", "--controller-config-file", "--leader-elect", "--log-format")

@@ -14,7 +14,7 @@ ANY_KIND = ContainerContext(
 
 
 @pytest.mark.parametrize(
-    ("line", "what", "fix"),
+    ("line", "summary", "fix"),
     [
         ("etcd.EtcdConnectionFailed: Connection to etcd failed due to MaxRetryError", "etcd", "start etcd"),
         ("torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError", "did not fill", "minimum"),
@@ -41,9 +41,9 @@ ANY_KIND = ContainerContext(
         ("etcd.EtcdException: Could not get the list of servers, maybe you provided the wrong host(s)", "etcd", "port"),
     ],
 )
-def test_a_line_that_tells_is_understood(line: str, what: str, fix: str) -> None:
-    found = output_cause(["step 1", line, "more words"], ANY_KIND)
-    assert found is not None and what in found[0] and fix in found[1]
+def test_a_line_that_tells_is_understood(line: str, summary: str, fix: str) -> None:
+    cause = output_cause(["step 1", line, "more words"], ANY_KIND)
+    assert cause is not None and summary in cause[0] and fix in cause[1]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_other_lines_mean_nothing(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "what"),
+    ("line", "summary"),
     [
         ("sh: 1: mpiexec: Permission denied", "may not be executed"),
         ('exec: "mpiexec": permission denied', "mpiexec may not be executed"),
@@ -72,9 +72,9 @@ def test_other_lines_mean_nothing(line: str) -> None:
         ("Permission denied (publickey).", "on the workers"),
     ],
 )
-def test_a_shell_without_mpiexec_says_nothing_of_the_workers(line: str, what: str) -> None:
+def test_a_shell_without_mpiexec_says_nothing_of_the_workers(line: str, summary: str) -> None:
     cause = output_cause([line], ContainerContext(output_patterns=CHAINERJOB.diagnosis.output_patterns))
-    assert cause is not None and what in cause.explanation
+    assert cause is not None and summary in cause.explanation
 
 
 def test_what_only_one_kind_has_is_not_said_of_another() -> None:
@@ -83,8 +83,8 @@ def test_what_only_one_kind_has_is_not_said_of_another() -> None:
 
 
 def test_the_last_telling_line_counts() -> None:
-    found = output_cause(["Connection refused", "ModuleNotFoundError: No module named 'a'", "bye"])
-    assert found is not None and "module a" in found[0]
+    cause = output_cause(["Connection refused", "ModuleNotFoundError: No module named 'a'", "bye"])
+    assert cause is not None and "module a" in cause[0]
 
 
 @pytest.mark.parametrize(

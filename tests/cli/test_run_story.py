@@ -136,7 +136,7 @@ def test_a_cache_that_cannot_be_written_ends_with_3_and_is_named(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--images", "missing.yaml"), "missing.yaml"),
         (("--mount", "data"), "CLAIM=DIR"),
@@ -146,10 +146,10 @@ def test_a_cache_that_cannot_be_written_ends_with_3_and_is_named(tmp_path: Path)
     ],
 )
 def test_a_wrong_command_line_ends_with_2_and_names_what_is_wrong(
-    tmp_path: Path, words: tuple[str, str], said: str
+    tmp_path: Path, words: tuple[str, str], message: str
 ) -> None:
     ended = ran(tmp_path, [job(replicas("MASTER", "print(1)"))], *words)
-    assert ended.code == 2 and said in ended.err and "Traceback" not in ended.err
+    assert ended.code == 2 and message in ended.err and "Traceback" not in ended.err
     assert ended.lines == []
 
 

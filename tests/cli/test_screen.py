@@ -142,8 +142,8 @@ async def test_a_reader_who_does_not_read_holds_up_the_logs_but_not_the_loop(pip
 )
 def test_output_is_cut_into_lines_and_nothing_is_left_over(chunks: list[bytes], lines: list[bytes]) -> None:
     cut = OutputLineSplitter()
-    found = [line for chunk in chunks for line in cut.feed(chunk)]
-    assert [*found, *cut.finish()] == lines
+    output_lines = [line for chunk in chunks for line in cut.feed(chunk)]
+    assert [*output_lines, *cut.finish()] == lines
 
 
 def test_no_colour_when_it_is_not_wanted() -> None:
@@ -179,10 +179,10 @@ async def test_without_a_terminal_an_activity_is_a_note_now_and_then(pipes: tupl
 
 async def test_a_full_disk_is_said_once_where_notes_go(pipes: tuple[Pipe, Pipe]) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
-    told = asyncio.Event()
-    shown = Screen(Descriptors(full, full, pipes[1].writer), False, False, told.set)
+    event = asyncio.Event()
+    shown = Screen(Descriptors(full, full, pipes[1].writer), False, False, event.set)
     shown.log("a-0", b"x")
-    await asyncio.wait_for(told.wait(), 10)
+    await asyncio.wait_for(event.wait(), 10)
     shown.result("y")
     await shown.close()
     os.close(full)

@@ -176,11 +176,11 @@ def test_an_argument_that_names_a_file_where_the_script_does_not_run_is_told(
     script(folder, "", "sub/beside.txt")
     script(folder, "", "beside.txt")
     (folder / "sub" / "data").mkdir()
-    told = " ".join(CliRunner().invoke(run, ["--dry-run", "sub/train.py", *arguments.split()]).stderr.split())
+    output = " ".join(CliRunner().invoke(run, ["--dry-run", "sub/train.py", *arguments.split()]).stderr.split())
     for name in missing:
         assert (
-            f"runs in its own folder, {folder}/sub, and there is no {name}; write {folder}/{name}".rstrip("/") in told
+            f"runs in its own folder, {folder}/sub, and there is no {name}; write {folder}/{name}".rstrip("/") in output
         )
-    assert told.count("runs in its own folder") == len(missing)
+    assert output.count("runs in its own folder") == len(missing)
     beside = CliRunner().invoke(run, ["--dry-run", "train.py", "notes.txt"])
     assert "own folder" not in beside.stderr

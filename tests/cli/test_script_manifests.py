@@ -126,7 +126,7 @@ def test_a_variable_without_a_value_is_the_shells_and_one_of_ours_can_be_replace
 ) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "abc")
     env = container(made("train.py", env=("SECRET_TOKEN", "MASTER_PORT=1")).job)["env"]
-    assert [one for one in env if one["name"] in ("SECRET_TOKEN", "MASTER_PORT")] == [
+    assert [variable for variable in env if variable["name"] in ("SECRET_TOKEN", "MASTER_PORT")] == [
         {"name": "MASTER_PORT", "value": "1"},
         {"name": "SECRET_TOKEN", "value": "abc"},
     ]
@@ -155,11 +155,11 @@ def test_what_runs(form: str, target: str, command: list[str], torchrun: list[st
 def test_a_cluster_elsewhere_cannot_pull_the_image_of_this_machine(case: str) -> None:
     Path("train.yaml").write_text(text_of(case))
     assert submission.read(["train.yaml"], local=True).warnings == []
-    found = submission.read(["train.yaml"], local=False).warnings
+    warning_texts = submission.read(["train.yaml"], local=False).warnings
     if "image" in CASES[case]:
-        assert found == []
+        assert warning_texts == []
     else:
-        (text,) = found
+        (text,) = warning_texts
         assert text.startswith("train.yaml:") and "trainyard/local" in text and "--image NAME" in text
 
 

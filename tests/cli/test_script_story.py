@@ -116,7 +116,7 @@ def test_what_is_saved_runs_unchanged_from_another_folder(tmp_path: Path) -> Non
     assert not (tmp_path / "project" / "facts-0.json").exists()
     code, _, err = ran(tmp_path / "kept", "run", "job.yaml")
     assert code == 0, err
-    assert [found["cwd"] for found in facts(tmp_path / "project", 1)] == [str(tmp_path / "project")]
+    assert [fact["cwd"] for fact in facts(tmp_path / "project", 1)] == [str(tmp_path / "project")]
 
 
 def test_init_writes_what_run_runs(tmp_path: Path) -> None:
@@ -150,10 +150,10 @@ def test_mpi_starts_every_process_in_its_place(tmp_path: Path) -> None:
     words = ("--framework", "mpi4py", "--workers", "2", "--nproc", "2", "train.py")
     code, _, err = ran(tmp_path, "run", *words)
     assert code == 0, err
-    found = facts(tmp_path, 4)
-    assert [one["OMPI_COMM_WORLD_LOCAL_RANK"] for one in found] == ["0", "1", "0", "1"]
-    assert {one["OMPI_COMM_WORLD_SIZE"] for one in found} == {"4"}
-    assert {one["cwd"] for one in found} == {str(tmp_path)}
+    script_facts = facts(tmp_path, 4)
+    assert [one["OMPI_COMM_WORLD_LOCAL_RANK"] for one in script_facts] == ["0", "1", "0", "1"]
+    assert {one["OMPI_COMM_WORLD_SIZE"] for one in script_facts} == {"4"}
+    assert {one["cwd"] for one in script_facts} == {str(tmp_path)}
 
 
 def test_ctrl_c_ends_the_script_and_leaves_no_process(tmp_path: Path) -> None:

@@ -41,19 +41,19 @@ def job(name: str = "a") -> str:
 
 
 def test_jobs_come_last_and_what_they_need_in_an_order_that_works(tmp_path: Path) -> None:
-    found = read(written(tmp_path, job(), CLAIM + "---\n" + CONFIG))
-    assert [name_of(obj) for _, obj in found.others] == ["c", "p"]
-    assert [name_of(obj) for _, obj in found.jobs] == ["a"]
-    assert found.namespaces == ["default", "other"] or found.namespaces == ["other", "default"]
+    submission = read(written(tmp_path, job(), CLAIM + "---\n" + CONFIG))
+    assert [name_of(obj) for _, obj in submission.other_objects] == ["c", "p"]
+    assert [name_of(obj) for _, obj in submission.jobs] == ["a"]
+    assert submission.namespaces == ["default", "other"] or submission.namespaces == ["other", "default"]
 
 
 def test_a_namespace_is_only_filled_in_where_the_file_names_none(tmp_path: Path) -> None:
-    found = read(written(tmp_path, job(), CONFIG), "mine")
-    assert {namespace_of(obj) for _, obj in [*found.others, *found.jobs]} == {"mine"}
+    submission = read(written(tmp_path, job(), CONFIG), "mine")
+    assert {namespace_of(obj) for _, obj in [*submission.other_objects, *submission.jobs]} == {"mine"}
 
 
 @pytest.mark.parametrize(
-    ("texts", "namespace", "said"),
+    ("texts", "namespace", "message"),
     [
         ((CONFIG,), "", "holds no job"),
         ((job(), job()), "", "written twice"),
@@ -73,11 +73,11 @@ def test_a_namespace_is_only_filled_in_where_the_file_names_none(tmp_path: Path)
     ],
 )
 def test_what_is_wrong_is_said_with_its_place_before_anything_starts(
-    tmp_path: Path, texts: tuple[str, ...], namespace: str, said: str
+    tmp_path: Path, texts: tuple[str, ...], namespace: str, message: str
 ) -> None:
     with pytest.raises(ManifestError) as caught:
         read(written(tmp_path, *texts), namespace)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_the_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_a_job_for_another_operator_waits_for_it_on_a_cluster_and_is_refused_in_
 
 
 def test_what_jobs_need_may_be_handed_in_alone_on_a_cluster(tmp_path: Path) -> None:
-    found = read(written(tmp_path, CONFIG), default_namespace="team", private=False)
-    assert [namespace_of(obj) for _, obj in found.others] == ["team"]
+    submission = read(written(tmp_path, CONFIG), default_namespace="team", private=False)
+    assert [namespace_of(obj) for _, obj in submission.other_objects] == ["team"]
     with pytest.raises(ManifestError, match="holds no job"):
         read(written(tmp_path, CONFIG))
 
@@ -134,9 +134,9 @@ def test_jobs_and_pods_for_this_machine_run_in_the_folder_of_their_manifest(
     (tmp_path / "sub/job.yaml").write_text(job())
     (tmp_path / "all.yaml").write_text(WORKLOADS + "---\n" + CONFIG)
     monkeypatch.chdir(tmp_path)
-    found = read(["sub/job.yaml", "all.yaml"])
-    assert [folder_of(obj) for _, obj in found.jobs] == [f"{tmp_path}/sub"]
-    by_kind = {gvk.kind: obj for gvk, obj in found.others}
+    submission = read(["sub/job.yaml", "all.yaml"])
+    assert [folder_of(obj) for _, obj in submission.jobs] == [f"{tmp_path}/sub"]
+    by_kind = {gvk.kind: obj for gvk, obj in submission.other_objects}
     assert folder_of(by_kind["Pod"]) == str(tmp_path)
     assert [folder_of(by_kind[kind]["spec"]["template"]) for kind in ("Job", "StatefulSet", "Deployment")] == [
         *(str(tmp_path), str(tmp_path), "/mine")
@@ -146,9 +146,9 @@ def test_jobs_and_pods_for_this_machine_run_in_the_folder_of_their_manifest(
 
 def test_a_job_for_another_cluster_is_sent_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / "all.yaml").write_text(WORKLOADS + "---\n" + job())
-    found = read([str(tmp_path / "all.yaml")], local=False)
-    assert [folder_of(obj) for _, obj in found.jobs] == [None]
-    by_kind = {gvk.kind: obj for gvk, obj in found.others}
+    submission = read([str(tmp_path / "all.yaml")], local=False)
+    assert [folder_of(obj) for _, obj in submission.jobs] == [None]
+    by_kind = {gvk.kind: obj for gvk, obj in submission.other_objects}
     assert by_kind["Job"]["spec"]["template"] == {"spec": {"containers": []}} and folder_of(by_kind["Pod"]) is None
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.cli.replica_view import replica
+from trainyard.cli.replica_view import replica_view
 from trainyard.cli.view import JobView, format_age, format_clock, job_result, job_state, progress, table
 from trainyard.objects import Json, format_time
 
@@ -31,23 +31,23 @@ def terminated(code: int, reason: str, at: str = "2024-01-01T00:00:42Z") -> Json
 
 
 def test_a_replica_is_named_by_its_slot_and_says_how_it_ended() -> None:
-    one = replica(pod("worker-3", "Failed", terminated(137, "OOMKilled")))
+    one = replica_view(pod("worker-3", "Failed", terminated(137, "OOMKilled")))
     assert (one.name, one.state, one.exit) == ("worker-3", "Failed", "137 (OOMKilled)")
-    assert replica(pod("worker-3", "Succeeded", terminated(0, "Completed"))).exit == "0"
+    assert replica_view(pod("worker-3", "Succeeded", terminated(0, "Completed"))).exit == "0"
 
 
 def test_a_replica_that_waits_says_for_what() -> None:
     waiting = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 2}
-    assert replica(pod("worker-0", "Running", waiting)).state == "CrashLoopBackOff"
-    assert replica(pod("worker-0", "Running", waiting)).blocked == ""
-    assert replica(pod("worker-0", deletionTimestamp=START)).state == "Terminating"
+    assert replica_view(pod("worker-0", "Running", waiting)).state == "CrashLoopBackOff"
+    assert replica_view(pod("worker-0", "Running", waiting)).blocked == ""
+    assert replica_view(pod("worker-0", deletionTimestamp=START)).state == "Terminating"
 
 
 def test_a_replica_that_was_told_to_go_has_not_failed() -> None:
     gone = {"deletionTimestamp": START}
-    assert replica(pod("worker-0", "Failed", terminated(143, "Error"), **gone)).state == "Stopped"
-    assert replica(pod("worker-0", "Failed", terminated(1, "Error"), **gone)).state == "Failed"
-    assert replica(pod("worker-0", "Failed", terminated(143, "Error"))).state == "Failed"
+    assert replica_view(pod("worker-0", "Failed", terminated(143, "Error"), **gone)).state == "Stopped"
+    assert replica_view(pod("worker-0", "Failed", terminated(1, "Error"), **gone)).state == "Failed"
+    assert replica_view(pod("worker-0", "Failed", terminated(143, "Error"))).state == "Failed"
 
 
 def test_a_replica_without_its_image_is_blocked_and_says_what_to_do() -> None:
@@ -107,7 +107,7 @@ def test_the_progress_line_counts_replicas_by_role_and_state() -> None:
 def test_labels_name_the_job_only_when_there_are_several() -> None:
     board = JobView()
     board.update_job(job())
-    one = replica(pod("ps-0"))
+    one = replica_view(pod("ps-0"))
     assert board.label(one) == "ps-0"
     board.update_job(job("v", "b"))
     assert board.label(one) == "a/ps-0"
@@ -162,7 +162,7 @@ def test_an_age_has_one_unit() -> None:
 def test_the_pod_of_a_stateful_set_has_a_number_of_its_own() -> None:
     one = pod("ws-0")
     one["metadata"]["labels"]["apps.kubernetes.io/pod-index"] = "3"
-    assert replica(one).name == "ws-3"
+    assert replica_view(one).name == "ws-3"
 
 
 def seen(*pods: Json, status: Json | None = None, **more: Any) -> list[tuple[str, int]]:
@@ -176,9 +176,9 @@ def seen(*pods: Json, status: Json | None = None, **more: Any) -> list[tuple[str
 
 
 def disrupted(slot: str) -> Json:
-    found = pod(slot, "Failed", terminated(137, "Error"))
-    found["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True"}]
-    return found
+    failed_pod = pod(slot, "Failed", terminated(137, "Error"))
+    failed_pod["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True"}]
+    return failed_pod
 
 
 FAILED = pod("worker-0", "Failed", terminated(1, "Error"))

@@ -39,8 +39,8 @@ async def test_the_whole_answer(
         made = await words.submit(*objects)
         assert made.code == 0, made.err
         name = objects[0]["metadata"]["name"]
-        said = (await words.until(case.until, "why", name, without="it is ending within")).out
-    answer = known(said, folder, tmp_path)
+        output = (await words.until(case.until, "why", name, without="it is ending within")).out
+    answer = known(output, folder, tmp_path)
     if request.config.getoption("--update"):
         answer_file(case).write_text(answer)
     assert answer == answer_file(case).read_text()

@@ -35,11 +35,11 @@ CASES = (*JOB_CASES, *REPLICA_CASES)
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_what_is_so_is_said_with_place_and_fix(case: Case) -> None:
     findings = found(case.job, *case.pods, **case.more)
-    said = everything(findings)
-    assert not [words for words in case.says if words not in said], said
+    text = everything(findings)
+    assert not [words for words in case.says if words not in text], text
     levels = [finding.level for finding in findings]
-    assert (case.level in levels and levels[0] != NOTE) if case.level == FINE else levels[0] == case.level, said
-    assert all(finding.fix for finding in findings if finding.level in (END, BLOCK)), said
+    assert (case.level in levels and levels[0] != NOTE) if case.level == FINE else levels[0] == case.level, text
+    assert all(finding.fix for finding in findings if finding.level in (END, BLOCK)), text
 
 
 def test_equal_findings_of_several_replicas_are_one() -> None:
@@ -142,11 +142,11 @@ def test_of_a_job_that_its_deadline_has_ended_nothing_is_made_again_and_nothing_
     job["status"]["completionTime"] = at(5)
     dead = pod("Worker-0", {"state": ended(1), "restartCount": 3}, "Failed", "elasticjob-worker")
     findings = found(job, dead, pod("Worker-1", {"state": ended(143, ago=4)}, "Failed", "elasticjob-worker"))
-    said = everything(findings)
+    text = everything(findings)
     assert [finding.level for finding in findings] == [END, END]
     assert "DeadlineExceeded" in findings[0].what and "raise spec.activeDeadlineSeconds" in findings[0].fix
-    assert "worker-0 ended with exit code 1" in said and "worker-1" not in said
-    assert "made again later" not in said and "permanent" not in said
+    assert "worker-0 ended with exit code 1" in text and "worker-1" not in text
+    assert "made again later" not in text and "permanent" not in text
 
 
 @pytest.mark.parametrize(

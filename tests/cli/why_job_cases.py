@@ -88,8 +88,10 @@ JOB_CASES = (
         ("kueue.x-k8s.io", "spec.managedBy"),
     ),
     Case("being deleted", going(), (), BLOCK, ("is being deleted for 9s", "example.com/keep must take it away")),
-    Case("no operator", tfjob(), (), BLOCK, ("no operator looks at it", "status is empty for 3m", "trainyard status")),
-    Case("just made", young(), (), WAIT, ("has just been made",)),
+    Case(
+        "no operator", tfjob(), (), BLOCK, ("no operator reconciles it", "status is empty for 3m", "trainyard status")
+    ),
+    Case("just made", young(), (), WAIT, ("has just been created",)),
     # --- it has ended
     Case(
         "permanent exit code, last lines",
@@ -288,7 +290,7 @@ JOB_CASES = (
         tfjob(("Blocked", "Forbidden", "cannot create jobs")),
         (),
         BLOCK,
-        ("cannot create jobs", "give the operator the right"),
+        ("cannot create jobs", "grant the operator the permission"),
     ),
     Case(
         "TensorBoard",

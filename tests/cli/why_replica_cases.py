@@ -55,7 +55,7 @@ REPLICA_CASES = (
         (unplaced("MASTER-0", "no node is ready"),),
         BLOCK,
         (
-            "master-0: no node takes its pod (unschedulable)",
+            "master-0: no node fits its pod (unschedulable)",
             "no node is ready",
             "1 of 2 nodes are ready",
             "status.conditions[PodScheduled]",
@@ -89,7 +89,7 @@ REPLICA_CASES = (
         tfjob(RUNNING),
         (pod("MASTER-0", waits("ImagePullBackOff", "not found"), "Pending"),),
         BLOCK,
-        ("cannot be had (ImagePullBackOff)", "imagePullSecrets"),
+        ("cannot be pulled (ImagePullBackOff)", "imagePullSecrets"),
     ),
     Case(
         "a reference to nothing",
@@ -162,7 +162,7 @@ REPLICA_CASES = (
         tfjob(RUNNING),
         (pod("MASTER-0", waits("ErrImagePull", "the package index cannot be reached"), "Pending"),),
         BLOCK,
-        ("cannot be had on this machine", "and run it again"),
+        ("cannot be provided on this machine", "and run it again"),
         {"process_nodes": frozenset({"here"}), "cluster_ends": True},
     ),
     Case("an eviction", tfjob(RUNNING), (evicted(),), WAIT, ("Evicted", "low on resource: memory")),
@@ -171,7 +171,7 @@ REPLICA_CASES = (
         tfjob(RUNNING),
         (),
         BLOCK,
-        ("no pod can be made for Job master-abcd-0", "exceeded quota: small", "raise the quota"),
+        ("no pod can be created for Job master-abcd-0", "exceeded quota: small", "raise the quota"),
         {"children": (child("Job", "master-abcd-0"),), "events": (refused("c", QUOTA),)},
     ),
     Case(
@@ -179,7 +179,7 @@ REPLICA_CASES = (
         tfjob(RUNNING),
         (),
         BLOCK,
-        ("Job master-abcd-0 has made no pod yet",),
+        ("Job master-abcd-0 has created no pod yet",),
         {"children": (child("Job", "master-abcd-0"),)},
     ),
     Case(

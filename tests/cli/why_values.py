@@ -121,7 +121,9 @@ def found(*given: Any, **more: Any) -> list[Finding]:
 
 def everything(findings: list[Finding]) -> str:
     """All that is said, for looking at words."""
-    return "\n".join(f"{one.what}\n{one.where}\n{' / '.join(one.evidence)}\n{one.fix}" for one in findings)
+    return "\n".join(
+        f"{finding.what}\n{finding.where}\n{' / '.join(finding.evidence)}\n{finding.fix}" for finding in findings
+    )
 
 
 class Case(NamedTuple):

@@ -305,15 +305,15 @@ async def story(plane: ControlPlane, namespace: str, folder: Path, kinds: str = 
 def made(asked: Iterable[Asked]) -> Counter[tuple[str, str]]:
     """How often each child was made: by resource and name."""
     return Counter(
-        (one.resource, one.name) for one in asked
-        if one.verb == "create" and one.code == 201 and one.resource not in ("events", "leases")
+        (request.resource, request.name) for request in asked
+        if request.verb == "create" and request.code == 201 and request.resource not in ("events", "leases")
     )  # fmt: skip
 
 
 def writes(asked: Iterable[Asked]) -> list[Asked]:
     """What changes objects of jobs."""
     reads = ("get", "list", "watch")
-    return [one for one in asked if one.verb not in reads and one.resource not in ("events", "leases")]
+    return [request for request in asked if request.verb not in reads and request.resource not in ("events", "leases")]
 
 
 def nothing_twice(asked: Iterable[Asked]) -> None:
@@ -321,7 +321,7 @@ def nothing_twice(asked: Iterable[Asked]) -> None:
     asked = list(asked)
     twice = {what: count for what, count in made(asked).items() if count > 1}
     assert not twice, twice
-    assert not [one for one in asked if one.verb == "delete"]
+    assert not [request for request in asked if request.verb == "delete"]
 
 
 def gvk_of(job: Json) -> GVK:
@@ -331,8 +331,8 @@ def gvk_of(job: Json) -> GVK:
 
 
 def conditions(job: Json) -> list[Json]:
-    found: list[Json] = (job.get("status") or {}).get("conditions") or []
-    return found
+    job_conditions: list[Json] = (job.get("status") or {}).get("conditions") or []
+    return job_conditions
 
 
 def holds(job: Json, kind: str) -> bool:
@@ -344,8 +344,8 @@ def tally(job: Json) -> dict[str, int]:
     status = job.get("status") or {}
     if job["kind"] == "TfJob":
         return {
-            one["tf_replica_type"]: one["ReplicasStates"].get("Running", 0)
-            for one in status.get("replicaStatuses") or ()
+            replica_status["tf_replica_type"]: replica_status["ReplicasStates"].get("Running", 0)
+            for replica_status in status.get("replicaStatuses") or ()
         }
     return {role: int(one.get("active", 0)) for role, one in (status.get("replicaStatuses") or {}).items()}
 
@@ -364,19 +364,19 @@ def value(metrics: str, name: str, **labels: str) -> float:
     return found
 
 
-async def well(one: OperatorProcess, told: Story) -> None:
+async def well(operator_process: OperatorProcess, scenario: Story) -> None:
     """The operator has met no bug of its own, and knows exactly what there is: nothing more and nothing less."""
     for gvk, label in ((TFJOB.gvk, ""), (ELASTICJOB.gvk, ""), (JOB, OWNER), (POD, OWNER)):
         async with asyncio.timeout(PATIENCE):
             while True:
-                there = len((await told.api.list(gvk, told.namespace, label))["items"])
-                text = one.metrics.render().decode()
+                there = len((await scenario.api.list(gvk, scenario.namespace, label))["items"])
+                text = operator_process.metrics.render().decode()
                 known = value(text, "trainyard_watch_objects", group=gvk.group, resource=gvk.plural)
                 if known == there:
                     break
                 await asyncio.sleep(LOOK)
     assert value(text, "trainyard_reconcile_total", outcome="fault") == 0
-    assert one.alive() == "" and one.ready() == ""
+    assert operator_process.alive() == "" and operator_process.ready() == ""
 
 
 async def so(true: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:

@@ -44,7 +44,7 @@ class Gate:
 
 
 @asynccontextmanager
-async def gate(told: Story, folder: Path, passes: int = 0) -> AsyncIterator[Gate]:
+async def gate(story: Story, folder: Path, passes: int = 0) -> AsyncIterator[Gate]:
     """In front of every Job that is created in the story's namespace, from here on."""
     one, authority, app = Gate(passes), CertificateAuthority.new(time.time()), web.Application()
     app.router.add_post("/", one.judge)
@@ -53,18 +53,18 @@ async def gate(told: Story, folder: Path, passes: int = 0) -> AsyncIterator[Gate
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=authority.server_context(folder))
     await site.start()
     _, port = runner.addresses[0]
-    name, path = f"gate-{told.namespace}", f"/apis/batch/v1/namespaces/{told.namespace}/jobs"
-    code, answer = told.plane.ask("POST", HOOKS, _hook(name, told.namespace, port, authority.pem))
+    name, path = f"gate-{story.namespace}", f"/apis/batch/v1/namespaces/{story.namespace}/jobs"
+    code, answer = story.plane.ask("POST", HOOKS, _hook(name, story.namespace, port, authority.pem))
     assert code == 201, answer
     try:
         async with asyncio.timeout(PATIENCE):
             while not one.trials.is_set():  # the API server notices its new webhook in a moment
-                await told.api.request("POST", path, (("dryRun", "All"),), encode(TRIAL), "application/json")
+                await story.api.request("POST", path, (("dryRun", "All"),), encode(TRIAL), "application/json")
                 await asyncio.sleep(LOOK)
         yield one
     finally:
         one.opened.set()
-        told.plane.ask("DELETE", f"{HOOKS}/{name}")
+        story.plane.ask("DELETE", f"{HOOKS}/{name}")
         await runner.cleanup()
 
 

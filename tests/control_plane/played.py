@@ -51,8 +51,8 @@ async def succeeds(plane: ControlPlane, kind: Kind, namespace: str, name: str) -
 
     def looks() -> Json:
         _, job = plane.ask("GET", path_of(kind, namespace, name))
-        found = plane.ask("GET", pods)[1]["items"]
-        return {"status": job.get("status"), "pods": {name_of(pod): pod["status"] for pod in found}}
+        items = plane.ask("GET", pods)[1]["items"]
+        return {"status": job.get("status"), "pods": {name_of(pod): pod["status"] for pod in items}}
 
     return await until(step, looks)
 
@@ -61,7 +61,8 @@ def end(plane: ControlPlane, path: str, pod: Json) -> None:
     """Every container of it ends with 0."""
     ended = {"terminated": {"exitCode": 0, "reason": "Completed"}}
     statuses = [
-        {**one, "ready": False, "state": ended, "lastState": {}} for one in pod["status"].get("containerStatuses") or ()
+        {**container_status, "ready": False, "state": ended, "lastState": {}}
+        for container_status in pod["status"].get("containerStatuses") or ()
     ]
     plane.ask("PATCH", f"{path}/status", {"status": {"phase": "Succeeded", "containerStatuses": statuses}})
 
@@ -81,15 +82,15 @@ def children(plane: ControlPlane, namespace: str, job: Json) -> list[str]:
     found = []
     for path in ("api/v1", "apis/batch/v1", "apis/apps/v1", "apis/rbac.authorization.k8s.io/v1"):
         _, listed = plane.ask("GET", f"/{path}")
-        for one in listed["resources"]:
+        for resource in listed["resources"]:
             if (
-                one["kind"] not in {gvk.kind for kind in kinds.KINDS for gvk in kind.roles.child_resources}
-                or "/" in one["name"]
+                resource["kind"] not in {gvk.kind for kind in kinds.KINDS for gvk in kind.roles.child_resources}
+                or "/" in resource["name"]
             ):
                 continue
-            items = plane.ask("GET", f"/{path}/namespaces/{namespace}/{one['name']}")[1].get("items") or []
+            items = plane.ask("GET", f"/{path}/namespaces/{namespace}/{resource['name']}")[1].get("items") or []
             owned = [each for each in items if _owned(each, job)]
-            found += [one["kind"] for each in owned if labels_of(each)]
+            found += [resource["kind"] for each in owned if labels_of(each)]
     return found
 
 

@@ -146,9 +146,9 @@ class Story:
             code, output = self.shell.run(word.strip("`"))
             assert code == 0, f"{word} ended with {code}:\n{output}"
             return
-        for told, act in WORDS.items():
-            if found := re.fullmatch(told, word):
-                act(self, *found.groups())
+        for pattern, act in WORDS.items():
+            if match := re.fullmatch(pattern, word):
+                act(self, *match.groups())
                 return
         raise AssertionError(f"{word!r} is no word of a story; known: {', '.join(WORDS)}")
 
@@ -174,8 +174,8 @@ class Story:
         assert code == 0 and output.startswith("200 "), output
 
     def pods(self, which: str) -> list[Json]:
-        found: list[Json] = self.plane.ask("GET", "/api/v1/pods")[1]["items"]
-        return [one for one in found if fnmatch.fnmatch(name_of(one), which)]
+        items: list[Json] = self.plane.ask("GET", "/api/v1/pods")[1]["items"]
+        return [one for one in items if fnmatch.fnmatch(name_of(one), which)]
 
     def wait(self, true: Callable[[], bool], what: str) -> None:
         until = time.monotonic() + PATIENCE

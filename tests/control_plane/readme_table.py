@@ -61,8 +61,8 @@ def rows(text: str) -> list[Row]:
 def _rows(text: str) -> Iterator[Row]:
     readme = ""
     for line in text.splitlines():
-        if found := re.match(r"## (\w+) README", line):
-            readme = found[1]
+        if match := re.match(r"## (\w+) README", line):
+            readme = match[1]
         if not line.startswith("| ") or not readme:
             continue
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
@@ -74,7 +74,7 @@ def _rows(text: str) -> Iterator[Row]:
 
 
 def _lines(cell: str) -> tuple[str, ...]:
-    return tuple(one.strip().replace("\\|", "|") for one in cell.split("<br>") if one.strip())
+    return tuple(word.strip().replace("\\|", "|") for word in cell.split("<br>") if word.strip())
 
 
 def _code(cell: str) -> str:
@@ -95,8 +95,8 @@ def pattern(line: str) -> re.Pattern[str]:
 
 def matches(shown: tuple[str, ...], output: str) -> bool:
     """Whether this is the output that a row shows."""
-    said = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
-    return _agree(shown, said)
+    lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
+    return _agree(shown, lines)
 
 
 def _agree(shown: tuple[str, ...], said: list[str]) -> bool:

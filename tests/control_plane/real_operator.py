@@ -143,13 +143,13 @@ async def again(plane: ControlPlane, namespace: str, user: str, token: str) -> A
 
 def passes(metrics: Metrics) -> float:
     """The sum of trainyard_reconcile_total."""
-    found = [line for line in metrics.render().decode().splitlines() if line.startswith("trainyard_reconcile_total{")]
-    return sum(float(line.rpartition(" ")[2]) for line in found)
+    lines = [line for line in metrics.render().decode().splitlines() if line.startswith("trainyard_reconcile_total{")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
 def idle(operator: Operator) -> bool:
     """No job is due or looked at."""
-    return not operator.queue.ready_count and not operator.queue.processing_count
+    return all(state == "later" for _, state in operator.queue.states())
 
 
 async def happens(true: Callable[[], object]) -> None:
@@ -224,12 +224,12 @@ async def end_pods(api: ApiClient, namespace: str, uid: str) -> None:
     """Every pod of the job that runs succeeds, its containers with 0, until this is cancelled."""
     label = f"{OWNER}={uid}"
     while True:
-        found = await api.list(POD, namespace, label)
-        for pod in found["items"]:
+        items = await api.list(POD, namespace, label)
+        for pod in items["items"]:
             if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]:
                 with contextlib.suppress(NotFound):  # it went with its job
                     await api.patch(POD, namespace, name_of(pod), {"status": succeeded(pod)}, "status")
-        async with aclosing(api.watch(POD, namespace, found["metadata"]["resourceVersion"], label)) as lines:
+        async with aclosing(api.watch(POD, namespace, items["metadata"]["resourceVersion"], label)) as lines:
             await anext(lines, None)
 
 

@@ -84,14 +84,14 @@ def older() -> Iterator[ControlPlane]:
         yield plane
 
 
-async def nothing_loops(one: Served) -> None:
+async def nothing_loops(served: Served) -> None:
     """No pass by itself, and no request even when every job is looked at ten minutes later."""
-    mark, before = await one.mark(), one.passes()
+    mark, before = await served.mark(), served.passes()
     await asyncio.sleep(REAL_SECONDS)
-    assert one.passes() == before
-    one.clock.shift += TEN_MINUTES
-    await one.looked()
-    assert [(each.verb, each.resource, each.name) for each in await one.asked(mark)] == []
+    assert served.passes() == before
+    served.clock.shift += TEN_MINUTES
+    await served.looked()
+    assert [(each.verb, each.resource, each.name) for each in await served.asked(mark)] == []
 
 
 async def test_every_bad_job_ends_with_the_words_of_lint_and_nothing_loops(older: ControlPlane) -> None:
@@ -171,8 +171,8 @@ async def test_what_no_definition_says_ends_with_the_words_of_the_api_server_and
             assert len(known_to_lint) == ("no quantity" in row.what), row.what
             job = await until(api, row.kind, "refused", row.name, has("Failed"))
             failed = find_condition(job["status"]["conditions"], "Failed") or {}
-            told = failed["reason"] == "InvalidChild" and "the API server refused" in failed["message"]
-            wrong += [] if told and word in failed["message"] else [f"{row.what}: {failed}"]
+            message = failed["reason"] == "InvalidChild" and "the API server refused" in failed["message"]
+            wrong += [] if message and word in failed["message"] else [f"{row.what}: {failed}"]
         assert wrong == [], "\n".join(wrong)
         await listed(api, POD, "refused", lambda items: not items)  # what was taken is stopped
         await one.quiet()
@@ -201,8 +201,10 @@ async def through_all_bad_edits(api: ApiClient, kind: Kind) -> list[str]:
         if row.kind.gvk != kind.gvk or row.what in THEIRS or row.name in NAMES | {"x" * 64}:
             continue
         job = await edited(api, kind, row.job["spec"])
-        said = find_condition(job["status"]["conditions"], "SpecChangeIgnored") or {}
-        wrong += [] if said.get("status") == "True" and not has("Failed")(job) else [f"{row.what}: {job['status']}"]
+        condition = find_condition(job["status"]["conditions"], "SpecChangeIgnored") or {}
+        wrong += (
+            [] if condition.get("status") == "True" and not has("Failed")(job) else [f"{row.what}: {job['status']}"]
+        )
     job = await edited(api, kind, good["spec"])
     wrong += ["it is not restored"] if has("SpecChangeIgnored")(job) else []
     return wrong + ([] if await uids(api, kind, good) == before else [f"{kind.gvk.kind}: the children have changed"])

@@ -73,10 +73,10 @@ def test_helm_of_the_same_build_reaches_it(control_plane: ControlPlane) -> None:
 
 @pytest.mark.parametrize("user", ["admin", "alice", "bob", "carol"])
 def test_each_context_is_the_identity_of_its_name(control_plane: ControlPlane, user: str) -> None:
-    found = json.loads(control_plane.kubectl("auth", "whoami", "-o", "json", user=user))["status"]["userInfo"]
-    assert found["username"] == user
-    assert ("system:masters" in found["groups"]) == (user == "admin")
-    assert ("researchers" in found["groups"]) == (user == "carol")
+    user_info = json.loads(control_plane.kubectl("auth", "whoami", "-o", "json", user=user))["status"]["userInfo"]
+    assert user_info["username"] == user
+    assert ("system:masters" in user_info["groups"]) == (user == "admin")
+    assert ("researchers" in user_info["groups"]) == (user == "carol")
 
 
 @pytest.mark.parametrize("user", ["alice", "bob", "carol"])
@@ -108,8 +108,8 @@ def test_the_controllers_and_the_scheduler_work(control_plane: ControlPlane, nam
     control_plane.add_node("kwok-1")
     control_plane.kubectl("create", "deployment", "web", "--image=example/web:1", "--replicas=2", "-n", namespace)
     control_plane.kubectl("rollout", "status", "deployment/web", "-n", namespace, "--timeout=60s")
-    found = json.loads(control_plane.kubectl("get", "pods", "-o", "json", "-n", namespace))["items"]
-    assert [(one["spec"]["nodeName"], one["status"]["phase"]) for one in found] == [("kwok-1", "Running")] * 2
+    pods = json.loads(control_plane.kubectl("get", "pods", "-o", "json", "-n", namespace))["items"]
+    assert [(one["spec"]["nodeName"], one["status"]["phase"]) for one in pods] == [("kwok-1", "Running")] * 2
 
 
 # --- faults
@@ -237,8 +237,8 @@ def test_a_node_that_is_lost_becomes_unknown_and_its_pods_are_evicted() -> None:
         plane.lose_node("lost")
         plane.kubectl("wait", "node/lost", "--for=condition=Ready=Unknown", "--timeout=60s")
         plane.kubectl("wait", "pod/lost", "--for=condition=DisruptionTarget", "--timeout=60s")
-        found = plane.ask("GET", "/api/v1/namespaces/default/pods/well")[1]
-        assert "deletionTimestamp" not in found["metadata"]
+        obj = plane.ask("GET", "/api/v1/namespaces/default/pods/well")[1]
+        assert "deletionTimestamp" not in obj["metadata"]
 
 
 # --- the end

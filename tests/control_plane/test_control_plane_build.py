@@ -66,13 +66,13 @@ def test_without_go_the_fix_names_every_way(bin_folder: Path, monkeypatch: pytes
 def test_it_is_built_once_and_found_again_without_a_word(bin_folder: Path) -> None:
     go(bin_folder, "go1.26.8")
     said: list[str] = []
-    found = programs(said.append)
+    paths = programs(said.append)
     assert any("building the control plane" in text for text in said)
     said.clear()
-    assert programs(said.append) == found and said == []
+    assert programs(said.append) == paths and said == []
     assert (bin_folder / "built").read_text() == "built\n"
-    assert found.keys() == set(NAMES) and all(path.resolve().name == "kube" for path in found.values())
-    assert sorted(path.name for path in found["etcd"].parents[1].iterdir()) == [".lock", found["etcd"].parent.name]
+    assert paths.keys() == set(NAMES) and all(path.resolve().name == "kube" for path in paths.values())
+    assert sorted(path.name for path in paths["etcd"].parents[1].iterdir()) == [".lock", paths["etcd"].parent.name]
 
 
 def test_a_build_that_fails_leaves_no_folder_that_looks_whole_and_the_next_one_builds(bin_folder: Path) -> None:
@@ -121,9 +121,9 @@ def test_what_the_given_folder_lacks_is_built(
     for name in ("etcd", "kube-apiserver"):
         script(assets / name)
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
-    found = programs(list[str]().append)
-    assert {name for name, path in found.items() if path.parent == assets} == {"etcd", "kube-apiserver"}
-    assert found["kubectl"].exists()
+    paths = programs(list[str]().append)
+    assert {name for name, path in paths.items() if path.parent == assets} == {"etcd", "kube-apiserver"}
+    assert paths["kubectl"].exists()
 
 
 def test_a_given_folder_without_an_api_server_is_said_and_not_used(

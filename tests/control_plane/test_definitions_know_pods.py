@@ -142,20 +142,23 @@ CONTAINER: Json = {
 @every_kind
 def test_what_a_pod_may_be_is_stored_as_it_was_written(installed: ControlPlane, namespace: str, kind: Kind) -> None:
     job = wire(kind, sample(kind.gvk.kind))
-    found = list(each_template(job["spec"]))
-    for template in found:
+    templates = list(each_template(job["spec"]))
+    for template in templates:
         name = template["spec"]["containers"][0]["name"]
         spec = {**copy.deepcopy(RICH["spec"]), "containers": [{"name": name, **copy.deepcopy(CONTAINER)}]}
         template |= {"metadata": copy.deepcopy(RICH["metadata"]), "spec": spec}
     code, made = installed.ask("POST", path_of(kind, namespace), job)
     assert code == 201, made
-    assert found and list(each_template(made["spec"])) == found
+    assert templates and list(each_template(made["spec"])) == templates
     full, problems = kinds.admit(kind, job)
-    assert not problems and list(each_template(full["spec"])) == found
+    assert not problems and list(each_template(full["spec"])) == templates
 
 
 def each_template(part: Any) -> list[Json]:
     if isinstance(part, dict):
         here = [part["template"]] if "template" in part else []
-        return [*here, *(one for name, each in part.items() if name != "template" for one in each_template(each))]
-    return [one for each in part for one in each_template(each)] if isinstance(part, list) else []
+        return [
+            *here,
+            *(template for name, each in part.items() if name != "template" for template in each_template(each)),
+        ]
+    return [template for each in part for template in each_template(each)] if isinstance(part, list) else []

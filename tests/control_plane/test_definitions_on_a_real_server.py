@@ -41,11 +41,11 @@ def post(plane: ControlPlane, namespace: str, kind: Kind, job: Json) -> tuple[in
 
 
 def test_every_definition_is_taken_without_a_warning_and_established(installed: ControlPlane) -> None:
-    said = install(installed).splitlines()
-    assert len(said) == len(kinds.ALL) and all(line.startswith("customresourcedefinition") for line in said), said
-    found = json.loads(installed.kubectl("get", "crds", "-o", "json"))["items"]
+    lines = install(installed).splitlines()
+    assert len(lines) == len(kinds.ALL) and all(line.startswith("customresourcedefinition") for line in lines), lines
+    crds = json.loads(installed.kubectl("get", "crds", "-o", "json"))["items"]
     for kind in kinds.ALL:
-        (one,) = [one for one in found if one["metadata"]["name"] == f"{kind.gvk.plural}.{kind.gvk.group}"]
+        (one,) = [one for one in crds if one["metadata"]["name"] == f"{kind.gvk.plural}.{kind.gvk.group}"]
         conditions = {each["type"]: each["status"] for each in one["status"]["conditions"]}
         assert conditions == {"NamesAccepted": "True", "Established": "True"}
         assert one["status"]["acceptedNames"] == one["spec"]["names"]

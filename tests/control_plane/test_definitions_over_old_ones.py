@@ -115,9 +115,9 @@ def without_defaults(now: Json, before: Json) -> Json:
             return [cut(a, b) for a, b in zip(new, old, strict=True)]
         return new
 
-    found = cut(now, before)
-    assert isinstance(found, dict)
-    return found
+    difference = cut(now, before)
+    assert isinstance(difference, dict)
+    return difference
 
 
 def wrong_template(plane: ControlPlane) -> str:

@@ -37,8 +37,8 @@ def own() -> Iterator[ControlPlane]:
         yield plane
 
 
-def watched(one: OperatorProcess, state: str) -> bool:
-    text = one.metrics.render().decode()
+def watched(operator_process: OperatorProcess, state: str) -> bool:
+    text = operator_process.metrics.render().decode()
     return value(text, "trainyard_watch_state", resource="elasticjobs", state=state) == 1
 
 
@@ -46,30 +46,34 @@ async def test_a_kind_whose_definition_is_deleted_is_parked_and_served_again_and
     own: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other, job = tf_job("othe", 1), elastic_job("park", 2)
-    async with story(own, "crds", tmp_path) as told, operating(options(told.account)) as one:
+    async with story(own, "crds", tmp_path) as scenario, operating(options(scenario.account)) as one:
         for each, roles in ((other, {"MASTER": 1, "WORKER": 1}), (job, {"Worker": 2})):
-            await told.submit(each)
-            await told.running(each, **roles)
+            await scenario.submit(each)
+            await scenario.running(each, **roles)
         mark = own.audit.mark()
         await asyncio.to_thread(own.kubectl, "delete", "crd", "elasticjobs.elastic.pytorch.org")
         await so(lambda: watched(one, "missing"), "the kind is parked")
         assert (one.alive(), one.ready()) == ("", "")
-        before = len(told.asked(mark))
+        before = len(scenario.asked(mark))
         await still(lambda: 0, 5)
-        assert len(told.asked(mark)) - before <= 6  # it is asked for again, ever more slowly
+        assert len(scenario.asked(mark)) - before <= 6  # it is asked for again, ever more slowly
         text = one.metrics.render().decode()
         assert value(text, "trainyard_watch_objects", resource="elasticjobs") == 0
         assert value(text, "trainyard_watch_objects", resource="tfjobs") == 1
         await asyncio.to_thread(install, own)
         await so(lambda: watched(one, "watching"), "the kind is served again")
-        await told.submit(job)  # under the same name, while what is left of the first may still hold the names
+        await scenario.submit(job)  # under the same name, while what is left of the first may still hold the names
         # The garbage collector looks for new definitions every half minute, and waits longer after each failure.
-        await told.until(lambda one: tally(one).get("Worker") == 2, job, 180)
-        told.kubelet.end("WORKER")
-        told.kubelet.end("MASTER")
+        await scenario.until(lambda one: tally(one).get("Worker") == 2, job, 180)
+        scenario.kubelet.end("WORKER")
+        scenario.kubelet.end("MASTER")
         for each in (other, job):
-            await told.condition("Succeeded", each)
-            assert restarts(await told.until(lambda one: True, each)) == 0
-        writes = [one for one in told.asked(mark) if one.resource == "jobs" and one.verb in ("create", "delete")]
+            await scenario.condition("Succeeded", each)
+            assert restarts(await scenario.until(lambda one: True, each)) == 0
+        writes = [
+            request
+            for request in scenario.asked(mark)
+            if request.resource == "jobs" and request.verb in ("create", "delete")
+        ]
         assert not writes, "the TfJob was not to notice"
-        await well(one, told)
+        await well(one, scenario)

@@ -25,24 +25,24 @@ LONG = ("--leader-elect", "--lease-duration", "15")
 
 
 @pytest.fixture
-async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
+async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
     async with story(installed, namespace, tmp_path) as one:
         yield one
 
 
 @pytest.fixture
-async def pair(told: Story, request: pytest.FixtureRequest) -> AsyncIterator[tuple[Program, Program]]:
+async def pair(scenario: Story, request: pytest.FixtureRequest) -> AsyncIterator[tuple[Program, Program]]:
     """Two processes, each under a user of its own, so that the audit log tells them apart."""
     leased = getattr(request, "param", LEASED)
-    other = enlist(told.plane, told.namespace, told.account.kubeconfig.parent, "another")
-    one, two = Program(told.account, *leased), Program(other, *leased)
+    other = enlist(scenario.plane, scenario.namespace, scenario.account.kubeconfig.parent, "another")
+    one, two = Program(scenario.account, *leased), Program(other, *leased)
     yield one, two
     one.end()
     two.end()
 
 
-def asked(told: Story, program: Program, mark: int) -> list[Asked]:
-    return of(program.account.user, told.plane.audit.since(mark))
+def asked(scenario: Story, program: Program, mark: int) -> list[Asked]:
+    return of(program.account.user, scenario.plane.audit.since(mark))
 
 
 async def lease(api: ApiClient, namespace: str) -> Json:
@@ -52,27 +52,27 @@ async def lease(api: ApiClient, namespace: str) -> Json:
 
 @pytest.mark.parametrize("pair", [LONG], indirect=True, ids=["15 s"])  # no renewal comes too late
 async def test_of_two_who_race_for_the_lease_one_works_and_the_other_only_looks(
-    told: Story, pair: tuple[Program, Program]
+    scenario: Story, pair: tuple[Program, Program]
 ) -> None:
-    mark, job = told.plane.audit.mark(), tf_job("race", 2)
-    await told.submit(job)
+    mark, job = scenario.plane.audit.mark(), tf_job("race", 2)
+    await scenario.submit(job)
     for program in pair:
         program.start()
-    await told.running(job, MASTER=1, WORKER=2)
+    await scenario.running(job, MASTER=1, WORKER=2)
     await so(lambda: all("ok" in program.asked("/readyz") for program in pair), "both are ready")
-    told.kubelet.end("MASTER")
-    await told.condition("Succeeded", job)
+    scenario.kubelet.end("MASTER")
+    await scenario.condition("Succeeded", job)
     leader, other = sorted(pair, key=Program.leads, reverse=True)
     assert leader.leads() and not other.leads()
-    assert (await lease(told.api, told.namespace))["leaseTransitions"] == 0
-    nothing_twice(asked(told, leader, mark))
-    assert {one.resource for one in asked(told, other, mark)} == {"leases"}
-    assert made(asked(told, leader, mark)).total() == 4
+    assert (await lease(scenario.api, scenario.namespace))["leaseTransitions"] == 0
+    nothing_twice(asked(scenario, leader, mark))
+    assert {request.resource for request in asked(scenario, other, mark)} == {"leases"}
+    assert made(asked(scenario, leader, mark)).total() == 4
 
 
 @pytest.mark.slow
 async def test_a_paused_leader_sends_nothing_more_when_it_goes_on_and_changes_nothing(
-    told: Story, pair: tuple[Program, Program], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    scenario: Story, pair: tuple[Program, Program], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is stopped while it makes children: what is on the wire arrives, the other makes the rest."""
     one, two = pair
@@ -80,31 +80,31 @@ async def test_a_paused_leader_sends_nothing_more_when_it_goes_on_and_changes_no
     await so(one.leads, "the first leads")
     two.start()
     await so(lambda: "ok" in two.asked("/readyz"), "the second stands by")
-    mark, job = told.plane.audit.mark(), tf_job("fenc", WORKERS)
-    async with gate(told, tmp_path) as held_up:
-        await told.submit(job)
+    mark, job = scenario.plane.audit.mark(), tf_job("fenc", WORKERS)
+    async with gate(scenario, tmp_path) as held_up:
+        await scenario.submit(job)
         await so(held_up.held.is_set, "children are on the wire")
         one.process.send(signal.SIGSTOP)
     paused = time.monotonic()
     await so(two.leads, "the second leads")
     took = time.monotonic() - paused
-    await told.running(job, MASTER=1, WORKER=WORKERS)
-    first, second = asked(told, one, mark), asked(told, two, mark)
+    await scenario.running(job, MASTER=1, WORKER=WORKERS)
+    first, second = asked(scenario, one, mark), asked(scenario, two, mark)
     both = made(first) + made(second)
     assert set(both.values()) == {1} and both.total() == WORKERS + 2, both
     assert made(first) and made(second), both
-    told.kubelet.end("MASTER")
-    await told.condition("Succeeded", job)
-    before = await told.until(lambda one: "completionTime" in one["status"], job)
-    children, again = await told.children(), told.plane.audit.mark()
+    scenario.kubelet.end("MASTER")
+    await scenario.condition("Succeeded", job)
+    before = await scenario.until(lambda one: "completionTime" in one["status"], job)
+    children, again = await scenario.children(), scenario.plane.audit.mark()
     one.process.send(signal.SIGCONT)
-    await so(lambda: "leading no more" in one.said(), "the first knows that it does not lead")
+    await so(lambda: "stopped leading" in one.said(), "the first knows that it does not lead")
     await so(lambda: "ok" in one.asked("/readyz"), "the first stands by")
-    late = [late for late in asked(told, one, again) if late.verb not in ("get", "list", "watch")]
+    late = [late for late in asked(scenario, one, again) if late.verb not in ("get", "list", "watch")]
     assert len(writes(late)) <= 1 and all(late.code in (404, 409) for late in writes(late)), late
     assert Counter((one.resource, one.code) for one in late if one not in writes(late)) <= Counter({("leases", 409): 1})
-    after = await told.until(lambda job: True, job)
-    assert after == before and restarts(after) == 0 and await told.children() == children
+    after = await scenario.until(lambda job: True, job)
+    assert after == before and restarts(after) == 0 and await scenario.children() == children
     assert two.leads() and not one.leads()
     with capsys.disabled():
         print(f"\nthe other led {took:.1f} s after the leader was paused; late writes: {len(writes(late))}")
@@ -112,7 +112,7 @@ async def test_a_paused_leader_sends_nothing_more_when_it_goes_on_and_changes_no
 
 @pytest.mark.slow
 async def test_who_stands_by_takes_over_at_once_when_the_leader_ends_and_when_it_dies_after_its_lease(
-    told: Story, pair: tuple[Program, Program], capsys: pytest.CaptureFixture[str]
+    scenario: Story, pair: tuple[Program, Program], capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two = pair
     one.start()
@@ -127,8 +127,8 @@ async def test_who_stands_by_takes_over_at_once_when_the_leader_ends_and_when_it
         job = tf_job(name[:4], 0)
         began = time.monotonic()
         ends.process.end(number)
-        await told.submit(job)
-        await told.condition("Created", job)
+        await scenario.submit(job)
+        await scenario.condition("Created", job)
         took[name] = round(time.monotonic() - began, 1)
         ends.start()
         await so(lambda follows=follows: follows.leads(), "the other leads")  # a default, no argument

@@ -56,31 +56,33 @@ async def full(plane: ControlPlane) -> AsyncIterator[None]:
         half.close()
 
 
-def refused(one: OperatorProcess) -> int:
-    return int(value(one.metrics.render().decode(), "trainyard_api_requests_total", code="429", verb="patch"))
+def refused(operator_process: OperatorProcess) -> int:
+    return int(
+        value(operator_process.metrics.render().decode(), "trainyard_api_requests_total", code="429", verb="patch")
+    )
 
 
 async def test_too_many_requests_are_waited_out_as_long_as_the_server_asks_and_nothing_is_lost(
     own: ControlPlane, tmp_path: Path
 ) -> None:
     job = tf_job("full", 20)
-    async with story(own, "full", tmp_path) as told, operating(options(told.account)) as one:
+    async with story(own, "full", tmp_path) as scenario, operating(options(scenario.account)) as one:
         await so(lambda: one.ready() == "", "everything is listed, one after the other")
         async with full(own):
-            await told.submit(job)
+            await scenario.submit(job)
             await so(lambda: refused(one) > 0, "it is refused")
             tries = await still(lambda: refused(one), FULL_SECONDS)
             assert 1 <= tries <= FULL_SECONDS, tries  # Retry-After: 1, and longer each time
-            assert one.alive() == "" and await nobody(told)
-        await told.running(job, MASTER=1, WORKER=20)  # one at a time, so most of them are refused at first
-        told.kubelet.end("MASTER")
-        await told.condition("Succeeded", job)
-        assert restarts(await told.until(lambda job: True, job)) == 0
-        await well(one, told)
-        asked = told.asked()
-        assert sum(one.code == 429 for one in asked) < 200, len(asked)
+            assert one.alive() == "" and await nobody(scenario)
+        await scenario.running(job, MASTER=1, WORKER=20)  # one at a time, so most of them are refused at first
+        scenario.kubelet.end("MASTER")
+        await scenario.condition("Succeeded", job)
+        assert restarts(await scenario.until(lambda job: True, job)) == 0
+        await well(one, scenario)
+        asked = scenario.asked()
+        assert sum(request.code == 429 for request in asked) < 200, len(asked)
         nothing_twice(asked)
 
 
-async def nobody(told: Story) -> bool:
-    return not await told.children()
+async def nobody(scenario: Story) -> bool:
+    return not await scenario.children()

@@ -49,33 +49,36 @@ async def test_replicas_of_a_lost_node_are_made_again_elsewhere_and_nobody_is_bl
 ) -> None:
     """A Pod holds its name until somebody deletes it without its node: --node-lost-timeout does, and nothing else."""
     tf, elastic = tf_job("lost", 1, **placed()), elastic_job("lost", 2, **placed())
-    async with story(own, "nodes", tmp_path) as told, operating(options(told.account, node_lost=LOST_SECONDS)) as one:
+    async with (
+        story(own, "nodes", tmp_path) as scenario,
+        operating(options(scenario.account, node_lost=LOST_SECONDS)) as one,
+    ):
         for job, roles in ((tf, {"MASTER": 1, "WORKER": 1}), (elastic, {"Worker": 2})):
-            await told.submit(job)
-            await told.running(job, **roles)
-        before = {item["metadata"]["name"]: item for item in (await told.api.list(POD, "nodes", OWNER))["items"]}
+            await scenario.submit(job)
+            await scenario.running(job, **roles)
+        before = {item["metadata"]["name"]: item for item in (await scenario.api.list(POD, "nodes", OWNER))["items"]}
         gone = {uid_of(one) for one in before.values() if one["spec"]["nodeName"] == "lost"}
         assert len(gone) >= 2, "the scheduler has put too few of them on the node"
         mark, began = own.audit.mark(), time.monotonic()
         own.lose_node("lost")
-        await so(lambda: elsewhere(told.api, gone), "all run elsewhere", 90)
+        await so(lambda: elsewhere(scenario.api, gone), "all run elsewhere", 90)
         took = time.monotonic() - began
-        await told.running(tf, MASTER=1, WORKER=1)
-        await told.running(elastic, Worker=2)
-        forced = [one for one in told.asked(mark) if (one.verb, one.resource) == ("delete", "pods")]
+        await scenario.running(tf, MASTER=1, WORKER=1)
+        await scenario.running(elastic, Worker=2)
+        forced = [request for request in scenario.asked(mark) if (request.verb, request.resource) == ("delete", "pods")]
         assert 1 <= len(forced) <= 4, forced
         for role in ("MASTER", "WORKER"):
-            told.kubelet.end(role)
+            scenario.kubelet.end(role)
         for job in (tf, elastic):
-            await told.condition("Succeeded", job)
-            assert restarts(await told.until(lambda one: True, job)) == 0
-        await well(one, told)
+            await scenario.condition("Succeeded", job)
+            assert restarts(await scenario.until(lambda one: True, job)) == 0
+        await well(one, scenario)
     with capsys.disabled():
         print(f"\nnode lost: {len(gone)} replicas run elsewhere after {took:.1f} s, {len(forced)} deleted by force")
 
 
 async def elsewhere(api: ApiClient, gone: set[str]) -> bool:
     """All four run, and none of those that were lost."""
-    found = (await api.list(POD, "nodes", OWNER))["items"]
-    alive = [one for one in found if uid_of(one) not in gone and one["status"].get("phase") == "Running"]
+    items = (await api.list(POD, "nodes", OWNER))["items"]
+    alive = [one for one in items if uid_of(one) not in gone and one["status"].get("phase") == "Running"]
     return len(alive) == 4

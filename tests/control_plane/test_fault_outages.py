@@ -41,56 +41,56 @@ WORKERS = 40
 
 
 @pytest.fixture
-async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
+async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
     async with story(installed, namespace, tmp_path) as one:
         yield one
 
 
-async def ends_well(told: Story, job: Json) -> Json:
+async def ends_well(scenario: Story, job: Json) -> Json:
     """The master ends, and the job has succeeded without a restart."""
-    told.kubelet.end("MASTER")
-    await told.condition("Succeeded", job)
-    done = await told.until(lambda one: "completionTime" in one["status"], job)
+    scenario.kubelet.end("MASTER")
+    await scenario.condition("Succeeded", job)
+    done = await scenario.until(lambda one: "completionTime" in one["status"], job)
     assert restarts(done) == 0 and not holds(done, "Failed")
     return done
 
 
 @pytest.mark.parametrize("part", ["kube-apiserver", "etcd"])
 async def test_a_job_whose_children_are_being_made_when_it_is_killed_gets_each_of_them_once(
-    told: Story, part: str, tmp_path: Path
+    scenario: Story, part: str, tmp_path: Path
 ) -> None:
     job = tf_job("life", WORKERS)
-    async with operating(options(told.account)) as one:
+    async with operating(options(scenario.account)) as one:
         await so(lambda: one.ready() == "", "the operator is ready")
-        async with gate(told, tmp_path, passes=8) as held_up:
-            await told.submit(job)
+        async with gate(scenario, tmp_path, passes=8) as held_up:
+            await scenario.submit(job)
             await so(held_up.held.is_set, "some are made and some are on the wire")
-            told.plane.stop(part)
+            scenario.plane.stop(part)
             assert one_by_one(one) <= 8
             assert (one.ready(), one.alive()) == ("", "")  # no reason to be started again
-            await asyncio.to_thread(told.plane.begin(part))
-        await told.running(job, MASTER=1, WORKER=WORKERS)
-        children = await told.children()
-        await ends_well(told, job)
-        assert await told.children() == children and len(children) == WORKERS + 1
-        await well(one, told)
-    asked = told.asked()
+            await asyncio.to_thread(scenario.plane.begin(part))
+        await scenario.running(job, MASTER=1, WORKER=WORKERS)
+        children = await scenario.children()
+        await ends_well(scenario, job)
+        assert await scenario.children() == children and len(children) == WORKERS + 1
+        await well(one, scenario)
+    asked = scenario.asked()
     nothing_twice(asked)
     assert len(writes(asked)) <= 3 * (WORKERS + 1)  # what was under way is asked about once more, not again and again
 
 
-def one_by_one(one: OperatorProcess) -> int:
+def one_by_one(operator_process: OperatorProcess) -> int:
     """How many children it has been told that it has made."""
-    text = one.metrics.render().decode()
+    text = operator_process.metrics.render().decode()
     return int(value(text, "trainyard_api_requests_total", verb="create", resource="jobs", code="201"))
 
 
-def unanswered(one: OperatorProcess) -> int:
-    return int(value(one.metrics.render().decode(), "trainyard_api_requests_total", code="none"))
+def unanswered(operator_process: OperatorProcess) -> int:
+    return int(value(operator_process.metrics.render().decode(), "trainyard_api_requests_total", code="none"))
 
 
-def watches(one: OperatorProcess) -> int:
-    return one.metrics.render().count(b"\ntrainyard_watch_objects{")
+def watches(operator_process: OperatorProcess) -> int:
+    return operator_process.metrics.render().count(b"\ntrainyard_watch_objects{")
 
 
 def most_tries(seconds: float) -> int:
@@ -102,77 +102,79 @@ def most_tries(seconds: float) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("leased", [False, True], ids=["alone", "with a lease"])
 async def test_while_the_api_server_is_away_nobody_hurries_and_ten_seconds_after_it_is_back_all_is_well(
-    told: Story, leased: bool, capsys: pytest.CaptureFixture[str]
+    scenario: Story, leased: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Gone means: connections are refused for 20 seconds, then they stay open for 15 and nothing is answered."""
     job, next_job = tf_job("long", 2), tf_job("next", 0)
-    place = lease_identity({}, parse_kinds("all"), told.namespace) if leased else None
-    async with operating(options(told.account, lease=place, timings=lease_timings(8))) as one:
-        await told.submit(job)
-        await told.running(job, MASTER=1, WORKER=2)
-        children = await told.children()
+    place = lease_identity({}, parse_kinds("all"), scenario.namespace) if leased else None
+    async with operating(options(scenario.account, lease=place, timings=lease_timings(8))) as one:
+        await scenario.submit(job)
+        await scenario.running(job, MASTER=1, WORKER=2)
+        children = await scenario.children()
         most = watches(one) * most_tries(20) + 20 * leased  # a renewal each second, and no more
-        await asyncio.to_thread(told.plane.stop)
+        await asyncio.to_thread(scenario.plane.stop)
         assert await still(lambda: unanswered(one), 20) <= most
         assert one.alive() == "" and one.ready() == ""
-        await asyncio.to_thread(told.plane.begin())
-        await told.submit(next_job)
-        back = [await until_created(told, next_job)]
-        told.plane.pause()
+        await asyncio.to_thread(scenario.plane.begin())
+        await scenario.submit(next_job)
+        back = [await until_created(scenario, next_job)]
+        scenario.plane.pause()
         assert await still(lambda: unanswered(one), 15) < 20
-        told.plane.resume()
-        last_job = await told.submit(tf_job("last", 0))
-        back.append(await until_created(told, last_job))
+        scenario.plane.resume()
+        last_job = await scenario.submit(tf_job("last", 0))
+        back.append(await until_created(scenario, last_job))
         assert max(back) < 15, back  # ten, on a machine that has nothing else to do
-        await told.fresh_controllers()
-        assert children.items() <= (await told.children()).items()
+        await scenario.fresh_controllers()
+        assert children.items() <= (await scenario.children()).items()
         for one_job in (next_job, last_job):
-            await told.running(one_job, MASTER=1)
+            await scenario.running(one_job, MASTER=1)
         for one_job in (job, next_job, last_job):
-            await ends_well(told, one_job)
-        await well(one, told)
+            await ends_well(scenario, one_job)
+        await well(one, scenario)
         assert value(one.metrics.render().decode(), "trainyard_leader") == 1
-    nothing_twice(told.asked())
+    nothing_twice(scenario.asked())
     with capsys.disabled():
         print(f"\nAPI server away, {'with' if leased else 'without'} a lease: served {back} s after its return")
 
 
-async def until_created(told: Story, job: Json) -> float:
+async def until_created(scenario: Story, job: Json) -> float:
     """The seconds from now until the job is accepted."""
     began = time.monotonic()
-    await told.condition("Created", job)
+    await scenario.condition("Created", job)
     return round(time.monotonic() - began, 1)
 
 
 @pytest.mark.slow
-async def test_who_comes_back_to_a_server_that_has_forgotten_where_it_was_lists_once_and_sees_all(told: Story) -> None:
+async def test_who_comes_back_to_a_server_that_has_forgotten_where_it_was_lists_once_and_sees_all(
+    scenario: Story,
+) -> None:
     """A real 410: the operator sleeps, the API server starts anew, and much has happened before the operator wakes."""
-    program = Program(told.account, "--log-level", "debug")
+    program = Program(scenario.account, "--log-level", "debug")
     program.start()
     try:
         gone, ends, stays, born = [tf_job(name, 1) for name in ("gone", "ends", "stay", "born")]
-        made_jobs = [await told.submit(job) for job in (gone, ends, stays)]
+        made_jobs = [await scenario.submit(job) for job in (gone, ends, stays)]
         for job in (gone, ends, stays):
-            await told.running(job, MASTER=1, WORKER=1)
+            await scenario.running(job, MASTER=1, WORKER=1)
         await so(lambda: "ok" in program.asked("/readyz"), "the operator is ready")
         program.process.send(signal.SIGSTOP)
-        await told.api.delete(gvk_of(gone), told.namespace, "gone")
-        told.kubelet.end("MASTER", 0, uid_of(made_jobs[1]))
-        await so(lambda: any(ended(pod) for pod in told.kubelet.pods), "a master has ended")
-        told.plane.stop()
-        await asyncio.to_thread(told.plane.begin())
-        await told.submit(born)
-        mark = told.plane.audit.mark()
+        await scenario.api.delete(gvk_of(gone), scenario.namespace, "gone")
+        scenario.kubelet.end("MASTER", 0, uid_of(made_jobs[1]))
+        await so(lambda: any(ended(pod) for pod in scenario.kubelet.pods), "a master has ended")
+        scenario.plane.stop()
+        await asyncio.to_thread(scenario.plane.begin())
+        await scenario.submit(born)
+        mark = scenario.plane.audit.mark()
         program.process.send(signal.SIGCONT)
-        await told.running(born, MASTER=1, WORKER=1)
-        await told.condition("Succeeded", ends)
-        assert holds(await told.running(stays, MASTER=1, WORKER=1), "Running")
+        await scenario.running(born, MASTER=1, WORKER=1)
+        await scenario.condition("Succeeded", ends)
+        assert holds(await scenario.running(stays, MASTER=1, WORKER=1), "Running")
         await so(lambda: known(program) == 3, "the deleted job is forgotten")
         assert '"code":410' in program.said()
-        lists = Counter(one.right for one in told.asked(mark) if one.verb == "list")
+        lists = Counter(request.right for request in scenario.asked(mark) if request.verb == "list")
         assert set(lists.values()) == {1}, lists
-        nothing_twice(told.asked())
-        assert set(made(told.asked(mark))) == {
+        nothing_twice(scenario.asked())
+        assert set(made(scenario.asked(mark))) == {
             ("jobs", "master-born-0"),
             ("jobs", "worker-born-0"),
             ("services", "tfjob-born"),

@@ -38,25 +38,25 @@ QUIET = 6.0  # seconds in which a hot loop would be seen
 
 
 @pytest.fixture
-async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
+async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
     async with story(installed, namespace, tmp_path) as one:
         yield one
 
 
-def passes(one: OperatorProcess) -> int:
-    return int(value(one.metrics.render().decode(), "trainyard_reconcile_total"))
+def passes(operator_process: OperatorProcess) -> int:
+    return int(value(operator_process.metrics.render().decode(), "trainyard_reconcile_total"))
 
 
-async def quota(told: Story, **hard: str) -> None:
+async def quota(scenario: Story, **hard: str) -> None:
     """A quota that is in force: its use has been counted."""
     body: Json = {
         "metadata": {"name": "small"},
         "spec": {"hard": {key.replace("__", "/"): one for key, one in hard.items()}},
     }
-    path = f"/api/v1/namespaces/{told.namespace}/resourcequotas"
-    code, said = await asyncio.to_thread(told.plane.ask, "POST", path, body)
+    path = f"/api/v1/namespaces/{scenario.namespace}/resourcequotas"
+    code, said = await asyncio.to_thread(scenario.plane.ask, "POST", path, body)
     assert code == 201, said
-    await so(lambda: "used" in told.plane.ask("GET", f"{path}/small")[1].get("status", {}), "the quota is counted")
+    await so(lambda: "used" in scenario.plane.ask("GET", f"{path}/small")[1].get("status", {}), "the quota is counted")
 
 
 CASES = [
@@ -67,29 +67,29 @@ CASES = [
 
 @pytest.mark.parametrize(("job", "hard", "gvk"), CASES)
 async def test_a_job_that_exceeds_the_quota_says_so_waits_and_goes_on_when_it_grows(
-    told: Story, job: Json, hard: dict[str, str], gvk: GVK
+    scenario: Story, job: Json, hard: dict[str, str], gvk: GVK
 ) -> None:
-    await quota(told, **hard)
-    async with operating(options(told.account)) as one:
-        await told.submit(job)
-        condition = await told.condition("Blocked", job)
+    await quota(scenario, **hard)
+    async with operating(options(scenario.account)) as one:
+        await scenario.submit(job)
+        condition = await scenario.condition("Blocked", job)
         assert condition["reason"] == "QuotaExceeded" and "exceeded quota: small" in condition["message"], condition
-        mark = told.plane.audit.mark()
+        mark = scenario.plane.audit.mark()
         assert await still(lambda: passes(one), QUIET) <= 8
-        assert len(writes(told.asked(mark))) <= 6
-        known = await told.until(lambda job: True, job)
+        assert len(writes(scenario.asked(mark))) <= 6
+        known = await scenario.until(lambda job: True, job)
         assert not holds(known, "Failed") and restarts(known) == 0
         (name,) = {key.replace("__", "/") for key in hard}
-        await told.api.patch(QUOTA, told.namespace, "small", {"spec": {"hard": {name: "10"}}})
-        done = await told.until(lambda job: not holds(job, "Blocked"), job)
+        await scenario.api.patch(QUOTA, scenario.namespace, "small", {"spec": {"hard": {name: "10"}}})
+        done = await scenario.until(lambda job: not holds(job, "Blocked"), job)
         assert restarts(done) == 0
         roles = {"MASTER": 1, "WORKER": 2} if gvk == JOB else {"Worker": 3}
-        await told.running(job, **roles)
+        await scenario.running(job, **roles)
         for role in ("MASTER", "WORKER"):
-            told.kubelet.end(role)
-        await told.condition("Succeeded", job)
-        await well(one, told)
-    nothing_twice(told.asked())
+            scenario.kubelet.end(role)
+        await scenario.condition("Succeeded", job)
+        await well(one, scenario)
+    nothing_twice(scenario.asked())
 
 
 def admission_policy(name: str, namespace: str, resource: str, group: str) -> list[Json]:
@@ -124,55 +124,57 @@ POLICY_BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic
     ids=["batch Jobs", "Pods"],
 )
 async def test_what_an_admission_policy_refuses_is_blocked_names_it_and_goes_on_without_it(
-    told: Story, job: Json, group: str, resource: str
+    scenario: Story, job: Json, group: str, resource: str
 ) -> None:
-    name = f"no-{resource}-{told.namespace}"
-    policy, binding = admission_policy(name, told.namespace, resource, group)
-    assert told.plane.ask("POST", POLICY, policy)[0] == 201
-    assert told.plane.ask("POST", POLICY_BINDING, binding)[0] == 201
-    dry = f"/api/v1/namespaces/{told.namespace}/pods?dryRun=All"
+    name = f"no-{resource}-{scenario.namespace}"
+    policy, binding = admission_policy(name, scenario.namespace, resource, group)
+    assert scenario.plane.ask("POST", POLICY, policy)[0] == 201
+    assert scenario.plane.ask("POST", POLICY_BINDING, binding)[0] == 201
+    dry = f"/api/v1/namespaces/{scenario.namespace}/pods?dryRun=All"
     if group:
-        dry = f"/apis/batch/v1/namespaces/{told.namespace}/jobs?dryRun=All"
+        dry = f"/apis/batch/v1/namespaces/{scenario.namespace}/jobs?dryRun=All"
     spec = {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}
     probe = {"metadata": {"name": "probe"}, "spec": {"template": {"spec": spec}} if group else spec}
     try:
-        await so(lambda: told.plane.ask("POST", dry, probe)[0] == 422, "the policy is in force")
-        async with operating(options(told.account)) as one:
-            await told.submit(job)
-            condition = await told.condition("Blocked", job)
+        await so(lambda: scenario.plane.ask("POST", dry, probe)[0] == 422, "the policy is in force")
+        async with operating(options(scenario.account)) as one:
+            await scenario.submit(job)
+            condition = await scenario.condition("Blocked", job)
             assert condition["reason"] == "AdmissionPolicy" and name in condition["message"], condition
-            told.plane.ask("DELETE", f"{POLICY_BINDING}/{name}")
-            await told.until(lambda job: not holds(job, "Blocked") and not holds(job, "Failed"), job)
-            await well(one, told)
+            scenario.plane.ask("DELETE", f"{POLICY_BINDING}/{name}")
+            await scenario.until(lambda job: not holds(job, "Blocked") and not holds(job, "Failed"), job)
+            await well(one, scenario)
     finally:
-        told.plane.ask("DELETE", f"{POLICY_BINDING}/{name}")
-        told.plane.ask("DELETE", f"{POLICY}/{name}")
+        scenario.plane.ask("DELETE", f"{POLICY_BINDING}/{name}")
+        scenario.plane.ask("DELETE", f"{POLICY}/{name}")
 
 
 async def test_a_limit_that_a_limit_range_puts_beside_a_request_blocks_and_what_was_sent_so_ends_the_job(
-    told: Story,
+    scenario: Story,
 ) -> None:
     limits = {"type": "Container", "default": {"cpu": "1"}}
-    path = f"/api/v1/namespaces/{told.namespace}/limitranges"
-    assert told.plane.ask("POST", path, {"metadata": {"name": "small"}, "spec": {"limits": [limits]}})[0] == 201
+    path = f"/api/v1/namespaces/{scenario.namespace}/limitranges"
+    assert scenario.plane.ask("POST", path, {"metadata": {"name": "small"}, "spec": {"limits": [limits]}})[0] == 201
     asks, cannot_be = elastic_job("asks", 1), elastic_job("cann", 1)
     for job, resources in ((asks, {}), (cannot_be, {"limits": {"cpu": "1"}})):
         template = job["spec"]["replicaSpecs"]["Worker"]["template"]
         template["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}, **resources}
-    async with operating(options(told.account)) as one:
-        await told.submit(asks)
-        condition = await told.condition("Blocked", asks)
+    async with operating(options(scenario.account)) as one:
+        await scenario.submit(asks)
+        condition = await scenario.condition("Blocked", asks)
         assert condition["reason"] == "LimitRange" and "cpu limit of 1" in condition["message"], condition
-        await told.submit(cannot_be)
-        assert (await told.condition("Failed", cannot_be))["reason"] == "InvalidChild"
-        told.plane.ask("DELETE", f"{path}/small")
-        await told.running(asks, Worker=1)
-        await well(one, told)
+        await scenario.submit(cannot_be)
+        assert (await scenario.condition("Failed", cannot_be))["reason"] == "InvalidChild"
+        scenario.plane.ask("DELETE", f"{path}/small")
+        await scenario.running(asks, Worker=1)
+        await well(one, scenario)
 
 
-async def test_where_pod_security_is_restricted_tensorboard_and_the_default_ps_are_like_the_master(told: Story) -> None:
+async def test_where_pod_security_is_restricted_tensorboard_and_the_default_ps_are_like_the_master(
+    scenario: Story,
+) -> None:
     enforce = "pod-security.kubernetes.io/enforce"
-    await told.api.patch(NAMESPACE, "", told.namespace, {"metadata": {"labels": {enforce: "restricted"}}})
+    await scenario.api.patch(NAMESPACE, "", scenario.namespace, {"metadata": {"labels": {enforce: "restricted"}}})
     job = tf_job("rest", 0)
     (master,) = (
         replica_spec for replica_spec in job["spec"]["replicaSpecs"] if replica_spec["tfReplicaType"] == "MASTER"
@@ -184,76 +186,80 @@ async def test_where_pod_security_is_restricted_tensorboard_and_the_default_ps_a
         "capabilities": {"drop": ["ALL"]},
     }
     job["spec"] |= {"replicaSpecs": [master, {"tfReplicaType": "PS"}], "tensorboard": {"logDir": "/logs"}}
-    async with operating(options(told.account)) as one:
-        await told.submit(job)
-        pods = f"/api/v1/namespaces/{told.namespace}/pods?labelSelector="
+    async with operating(options(scenario.account)) as one:
+        await scenario.submit(job)
+        pods = f"/api/v1/namespaces/{scenario.namespace}/pods?labelSelector="
         for selector in ("job_type%3DMASTER", "job_type%3DPS", "app%3Dtensorboard"):
-            await so(lambda one=selector: told.plane.ask("GET", pods + one)[1].get("items"), f"a pod has {selector}")
-        known = await told.until(lambda job: True, job)
+            await so(
+                lambda one=selector: scenario.plane.ask("GET", pods + one)[1].get("items"), f"a pod has {selector}"
+            )
+        known = await scenario.until(lambda job: True, job)
         assert not holds(known, "Blocked") and "FailedCreate" not in str(known["status"]["conditions"])
-        await well(one, told)
+        await well(one, scenario)
 
 
 async def test_a_pod_that_pod_security_refuses_is_said_with_the_words_of_the_server_and_goes_on_when_it_is_let_in(
-    told: Story,
+    scenario: Story,
 ) -> None:
     enforce = "pod-security.kubernetes.io/enforce"
-    await told.api.patch(NAMESPACE, "", told.namespace, {"metadata": {"labels": {enforce: "restricted"}}})
+    await scenario.api.patch(NAMESPACE, "", scenario.namespace, {"metadata": {"labels": {enforce: "restricted"}}})
     job = elastic_job("secu", 2)
-    async with operating(options(told.account)) as one:
-        await told.submit(job)
-        condition = await told.condition("Blocked", job)
+    async with operating(options(scenario.account)) as one:
+        await scenario.submit(job)
+        condition = await scenario.condition("Blocked", job)
         assert (
             condition["reason"] == "PodSecurity" and 'violates PodSecurity "restricted:latest"' in condition["message"]
         ), condition
-        mark = told.plane.audit.mark()
+        mark = scenario.plane.audit.mark()
         assert await still(lambda: passes(one), QUIET) <= 8
-        assert len(writes(told.asked(mark))) <= 6
-        await told.api.patch(NAMESPACE, "", told.namespace, {"metadata": {"labels": {enforce: None}}})
-        await told.running(job, Worker=2)
-        assert restarts(await told.until(lambda job: not holds(job, "Blocked"), job)) == 0
-        told.kubelet.end("WORKER")
-        await told.condition("Succeeded", job)
-        await well(one, told)
-    nothing_twice(told.asked())
+        assert len(writes(scenario.asked(mark))) <= 6
+        await scenario.api.patch(NAMESPACE, "", scenario.namespace, {"metadata": {"labels": {enforce: None}}})
+        await scenario.running(job, Worker=2)
+        assert restarts(await scenario.until(lambda job: not holds(job, "Blocked"), job)) == 0
+        scenario.kubelet.end("WORKER")
+        await scenario.condition("Succeeded", job)
+        await well(one, scenario)
+    nothing_twice(scenario.asked())
 
 
 async def test_a_batch_job_whose_pods_are_refused_waits_and_the_job_names_where_the_reason_is_written(
-    told: Story, monkeypatch: pytest.MonkeyPatch
+    scenario: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The operator makes Jobs, and Kubernetes their pods: the refusal stands in the events of the Job."""
     monkeypatch.setattr(import_module("trainyard.core.blocked"), "NO_POD_SECONDS", 2.0)
     enforce = "pod-security.kubernetes.io/enforce"
-    await told.api.patch(NAMESPACE, "", told.namespace, {"metadata": {"labels": {enforce: "restricted"}}})
+    await scenario.api.patch(NAMESPACE, "", scenario.namespace, {"metadata": {"labels": {enforce: "restricted"}}})
     job = tf_job("podl", 1)
-    async with operating(options(told.account)) as one:
-        await told.submit(job)
-        said_by_us = await told.condition("Blocked", job)
+    async with operating(options(scenario.account)) as one:
+        await scenario.submit(job)
+        said_by_us = await scenario.condition("Blocked", job)
         assert said_by_us["message"] == "MASTER 0 waits: Job master-podl-0 has no pod, and its events say why"
-        said = await asyncio.to_thread(told.plane.kubectl, "events", "--for=job/master-podl-0", "-n", told.namespace)
+        said = await asyncio.to_thread(
+            scenario.plane.kubectl, "events", "--for=job/master-podl-0", "-n", scenario.namespace
+        )
         assert "violates PodSecurity" in said
-        mark = told.plane.audit.mark()
+        mark = scenario.plane.audit.mark()
         assert await still(lambda: passes(one), QUIET) <= 8
-        assert not writes(told.asked(mark))
-        await told.api.patch(NAMESPACE, "", told.namespace, {"metadata": {"labels": {enforce: None}}})
-        await told.running(job, MASTER=1, WORKER=1)
-        await told.until(lambda job: not holds(job, "Blocked"), job)
-        told.kubelet.end("MASTER")
-        await told.condition("Succeeded", job)
-        await well(one, told)
-    nothing_twice(told.asked())
+        assert not writes(scenario.asked(mark))
+        await scenario.api.patch(NAMESPACE, "", scenario.namespace, {"metadata": {"labels": {enforce: None}}})
+        await scenario.running(job, MASTER=1, WORKER=1)
+        await scenario.until(lambda job: not holds(job, "Blocked"), job)
+        scenario.kubelet.end("MASTER")
+        await scenario.condition("Succeeded", job)
+        await well(one, scenario)
+    nothing_twice(scenario.asked())
 
 
 async def test_a_namespace_that_is_deleted_while_its_job_is_being_made_leaves_nothing_and_hurts_nobody(
-    told: Story, tmp_path: Path
+    scenario: Story, tmp_path: Path
 ) -> None:
     """The operator of another namespace goes on; that of this one sees everything vanish."""
-    name = f"{told.namespace}-doomed"
-    create_namespace(told.plane, name)
+    name = f"{scenario.namespace}-doomed"
+    create_namespace(scenario.plane, name)
     path = tmp_path / "doomed"
     path.mkdir()
-    async with story(told.plane, name, path) as doomed:
-        admin = options(told.account)
+    async with story(scenario.plane, name, path) as doomed:
+        admin = options(scenario.account)
         whole = options(doomed.account)
         async with operating(admin) as one, operating(whole) as two:
             await so(lambda: (one.ready(), two.ready()) == ("", ""), "both are ready")
@@ -261,15 +267,15 @@ async def test_a_namespace_that_is_deleted_while_its_job_is_being_made_leaves_no
             begun = asyncio.create_task(doomed.first(JOB))
             await doomed.submit(job)
             await begun
-            mark = told.plane.audit.mark()
-            await told.api.delete(NAMESPACE, "", name)
-            await told.submit(tf_job("well", 1))
-            await told.running(tf_job("well", 1), MASTER=1, WORKER=1)
-            await so(lambda: told.plane.ask("GET", f"/api/v1/namespaces/{name}")[0] == 404, "the namespace is gone")
+            mark = scenario.plane.audit.mark()
+            await scenario.api.delete(NAMESPACE, "", name)
+            await scenario.submit(tf_job("well", 1))
+            await scenario.running(tf_job("well", 1), MASTER=1, WORKER=1)
+            await so(lambda: scenario.plane.ask("GET", f"/api/v1/namespaces/{name}")[0] == 404, "the namespace is gone")
             asked = doomed.asked(mark)
             assert len(writes(asked)) < 3 * 42, len(writes(asked))
             assert max(made(asked).values(), default=1) == 1
             assert value(two.metrics.render().decode(), "trainyard_reconcile_total", outcome="fault") == 0
-            told.kubelet.end("MASTER")
-            await told.condition("Succeeded", tf_job("well", 1))
-            await well(one, told)
+            scenario.kubelet.end("MASTER")
+            await scenario.condition("Succeeded", tf_job("well", 1))
+            await well(one, scenario)

@@ -35,134 +35,134 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
-async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
+async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
     async with story(installed, namespace, tmp_path) as one:
         yield one
 
 
-def forbidden(one: OperatorProcess, **labels: str) -> float:
-    return value(one.metrics.render().decode(), "trainyard_api_requests_total", code="403", **labels)
+def forbidden(operator_process: OperatorProcess, **labels: str) -> float:
+    return value(operator_process.metrics.render().decode(), "trainyard_api_requests_total", code="403", **labels)
 
 
-async def held(told: Story, resource: str, verb: str) -> None:
+async def held(scenario: Story, resource: str, verb: str) -> None:
     """Until the API server knows again what the operator may."""
     review = {
-        "user": told.account.user,
-        "resourceAttributes": {"resource": resource, "verb": verb, "namespace": told.namespace},
+        "user": scenario.account.user,
+        "resourceAttributes": {"resource": resource, "verb": verb, "namespace": scenario.namespace},
     }
     path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
     body: Json = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": review}
-    await so(lambda: told.plane.ask("POST", path, body)[1]["status"]["allowed"], "it may again")
+    await so(lambda: scenario.plane.ask("POST", path, body)[1]["status"]["allowed"], "it may again")
 
 
-async def test_all_rights_withdrawn_and_given_back(told: Story) -> None:
+async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
     """The watches that stand go on; so the API server is started anew, and then it may not even look."""
     job, late = tf_job("righ", 2), tf_job("late", 0)
-    bindings = (await told.api.list(ROLE_BINDING, told.namespace))["items"]
-    async with operating(options(told.account)) as one:
-        await told.submit(job)
-        await told.running(job, MASTER=1, WORKER=2)
-        children = await told.children()
+    bindings = (await scenario.api.list(ROLE_BINDING, scenario.namespace))["items"]
+    async with operating(options(scenario.account)) as one:
+        await scenario.submit(job)
+        await scenario.running(job, MASTER=1, WORKER=2)
+        children = await scenario.children()
         for binding in bindings:
-            await told.api.delete(ROLE_BINDING, told.namespace, binding["metadata"]["name"])
-        await told.submit(late)
+            await scenario.api.delete(ROLE_BINDING, scenario.namespace, binding["metadata"]["name"])
+        await scenario.submit(late)
         await so(
             lambda: forbidden(one, resource="tfjobs/status") + forbidden(one, resource="tfjobs") > 0, "it is refused"
         )
-        told.plane.stop()
-        await asyncio.to_thread(told.plane.begin())
+        scenario.plane.stop()
+        await asyncio.to_thread(scenario.plane.begin())
         await so(lambda: failing(one) >= 10, "no watch stands any more")
         assert one.alive() == ""  # a new start would not help
         assert await still(lambda: int(forbidden(one)), 8) < 60
         assert (
             value(one.metrics.render().decode(), "trainyard_watch_objects", resource="jobs") == 3
         )  # what it saw, it keeps
-        told.kubelet.end("MASTER", 0)
+        scenario.kubelet.end("MASTER", 0)
         for binding in bindings:
             meta = {key: binding["metadata"][key] for key in ("name", "namespace", "labels")}
             whole = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", **binding, "metadata": meta}
-            await asyncio.to_thread(apply, told.plane, whole)
-        await told.condition("Succeeded", job)
-        await told.condition("Succeeded", late)
-        assert restarts(await told.until(lambda one: True, job)) == 0
-        assert set(children.items()) <= set((await told.children()).items())
-        await well(one, told)
-    nothing_twice(told.asked())
+            await asyncio.to_thread(apply, scenario.plane, whole)
+        await scenario.condition("Succeeded", job)
+        await scenario.condition("Succeeded", late)
+        assert restarts(await scenario.until(lambda one: True, job)) == 0
+        assert set(children.items()) <= set((await scenario.children()).items())
+        await well(one, scenario)
+    nothing_twice(scenario.asked())
 
 
-def failing(one: OperatorProcess) -> float:
-    return value(one.metrics.render().decode(), "trainyard_watch_state", state="failing")
+def failing(operator_process: OperatorProcess) -> float:
+    return value(operator_process.metrics.render().decode(), "trainyard_watch_state", state="failing")
 
 
-async def test_who_starts_without_the_right_to_list_says_which_and_is_ready_when_it_has_it(told: Story) -> None:
-    role = await told.api.get(ROLE, told.namespace, told.account.name)
+async def test_who_starts_without_the_right_to_list_says_which_and_is_ready_when_it_has_it(scenario: Story) -> None:
+    role = await scenario.api.get(ROLE, scenario.namespace, scenario.account.name)
     less = [
         rule | {"resources": [resource for resource in rule["resources"] if resource != "pods"]}
         for rule in role["rules"]
     ]
     without = [rule for rule in less if rule["resources"]]
-    await told.api.patch(ROLE, told.namespace, told.account.name, {"rules": without})
-    async with operating(options(told.account, "tfjob")) as one:
+    await scenario.api.patch(ROLE, scenario.namespace, scenario.account.name, {"rules": without})
+    async with operating(options(scenario.account, "tfjob")) as one:
         named = "not listed yet: pods: pods is forbidden"
         await so(lambda: one.ready().startswith(named), "it says what it may not")
         assert 'cannot list resource "pods"' in one.ready() and one.alive() == ""
-        await told.api.patch(ROLE, told.namespace, told.account.name, {"rules": role["rules"]})
+        await scenario.api.patch(ROLE, scenario.namespace, scenario.account.name, {"rules": role["rules"]})
         await so(lambda: one.ready() == "", "it is ready")
-        await told.submit(tf_job("list", 1))
-        await told.running(tf_job("list", 1), MASTER=1, WORKER=1)
+        await scenario.submit(tf_job("list", 1))
+        await scenario.running(tf_job("list", 1), MASTER=1, WORKER=1)
 
 
-async def test_a_role_that_may_not_be_patched_is_said_by_the_job_and_patched_when_it_may(told: Story) -> None:
+async def test_a_role_that_may_not_be_patched_is_said_by_the_job_and_patched_when_it_may(scenario: Story) -> None:
     """A ChainerJob grows: its Role, which names its pods, its ConfigMap and its StatefulSet follow."""
     template = pods("chainer", schedulerName=NOBODY)
     job = chainerjob({"ws0": worker_set(1, template=template)}, "grow", {"template": template})
     job = {**job, "metadata": {"name": "grow"}}
     kind = GVK("kubeflow.org", "v1alpha1", "ChainerJob", "chainerjobs")
-    role = await told.api.get(ROLE, told.namespace, f"{told.account.name}-chainerjob")
+    role = await scenario.api.get(ROLE, scenario.namespace, f"{scenario.account.name}-chainerjob")
     less = [
         rule | {"verbs": [verb for verb in rule["verbs"] if verb != "patch" or "roles" not in rule["resources"]]}
         for rule in role["rules"]
     ]
-    async with operating(options(told.account)) as one:
-        await told.submit(job)
-        await told.condition("Running", job)
-        await told.api.patch(ROLE, told.namespace, role["metadata"]["name"], {"rules": less})
-        await so(lambda: may_not(told), "the right is gone")
+    async with operating(options(scenario.account)) as one:
+        await scenario.submit(job)
+        await scenario.condition("Running", job)
+        await scenario.api.patch(ROLE, scenario.namespace, role["metadata"]["name"], {"rules": less})
+        await so(lambda: may_not(scenario), "the right is gone")
         spec = {"workerSets": {"ws0": {"replicas": 2}}}
-        await told.api.patch(kind, told.namespace, "grow", {"spec": spec})
-        condition = await told.condition("Blocked", job)
+        await scenario.api.patch(kind, scenario.namespace, "grow", {"spec": spec})
+        condition = await scenario.condition("Blocked", job)
         assert condition["reason"] == "Forbidden" and 'cannot patch resource "roles"' in condition["message"], condition
         sets = GVK("apps", "v1", "StatefulSet", "statefulsets")
-        grown = await told.api.list(sets, told.namespace)
+        grown = await scenario.api.list(sets, scenario.namespace)
         assert [item["spec"]["replicas"] for item in grown["items"]] == [2]  # the others were patched all the same
-        mark = told.plane.audit.mark()
+        mark = scenario.plane.audit.mark()
         await asyncio.sleep(4)  # a hot loop would be seen
-        assert len(writes(told.asked(mark))) <= 4
-        before = await told.api.list(ROLE, told.namespace)
-        await told.api.patch(ROLE, told.namespace, role["metadata"]["name"], {"rules": role["rules"]})
-        await told.until(lambda job: not holds(job, "Blocked"), job)
-        after = await told.api.list(ROLE, told.namespace)
+        assert len(writes(scenario.asked(mark))) <= 4
+        before = await scenario.api.list(ROLE, scenario.namespace)
+        await scenario.api.patch(ROLE, scenario.namespace, role["metadata"]["name"], {"rules": role["rules"]})
+        await scenario.until(lambda job: not holds(job, "Blocked"), job)
+        after = await scenario.api.list(ROLE, scenario.namespace)
         assert [item["rules"] for item in before["items"]] != [item["rules"] for item in after["items"]]
-        told.kubelet.end("MASTER")
-        await told.condition("Succeeded", job)
+        scenario.kubelet.end("MASTER")
+        await scenario.condition("Succeeded", job)
         assert (
             one.alive() == ""
             and value(one.metrics.render().decode(), "trainyard_reconcile_total", outcome="fault") == 0
         )
 
 
-def may_not(told: Story) -> bool:
+def may_not(scenario: Story) -> bool:
     attributes = {
         "resource": "roles",
         "group": "rbac.authorization.k8s.io",
         "verb": "patch",
-        "namespace": told.namespace,
+        "namespace": scenario.namespace,
     }
     body: Json = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
-        "spec": {"user": told.account.user, "resourceAttributes": attributes},
+        "spec": {"user": scenario.account.user, "resourceAttributes": attributes},
     }
-    return not told.plane.ask("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)[1]["status"][
+    return not scenario.plane.ask("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)[1]["status"][
         "allowed"
     ]

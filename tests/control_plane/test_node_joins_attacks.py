@@ -72,9 +72,9 @@ async def test_a_message_and_a_log_that_are_replaced_stop_nobody_and_show_nothin
     script = REPLACE.format(state=state, make=make.format(secret=secret))
     more = {"terminationMessagePolicy": "FallbackToLogsOnError"}
     await either.pod("attacker", script, container=more)
-    said = end_of(await either.phase("attacker", "Failed")).get("message", "")
+    message = end_of(await either.phase("attacker", "Failed")).get("message", "")
     _, out, err = await either.run("logs", "attacker")
-    assert SECRET not in said + out + err
+    assert SECRET not in message + out + err
     await goes_on(either)
 
 

@@ -91,7 +91,7 @@ class Program:
         return os.listdir(self.folder)
 
     def processes(self) -> list[str]:
-        """Those with the folder in their command line: the helper, and what pods run."""
+        """Those with the folder in their command line: the supervisor, and what pods run."""
         found = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):

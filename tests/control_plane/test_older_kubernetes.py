@@ -25,8 +25,8 @@ every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind
 def older() -> Iterator[ControlPlane]:
     with ControlPlane(Options(emulated=OLDER)) as plane:
         assert plane.ask("GET", "/version")[1]["emulationMinor"] == OLDER.partition(".")[2]
-        said = install(plane).splitlines()
-        assert len(said) == len(kinds.ALL) and all(line.endswith(" created") for line in said), said
+        lines = install(plane).splitlines()
+        assert len(lines) == len(kinds.ALL) and all(line.endswith(" created") for line in lines), lines
         plane.add_node("played")
         yield plane
 

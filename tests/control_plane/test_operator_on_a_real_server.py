@@ -54,8 +54,8 @@ def account(installed: ControlPlane, namespace: str, tmp_path: Path) -> Iterator
 
 
 def options(plane: ControlPlane, account: Path, **more: Any) -> OperatorOptions:
-    found = urlsplit(plane.url)
-    env = {"KUBERNETES_SERVICE_HOST": str(found.hostname), "KUBERNETES_SERVICE_PORT": str(found.port)}
+    url = urlsplit(plane.url)
+    env = {"KUBERNETES_SERVICE_HOST": str(url.hostname), "KUBERNETES_SERVICE_PORT": str(url.port)}
     here = find_cluster(env, folder=account)
     config = Config(program_files=shipped_files())
     served = parse_kinds("tfjob,mxjob,elasticjob")
@@ -113,8 +113,8 @@ async def test_two_operators_share_one_lease_and_no_request_of_theirs_is_refused
         assert 'code="403"' not in answer and 'code="401"' not in answer and 'code="422"' not in answer
 
 
-def leads(one: OperatorProcess) -> bool:
-    return "\ntrainyard_leader 1.0\n" in one.metrics.render().decode()
+def leads(operator_process: OperatorProcess) -> bool:
+    return "\ntrainyard_leader 1.0\n" in operator_process.metrics.render().decode()
 
 
 async def test_a_deleted_lease_is_made_again(installed: ControlPlane, namespace: str, account: Path) -> None:

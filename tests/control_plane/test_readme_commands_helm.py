@@ -26,18 +26,18 @@ CHILDREN = ("/apis/batch/v1", "jobs"), ("/api/v1", "pods"), ("/api/v1", "service
 
 
 def items(plane: ControlPlane, group: str, plural: str) -> list[Json]:
-    found: list[Json] = plane.ask("GET", f"{group}/namespaces/default/{plural}")[1]["items"]
-    return found
+    objects: list[Json] = plane.ask("GET", f"{group}/namespaces/default/{plural}")[1]["items"]
+    return objects
 
 
 def running(plane: ControlPlane) -> dict[str, str]:
     """The job and all that it has, by uid, with the restarts of its pods."""
     found = {uid_of(plane.ask("GET", JOBS)[1]): "TfJob"}
     for group, plural in CHILDREN:
-        for one in items(plane, group, plural):
-            if one["metadata"].get("ownerReferences") and "tf-job-operator" not in name_of(one):
-                counts = [each["restartCount"] for each in one.get("status", {}).get("containerStatuses") or []]
-                found[uid_of(one)] = f"{plural} {name_of(one)} {counts}"
+        for obj in items(plane, group, plural):
+            if obj["metadata"].get("ownerReferences") and "tf-job-operator" not in name_of(obj):
+                counts = [each["restartCount"] for each in obj.get("status", {}).get("containerStatuses") or []]
+                found[uid_of(obj)] = f"{plural} {name_of(obj)} {counts}"
     return found
 
 

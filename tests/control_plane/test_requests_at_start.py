@@ -65,10 +65,10 @@ def pages(objects: int) -> int:
     return max(1, math.ceil(objects / PAGE_SIZE))
 
 
-async def nothing_more(one: Served) -> None:
-    before = one.passes()
+async def nothing_more(served: Served) -> None:
+    before = served.passes()
     await asyncio.sleep(REAL_SECONDS)
-    assert one.passes() == before
+    assert served.passes() == before
 
 
 async def lives(plane: ControlPlane, api: ApiClient, namespace: str) -> dict[GVK, Json]:

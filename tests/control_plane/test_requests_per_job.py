@@ -58,7 +58,7 @@ def counts_only(request: ApiRequest) -> bool:
 
 
 def without_events(asked: list[Asked]) -> list[Asked]:
-    return [one for one in asked if one.resource != EVENT]
+    return [request for request in asked if request.resource != EVENT]
 
 
 @pytest.mark.parametrize("name", PLAYS)
@@ -88,15 +88,15 @@ async def test_a_life_without_failures_costs_its_objects_and_five_and_is_never_r
         await nothing_in_ten_minutes(one, 0)
 
 
-async def nothing_in_ten_minutes(one: Served, seconds: float = REAL_SECONDS) -> None:
+async def nothing_in_ten_minutes(served: Served, seconds: float = REAL_SECONDS) -> None:
     """Neither in these real seconds, in which not even a pass is begun, nor when ten minutes are over by its clock."""
-    mark, before = await one.mark(), one.passes()
+    mark, before = await served.mark(), served.passes()
     await asyncio.sleep(seconds)
-    assert one.passes() == before
-    one.clock.shift += TEN_MINUTES
-    await one.looked()
-    assert one.passes() > before
-    assert [(each.verb, each.resource, each.name) for each in await one.asked(mark)] == []
+    assert served.passes() == before
+    served.clock.shift += TEN_MINUTES
+    await served.looked()
+    assert served.passes() > before
+    assert [(each.verb, each.resource, each.name) for each in await served.asked(mark)] == []
 
 
 async def test_while_nothing_changes_nothing_is_asked(peopled: ControlPlane, namespace: str) -> None:

@@ -16,7 +16,7 @@ from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.operating import OperatorOptions as OperatorOptions
 from trainyard.app.operating import OperatorProcess
-from trainyard.app.recorder import HistoryOptions
+from trainyard.app.record_index import HistoryOptions
 from trainyard.cli.screen import Descriptors, Screen
 from trainyard.cli.session import Session
 from trainyard.cli.submission import Submission

@@ -34,9 +34,9 @@ def blocked_elastic_job(refusal: Refusal) -> SimulatedJob:
 
 def stopping_pod(simulated: SimulatedJob, kind: str, name: str) -> Json:
     """The object is being deleted, and is still there."""
-    found = simulated.get(kind, name)
-    found["metadata"]["deletionTimestamp"] = format_time(simulated.now)
-    return found
+    obj = simulated.get(kind, name)
+    obj["metadata"]["deletionTimestamp"] = format_time(simulated.now)
+    return obj
 
 
 def beside_a_sidecar(pod: Json) -> Json:
@@ -53,7 +53,7 @@ def begun_job(kind: Kind, spec: Json) -> tuple[Json, dict[str, Json]]:
     after = plan(kind, job, Observed(), NOW - 60)
     job = {**job, "status": after.status}
     config = Observed().config
-    made = {f"{one.gvk.kind} {one.name}": render_object(kind, job, one, config) for one in after.creates}
+    made = {f"{create.gvk.kind} {create.name}": render_object(kind, job, create, config) for create in after.creates}
     for name, obj in made.items():
         obj["metadata"] |= {"uid": f"uid of {name}", "creationTimestamp": format_time(NOW - 60)}
     return job, made

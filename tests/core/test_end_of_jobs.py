@@ -47,9 +47,9 @@ def test_a_worker_whose_preparation_fails_for_good_fails_the_job(policy: str | N
     status["phase"] = "Failed"
     status["containerStatuses"][0]["state"] = {"waiting": {"reason": "PodInitializing"}}
     status["initContainerStatuses"] = [{"name": "fetch", "state": {"terminated": {"exitCode": 2}}}]
-    found = simulated.settle()
-    assert found["state"] == "Failed"
-    failed = next(condition for condition in found["conditions"] if condition["type"] == "Failed")
+    settled = simulated.settle()
+    assert settled["state"] == "Failed"
+    failed = next(condition for condition in settled["conditions"] if condition["type"] == "Failed")
     assert "container fetch exited with code 2" in failed["message"]
 
 

@@ -209,7 +209,7 @@ def test_an_odd_pod_template_is_refused_in_words_or_passed_on_and_never_a_crash(
     wanted = kind.api.read(job["spec"], "example")
     assert all(problem.path and problem.text for problem in wanted.problems)
     taken = replace(wanted, problems=())
-    found = decide(parse_job_with(kind, job, taken, Config()), Observed(), NOW)
-    assert found.creates
-    for create in found.creates:
-        render_child(parse_job_with(kind, {**job, "status": found.status}, taken, Config()), create)
+    decided = decide(parse_job_with(kind, job, taken, Config()), Observed(), NOW)
+    assert decided.creates
+    for create in decided.creates:
+        render_child(parse_job_with(kind, {**job, "status": decided.status}, taken, Config()), create)

@@ -25,8 +25,8 @@ def test_another_runtime_id_after_the_start_changes_nothing_and_is_said() -> Non
     job = started()
     job["spec"]["RuntimeId"] = "zzzz"
     planned = look(job, batch_job("MASTER"), batch_job("WORKER"))
-    said = {condition["type"]: condition["message"] for condition in planned.status["conditions"]}
-    assert not planned.creates and "RuntimeId is zzzz now, and 76no names" in said["SpecChangeIgnored"]
+    by_condition_type = {condition["type"]: condition["message"] for condition in planned.status["conditions"]}
+    assert not planned.creates and "RuntimeId is zzzz now, and 76no names" in by_condition_type["SpecChangeIgnored"]
 
 
 @every_kind
@@ -46,8 +46,8 @@ def test_a_job_that_has_lost_its_spec_goes_on_and_says_so(kind: Kind) -> None:
     simulated.job = {**simulated.job, "spec": None}
     planned = simulated.look()
     assert not (planned.deletes or planned.patches or planned.creates)
-    said = find_condition(planned.status["conditions"], "SpecChangeIgnored") or {}
-    assert said["status"] == "True" and "Required value: write an object" in said["message"]
+    condition = find_condition(planned.status["conditions"], "SpecChangeIgnored") or {}
+    assert condition["status"] == "True" and "Required value: write an object" in condition["message"]
 
 
 @pytest.mark.parametrize("edit", [{"restartPolicy": "Sometimes"}, {"replicas": "two"}, {"restartPolicy": ["ExitCode"]}])

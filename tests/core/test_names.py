@@ -17,9 +17,9 @@ from trainyard.objects.yaml_scalars import is_always_text
 
 @given(st.text(max_size=40), st.sets(st.from_regex(r"[a-z0-9]{4}", fullmatch=True), max_size=5))
 def test_a_runtime_id_is_four_characters_that_nobody_uses_and_always_the_same(uid: str, in_use: set[str]) -> None:
-    found = names.runtime_id(uid, in_use)
-    assert re.fullmatch(r"[a-z0-9]{4}", found) and found not in in_use
-    assert found == names.runtime_id(uid, set(in_use))
+    runtime_id = names.runtime_id(uid, in_use)
+    assert re.fullmatch(r"[a-z0-9]{4}", runtime_id) and runtime_id not in in_use
+    assert runtime_id == names.runtime_id(uid, set(in_use))
 
 
 def test_the_candidates_are_tried_in_order() -> None:
@@ -30,9 +30,9 @@ def test_the_candidates_are_tried_in_order() -> None:
 
 
 def test_runtime_ids_spread_over_the_whole_alphabet() -> None:
-    found = {names.runtime_id(str(number), ()) for number in range(2000)}
-    assert len(found) > 1990
-    assert {letter for one in found for letter in one} == set(names.ALPHABET)
+    ids = {names.runtime_id(str(number), ()) for number in range(2000)}
+    assert len(ids) > 1990
+    assert {letter for one in ids for letter in one} == set(names.ALPHABET)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_a_digest_sees_every_difference_of_json() -> None:
 
 @given(st.integers())
 def test_a_digest_begins_with_a_letter_and_is_never_a_number_to_a_reader_of_yaml(value: int) -> None:
-    found = names.digest(value)
-    assert re.fullmatch("h[0-9a-f]{10}", found) and is_always_text(found)
+    digest = names.digest(value)
+    assert re.fullmatch("h[0-9a-f]{10}", digest) and is_always_text(digest)
 
 
 @pytest.mark.parametrize(

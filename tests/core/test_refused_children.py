@@ -18,17 +18,17 @@ def refused(refusal: Refusal, *children: Json, ref: Ref = WORKER, now: float = N
 
 
 def condition(found: Plan, kind: str) -> Json:
-    one: Json = next(one for one in found.status["conditions"] if one["type"] == kind)
+    one: Json = next(condition for condition in found.status["conditions"] if condition["type"] == kind)
     return one
 
 
 def test_a_taken_name_is_said_and_everything_else_goes_on() -> None:
-    found = refused(Refusal(409, "AlreadyExists", "it belongs to CronJob nightly", NOW))
-    said = condition(found, "NameConflict")
-    assert (said["status"], said["reason"]) == ("True", "NameTaken")
-    assert said["message"] == "Job worker-76no-0: it belongs to CronJob nightly"
-    assert [create.name for create in found.creates] == ["master-76no-0"]
-    assert found.events[0].type == "Warning"
+    planned = refused(Refusal(409, "AlreadyExists", "it belongs to CronJob nightly", NOW))
+    job_condition = condition(planned, "NameConflict")
+    assert (job_condition["status"], job_condition["reason"]) == ("True", "NameTaken")
+    assert job_condition["message"] == "Job worker-76no-0: it belongs to CronJob nightly"
+    assert [create.name for create in planned.creates] == ["master-76no-0"]
+    assert planned.events[0].type == "Warning"
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,12 @@ def test_a_taken_name_is_said_and_everything_else_goes_on() -> None:
     ],
 )
 def test_any_other_refusal_blocks_and_says_why(refusal: Refusal, reason: str) -> None:
-    found = refused(refusal)
-    said = condition(found, "Blocked")
-    assert (said["status"], said["reason"]) == ("True", reason) and refusal.message in said["message"]
-    assert all(one["type"] != "NameConflict" for one in found.status["conditions"])
+    planned = refused(refusal)
+    job_condition = condition(planned, "Blocked")
+    assert (job_condition["status"], job_condition["reason"]) == ("True", reason) and refusal.message in job_condition[
+        "message"
+    ]
+    assert all(one["type"] != "NameConflict" for one in planned.status["conditions"])
 
 
 @pytest.mark.parametrize(("tries", "seconds"), [(1, 10), (2, 20), (3, 40), (5, 160), (6, 300), (9, 300), (99, 300)])
@@ -68,19 +70,19 @@ def test_it_is_tried_again_after_ten_seconds_doubling_to_five_minutes(tries: int
 
 def test_an_invalid_child_ends_the_job_with_the_servers_words_and_stops_the_rest() -> None:
     master = batch_job("MASTER")
-    found = refused(
+    planned = refused(
         Refusal(422, "Invalid", "spec.template.spec.containers[0].image: Required", NOW), master, pod_of(master)
     )
-    assert (found.status["phase"], found.status["state"]) == ("Failed", "Failed")
-    assert "Job worker-76no-0" in found.status["reason"] and "image: Required" in found.status["reason"]
-    assert [delete.name for delete in found.deletes] == ["master-76no-0"] and not found.creates
+    assert (planned.status["phase"], planned.status["state"]) == ("Failed", "Failed")
+    assert "Job worker-76no-0" in planned.status["reason"] and "image: Required" in planned.status["reason"]
+    assert [delete.name for delete in planned.deletes] == ["master-76no-0"] and not planned.creates
 
 
 def test_a_refusal_of_what_is_there_meanwhile_or_not_wanted_any_more_means_nothing() -> None:
     worker = batch_job("WORKER")
     for ref, children in ((WORKER, [worker]), (Ref("Job", "worker-76no-7"), [])):
-        found = refused(Refusal(422, "Invalid", "x", NOW), *children, ref=ref)
-        assert {one["type"] for one in found.status["conditions"]} == {"Created"}
+        planned = refused(Refusal(422, "Invalid", "x", NOW), *children, ref=ref)
+        assert {condition["type"] for condition in planned.status["conditions"]} == {"Created"}
 
 
 def test_the_condition_is_taken_back_when_the_child_is_made() -> None:

@@ -49,6 +49,6 @@ def test_a_child_that_the_server_cannot_even_read_ends_the_job_in_its_words(kind
     child = next(create for create in simulated.look().creates if create.slot is not None)
     refusal = Refusal(400, "BadRequest", UNREADABLE, NOW)
     planned = plan(kind, simulated.job, Observed(refused={Ref(child.gvk.kind, child.name): refusal}), NOW)
-    said = failed_condition(planned.status)
-    assert said["reason"] in ("InvalidChild", f"{kind.gvk.kind}Failed") and UNREADABLE in said["message"]
+    condition = failed_condition(planned.status)
+    assert condition["reason"] in ("InvalidChild", f"{kind.gvk.kind}Failed") and UNREADABLE in condition["message"]
     assert planned.status["cause"] == "InvalidChild"

@@ -43,8 +43,8 @@ def test_a_refused_patch_is_said_and_the_others_are_sent() -> None:
     others = {patch.ref for patch in simulated.look().patches} - {ref}
     simulated.refused[ref] = Refusal(403, "Forbidden", WORDS, simulated.now, verb="patch")
     planned = simulated.look()
-    said = blocked(planned)
-    assert (said["status"], said["reason"]) == ("True", "Forbidden") and WORDS in said["message"]
+    condition = blocked(planned)
+    assert (condition["status"], condition["reason"]) == ("True", "Forbidden") and WORDS in condition["message"]
     assert others and {patch.ref for patch in planned.patches} == others
     assert planned.requeue_at == simulated.now + 10 and planned.events[0].type == "Warning"
 

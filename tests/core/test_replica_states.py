@@ -8,7 +8,7 @@ from tests.support.builders import batch_job, look, pod_of, replicas, started, t
 def test_the_replicas_are_told_in_the_order_of_the_spec_whatever_the_order_of_the_status() -> None:
     job = started(replicas("MASTER"), replicas("WORKER"), replicas("PS"))
     job["status"]["roles"] = dict(sorted(job["status"]["roles"].items()))
-    told = [one["tf_replica_type"] for one in look(job).status["replicaStatuses"]]
+    told = [replica_status["tf_replica_type"] for replica_status in look(job).status["replicaStatuses"]]
     assert told == ["MASTER", "WORKER", "PS"]
 
 
@@ -16,21 +16,24 @@ def test_what_the_end_of_the_job_stops_is_not_told_as_running_for_ever() -> None
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     planned = look(started(activeDeadlineSeconds=60), master, worker, pod_of(master), pod_of(worker))
     assert planned.status["state"] == "Failed" and len(planned.deletes) == 2
-    assert [one["ReplicasStates"] for one in planned.status["replicaStatuses"]] == [{"Unknown": 1}, {"Unknown": 1}]
+    assert [replica_status["ReplicasStates"] for replica_status in planned.status["replicaStatuses"]] == [
+        {"Unknown": 1},
+        {"Unknown": 1},
+    ]
 
 
 def test_what_stays_after_the_end_is_told_as_running() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     planned = look(started(), master, worker, pod_of(master, "Succeeded", code=0), pod_of(worker))
-    assert [one["state"] for one in planned.status["replicaStatuses"]] == ["Succeeded", "Running"]
+    assert [replica_status["state"] for replica_status in planned.status["replicaStatuses"]] == ["Succeeded", "Running"]
 
 
 def test_a_drain_is_called_by_its_name() -> None:
     master = batch_job("MASTER")
     drained = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
     planned = look(started(), master, pod_of(master, "Failed", code=143, conditions=drained))
-    said = {condition["type"]: condition["message"] for condition in planned.status["conditions"]}
-    assert said["Restarting"] == "MASTER 0 ended: EvictionByEvictionAPI; disrupted, tried again"
+    by_condition_type = {condition["type"]: condition["message"] for condition in planned.status["conditions"]}
+    assert by_condition_type["Restarting"] == "MASTER 0 ended: EvictionByEvictionAPI; disrupted, tried again"
 
 
 def test_what_exceeded_the_limit_is_named() -> None:

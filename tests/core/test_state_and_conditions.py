@@ -67,8 +67,8 @@ def test_a_manager_of_which_nothing_is_known_is_said(kind: Kind) -> None:
     }.items():
         simulated = SimulatedJob(kind, job)
         simulated.edit(managedBy=manager)
-        told = warnings(kind, simulated.job)
-        assert sum("managedBy" in one.path for one in told) == count, manager
+        problems = warnings(kind, simulated.job)
+        assert sum("managedBy" in problem.path for problem in problems) == count, manager
 
 
 @every_kind
@@ -83,9 +83,9 @@ def test_batch_jobs_carry_the_labels_of_the_job_and_their_own_win(kind: Kind) ->
     labels = {"team": "vision", OWNER: "another", "kueue.x-k8s.io/queue-name": "queue"}
     simulated = simulate(kind, {**job, "metadata": {**job["metadata"], "labels": labels}})
     for name in simulated.names("Job"):
-        found = simulated.get("Job", name)["metadata"]["labels"]
-        assert (found["team"], found[OWNER]) == ("vision", simulated.job["metadata"]["uid"])
-        assert "kueue.x-k8s.io/queue-name" not in found
+        child_labels = simulated.get("Job", name)["metadata"]["labels"]
+        assert (child_labels["team"], child_labels[OWNER]) == ("vision", simulated.job["metadata"]["uid"])
+        assert "kueue.x-k8s.io/queue-name" not in child_labels
 
 
 def test_the_oldest_kubernetes_is_one_number() -> None:

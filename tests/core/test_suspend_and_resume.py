@@ -45,8 +45,8 @@ def blocked_chainer_job(refusal: Refusal) -> SimulatedJob:
     return blocked_job(CHAINERJOB, chainerjob(), refusal, workerSets={"ws0": worker_set(2), "more": worker_set(1)})
 
 
-def failure_count(found: Plan) -> int:
-    return sum(role["failures"] for role in found.status["roles"].values())
+def failure_count(plan: Plan) -> int:
+    return sum(role["failures"] for role in plan.status["roles"].values())
 
 
 EDITED = {
@@ -68,8 +68,8 @@ def test_to_suspend_a_job_whose_edit_is_refused_does_not_end_it(start: Callable[
     simulated = start(Refusal(422, "Invalid", WORDS, NOW))
     simulated.edit(suspend=True)
     planned = simulated.look()
-    said = {condition["type"]: condition["status"] for condition in planned.status["conditions"]}
-    assert said["Suspended"] == "True" and said.get("Failed") is None
+    by_condition_type = {condition["type"]: condition["status"] for condition in planned.status["conditions"]}
+    assert by_condition_type["Suspended"] == "True" and by_condition_type.get("Failed") is None
 
 
 def test_a_suspended_job_is_not_called_blocked() -> None:
@@ -172,8 +172,10 @@ def test_a_job_that_is_suspended_and_edited_in_one_update_stops_and_is_resumed_a
     simulated.settle()
     edited = {key: value for key, value in EDITED[kind.gvk.kind]["spec"].items() if key != "RuntimeId"}
     simulated.edit(**edited, suspend=True)
-    said = {condition["type"] for condition in simulated.step().status["conditions"] if condition["status"] == "True"}
-    assert "Suspended" in said and "SpecChangeIgnored" not in said
+    condition_types = {
+        condition["type"] for condition in simulated.step().status["conditions"] if condition["status"] == "True"
+    }
+    assert "Suspended" in condition_types and "SpecChangeIgnored" not in condition_types
     status = simulated.settle()
     assert find_condition(status["conditions"], "SpecChangeIgnored") is None
     assert not any(is_alive(simulated, name) for name in simulated.names("Pod"))

@@ -22,8 +22,8 @@ QUICK = (
 
 
 def chosen() -> list[Case]:
-    found = {case.name: case for case in explored_jobs.small()}
-    return [found[name] for name in QUICK]
+    cases = {case.name: case for case in explored_jobs.small()}
+    return [cases[name] for name in QUICK]
 
 
 @pytest.mark.parametrize("case", chosen(), ids=lambda case: case.name)

@@ -58,15 +58,15 @@ def _matches(words: str) -> Callable[[Difference], bool]:
 def main(**wish: Any) -> None:
     """Play random sequences on the real API server and on ours, and print where they differ."""
     wanted = Wish(**wish)
-    found = asyncio.run(_run(wanted))
-    text = "\n".join(str(one) for one in found)
+    differences = asyncio.run(_run(wanted))
+    text = "\n".join(str(one) for one in differences)
     if wanted.open_:
-        wanted.open_.write_text("".join(sorted(f"{one.difference.cause}\n" for one in found)))
+        wanted.open_.write_text("".join(sorted(f"{one.difference.cause}\n" for one in differences)))
     if wanted.report:
         wanted.report.write_text(text)
     else:
         print(text)
-    sys.exit(1 if found else 0)
+    sys.exit(1 if differences else 0)
 
 
 async def _run(wish: Wish) -> list[Found]:
@@ -74,15 +74,18 @@ async def _run(wish: Wish) -> list[Found]:
         pair = Pair(theirs, ours, wish.allowed())
         began = time.monotonic()
         numbers = range(wish.start, wish.start + wish.sequences)
-        found = await campaign(pair, wish.seed, numbers, _say, wish.shrink)
+        differences = await campaign(pair, wish.seed, numbers, _say, wish.shrink)
         seconds = time.monotonic() - began
-        for one in found.values() if wish.keep else ():
+        for one in differences.values() if wish.keep else ():
             cases.keep(await cases.recorded(theirs, one), wish.keep or cases.FOLDER)
     for entry in ALLOWED:
         _say(f"allowed {pair.used[entry.why]} times: {entry.why}")
-    differing = sum(one.count for one in found.values())
-    _say(f"{len(numbers)} sequences, {pair.steps} steps in {seconds:.0f} s: {differing} differ, {len(found)} causes")
-    return sorted(found.values(), key=lambda one: -one.count)
+    differing = sum(one.count for one in differences.values())
+    _say(
+        f"{len(numbers)} sequences, {pair.steps} steps in {seconds:.0f} s: "
+        f"{differing} differ, {len(differences)} causes"
+    )
+    return sorted(differences.values(), key=lambda one: -one.count)
 
 
 def _say(text: str) -> None:

@@ -87,5 +87,5 @@ async def check(target: Target, cases: Iterable[Case]) -> dict[str, list[Differe
         return first(differences(case.steps, case.answers, answers), ALLOWED, Counter())
 
     listed = list(cases)
-    found = await asyncio.gather(*(one(case) for case in listed))
-    return {case.name: differing for case, differing in zip(listed, found, strict=True)}
+    results = await asyncio.gather(*(one(case) for case in listed))
+    return {case.name: differing for case, differing in zip(listed, results, strict=True)}

@@ -46,8 +46,8 @@ class Step:
 
     def json(self) -> Json:
         """Only what is said."""
-        found = {name: getattr(self, name) for name in self.__slots__}
-        return {name: value for name, value in found.items() if value is not None and (value or name == "body")}
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in fields.items() if value is not None and (value or name == "body")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ def test_a_page_tells_all_that_the_value_says(kind: Kind) -> None:
         assert word in text
     assert all(rule.default_message.replace("|", "\\|") in text for rule in rules_of(kind))
     assert all(column["name"] in text for column in kind.api.columns)
-    assert all(f"`{one.api_version}`" in text for one in kind.roles.child_resources)
+    assert all(f"`{gvk.api_version}`" in text for gvk in kind.roles.child_resources)
     assert all(line.count("|") - line.count("\\|") in (3, 5) for line in text.splitlines() if line.startswith("|"))
 
 

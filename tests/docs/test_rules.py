@@ -58,4 +58,4 @@ def test_what_counts_as_a_citation(text: str, numbers: set[str]) -> None:
 
 
 def test_no_document_is_cited_that_is_not_in_the_repository() -> None:
-    assert not {str(path.relative_to(ROOT)): found[0] for path, text in texts() if (found := ELSEWHERE.search(text))}
+    assert not {str(path.relative_to(ROOT)): match[0] for path, text in texts() if (match := ELSEWHERE.search(text))}

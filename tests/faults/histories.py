@@ -40,7 +40,7 @@ from trainyard.objects.resources import CRD, NAMESPACE, NODE, POD
 from trainyard.server import Server
 from trainyard.server.crd.validation import trust_crd
 from trainyard.server.http.limits import Limits
-from trainyard.server.storage.log import Entry, RevisionLog
+from trainyard.server.storage.log import LogEntry, RevisionLog
 from trainyard.workloads import ControllerManager
 
 FAULT_SECONDS = 4.5
@@ -65,10 +65,10 @@ class Cluster:
     def __init__(self, server: Server, api: ApiClient, kubelet: Kubelet, zygote: Zygote, folder: Path) -> None:
         self.server, self.api, self.kubelet, self.zygote, self.folder = server, api, kubelet, zygote, folder
         self.shift = 0.0  # of the operators' wall clocks
-        self.entries: dict[str, list[Entry]] = {}  # by namespace, in the order of the log
-        server.log.follow(self._wrote, settled=True)
+        self.entries: dict[str, list[LogEntry]] = {}  # by namespace, in the order of the log
+        server.log.follow(self._wrote, committed=True)
 
-    def _wrote(self, entry: Entry) -> None:
+    def _wrote(self, entry: LogEntry) -> None:
         self.entries.setdefault(entry.key.namespace, []).append(entry)
 
     async def history(

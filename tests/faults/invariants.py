@@ -22,7 +22,7 @@ from typing import Any
 from tests.faults.proxy import Write
 from trainyard.objects import Json, decode, is_condition_true, labels_of, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
-from trainyard.server.storage.log import Entry
+from trainyard.server.storage.log import LogEntry
 
 JOBS = ("tfjobs.", "mxjobs.", "chainerjobs.", "elasticjobs.")
 ENDS = ("Succeeded", "Complete", "Failed")
@@ -38,7 +38,7 @@ class Ends:
     violations: list[str]
 
 
-def check(entries: list[Entry], writes: list[Write], ends: Ends) -> list[str]:
+def check(entries: list[LogEntry], writes: list[Write], ends: Ends) -> list[str]:
     """Every violation, with the object and the revision."""
     problems = list(ends.violations)
     jobs: dict[str, Json] = {}  # by uid, as last stored

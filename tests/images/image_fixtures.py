@@ -14,12 +14,12 @@ from trainyard.node.images import ImageProblem, Images
 
 
 @pytest.fixture
-def said() -> list[str]:
+def messages() -> list[str]:
     return []
 
 
 @pytest.fixture
-def make(tmp_path: Path, said: list[str]) -> Callable[..., Images]:
+def make(tmp_path: Path, messages: list[str]) -> Callable[..., Images]:
     """Images of catalogues given as text, with a cache of their own."""
 
     def made(*texts: str, uv: str | None = None, cache: Path | None = None, **more: Any) -> Images:
@@ -28,7 +28,7 @@ def make(tmp_path: Path, said: list[str]) -> Callable[..., Images]:
             files.append(tmp_path / f"images-{at}.yaml")
             files[-1].write_text(text)
         more = {"python": sys.executable, **more}
-        return Images(files, cache or tmp_path / "cache", said.append, uv=uv, **more)
+        return Images(files, cache or tmp_path / "cache", messages.append, uv=uv, **more)
 
     return made
 

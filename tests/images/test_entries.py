@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.images.image_fixtures import make, refused, said
+from tests.images.image_fixtures import make, messages, refused
 from trainyard.node.images import Image, Images, catalogue, problems
 from trainyard.objects.yaml_reader import ManifestError
 
-__all__ = ["make", "said"]
+__all__ = ["make", "messages"]
 
 
 def entry(make: Callable[..., Images], text: str) -> Image:
-    found = make(f"images:\n- {text}\n").find("my/img")
-    assert found is not None
-    return found
+    image = make(f"images:\n- {text}\n").find("my/img")
+    assert image is not None
+    return image
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,15 @@ def test_an_entry_that_only_says_which_python_runs_in_the_pod_s_folder(
 
 def test_paths_are_those_of_the_catalogue(make: Callable[..., Images], tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
-    found = entry(
+    image_entry = entry(
         make,
         "{match: my/img, entrypoint: [python, train.py], args: [./data, ~/out, -m, train, --file=./x, https://a/b],"
         " workdir: work, path: [bin, ~/bin], files: {/a: a/b, /c: ~/c, /etcd: etcd}}",
     )
-    assert found.entrypoint == ("python", f"{tmp_path}/train.py")
-    assert found.args == (f"{tmp_path}/data", f"{Path.home()}/out", "-m", "train", "--file=./x", "https://a/b")
-    assert (found.workdir, found.path) == (f"{tmp_path}/work", (f"{tmp_path}/bin", f"{Path.home()}/bin"))
-    assert found.files == {"/a": f"{tmp_path}/a/b", "/c": f"{Path.home()}/c", "/etcd": "etcd"}
+    assert image_entry.entrypoint == ("python", f"{tmp_path}/train.py")
+    assert image_entry.args == (f"{tmp_path}/data", f"{Path.home()}/out", "-m", "train", "--file=./x", "https://a/b")
+    assert (image_entry.workdir, image_entry.path) == (f"{tmp_path}/work", (f"{tmp_path}/bin", f"{Path.home()}/bin"))
+    assert image_entry.files == {"/a": f"{tmp_path}/a/b", "/c": f"{Path.home()}/c", "/etcd": "etcd"}
 
 
 def test_a_module_name_is_no_path(make: Callable[..., Images], tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_a_line_that_cannot_be_used_is_refused(
 
 async def test_a_module_that_an_environment_must_have_is_checked_in_it(make: Callable[..., Images]) -> None:
     provider = f"[{{interpreter: {sys.executable}, check: no_such_module}}]"
-    told = (await refused(make(f"images:\n- match: x\n  providers: {provider}\n"), "x")).message
-    assert f"{sys.executable} has no module no_such_module; install it there with pip" in told
+    message = (await refused(make(f"images:\n- match: x\n  providers: {provider}\n"), "x")).message
+    assert f"{sys.executable} has no module no_such_module; install it there with pip" in message
 
 
 def test_make_frameworks_is_named_for_what_it_installs() -> None:

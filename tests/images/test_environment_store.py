@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.images.image_fixtures import make, said
+from tests.images.image_fixtures import make, messages
 from trainyard.node.images import Images, store
 from trainyard.node.images.inventory import entry_states, used_by_entry
 
-__all__ = ["make", "said"]
+__all__ = ["make", "messages"]
 
 ENTRY = "images:\n- match: x\n  providers: [{requirements: [a==1], name: Tiny}]\n"
 INSTALLER = """#!/bin/sh

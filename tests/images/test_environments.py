@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.images.image_fixtures import make, output, refused, said
+from tests.images.image_fixtures import make, messages, output, refused
 from trainyard.node.images import Images, catalogue, environments, interpreters
 
 pytestmark = pytest.mark.slow
 
-__all__ = ["make", "said"]
+__all__ = ["make", "messages"]
 
 VERSION = ".".join(map(str, sys.version_info[:3]))
 TINY = "tomli==2.0.1"  # pure Python, no dependencies, 13 kB
@@ -52,7 +52,7 @@ def installer(tmp_path: Path) -> Callable[[str], str]:
 
 
 async def test_an_environment_is_built_once_and_its_scripts_name_their_folder(
-    make: Callable[..., Images], installer: Callable[[str], str], said: list[str], tmp_path: Path
+    make: Callable[..., Images], installer: Callable[[str], str], messages: list[str], tmp_path: Path
 ) -> None:
     images = make(PROVIDER, uv=installer("pass"))
     first, second = await asyncio.gather(images.prepare("x", False), images.prepare("x", False))
@@ -61,10 +61,12 @@ async def test_an_environment_is_built_once_and_its_scripts_name_their_folder(
     tool = Path(first.path[0]) / "tool"
     assert tool.read_text().startswith(f"#!{first.path[0]}/python\n")
     assert output(str(tool)) == str(tool)
-    assert said[0].startswith("images: installing Tiny One with uv (about 5 GB to download, 1 kB on disk), once, into")
+    assert messages[0].startswith(
+        "images: installing Tiny One with uv (about 5 GB to download, 1 kB on disk), once, into"
+    )
     assert (
-        said[1].startswith("images: Tiny One is ready after")
-        and said[2] == f"images: x runs as Tiny One, Python {VERSION}"
+        messages[1].startswith("images: Tiny One is ready after")
+        and messages[2] == f"images: x runs as Tiny One, Python {VERSION}"
     )
     assert [path.name for path in tool.parents[2].iterdir() if path.name.startswith(".")] == []
 
@@ -171,14 +173,14 @@ async def test_a_builder_that_is_killed_takes_its_programs_along_and_the_next_on
 
 
 async def test_a_second_builder_waits_for_the_first_and_uses_what_it_built(
-    make: Callable[..., Images], installer: Callable[[str], str], tmp_path: Path, said: list[str]
+    make: Callable[..., Images], installer: Callable[[str], str], tmp_path: Path, messages: list[str]
 ) -> None:
     wait = f"\n    while not pathlib.Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.01)"
     first, second = make(PROVIDER, uv=installer(wait)), make(PROVIDER, uv="/not/used")
     building = asyncio.create_task(first.prepare("x", False))
     await until(lambda: "pip" in (tmp_path / "log").read_text() if (tmp_path / "log").exists() else False)
     waiting = asyncio.create_task(second.prepare("x", False))
-    await until(lambda: any("another process is installing Tiny One" in line for line in said))
+    await until(lambda: any("another process is installing Tiny One" in line for line in messages))
     (tmp_path / "go").touch()
     assert await waiting == await building
 

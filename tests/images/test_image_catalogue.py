@@ -51,9 +51,9 @@ async def refused(images: Images, image: str, need_command: bool = False) -> str
     ],
 )  # fmt: skip
 def test_the_images_of_the_readmes_have_their_programs(make: Make, image: str, file: str, program: str) -> None:
-    found = make().find(image)
-    assert found is not None and Path(found.files[file]).name == program
-    assert all(Path(place).is_file() for place in found.files.values() if "/" in place)
+    entry = make().find(image)
+    assert entry is not None and Path(entry.files[file]).name == program
+    assert all(Path(place).is_file() for place in entry.files.values() if "/" in place)
 
 
 def test_the_launcher_of_old_is_the_entrypoint_of_its_examples(make: Make) -> None:
@@ -78,17 +78,17 @@ async def test_what_is_missing_of_the_system_is_said_with_one_command_for_all_of
         f"{{system: {{python: {sys.executable}, modules: {{yaml: a, no_one: python3-one, no_two: python3-two}}}}, "
     )
     provider += "needs: {sh: dash, no-such-program: some-package}}"
-    told = await refused(make(f"images:\n- match: x\n  providers: [{provider}]\n"), "x")
-    assert f"{sys.executable} has no module no_one and {sys.executable} has no module no_two" in told
-    assert "there is no no-such-program on PATH; on Debian: " in told
-    assert told.endswith("apt-get install -y python3-one python3-two some-package")
+    error = await refused(make(f"images:\n- match: x\n  providers: [{provider}]\n"), "x")
+    assert f"{sys.executable} has no module no_one and {sys.executable} has no module no_two" in error
+    assert "there is no no-such-program on PATH; on Debian: " in error
+    assert error.endswith("apt-get install -y python3-one python3-two some-package")
 
 
 async def test_an_etcd_that_is_not_there_names_its_package(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    told = await refused(make(), "quay.io/coreos/etcd:latest")
-    assert told.startswith("quay.io/coreos/etcd:latest: there is no etcd on PATH; run 'make frameworks' ")
-    assert told.endswith("apt-get install -y etcd-server")
+    error = await refused(make(), "quay.io/coreos/etcd:latest")
+    assert error.startswith("quay.io/coreos/etcd:latest: there is no etcd on PATH; run 'make frameworks' ")
+    assert error.endswith("apt-get install -y etcd-server")
 
 
 async def test_a_large_provider_is_taken_only_with_consent(
@@ -104,8 +104,8 @@ async def test_a_large_provider_is_taken_only_with_consent(
         str(installer),
     )
     monkeypatch.delenv("TRAINYARD_YES", raising=False)
-    told = await refused(images, "x")
-    assert told == "x: huge 1 takes 1 kB, which needs your consent; write --yes to consent (or set TRAINYARD_YES=1)"
+    error = await refused(images, "x")
+    assert error == "x: huge 1 takes 1 kB, which needs your consent; write --yes to consent (or set TRAINYARD_YES=1)"
     assert not (tmp_path / "made").exists()
     monkeypatch.setenv("TRAINYARD_YES", "1")
     assert "cannot be installed" in await refused(images, "x")
@@ -127,7 +127,7 @@ async def test_build_tools_come_before_the_pins_and_alone(make: Make, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "expected_message"),
     [
         ("files: {train.py: /a}", ".files: 'train.py' is not an absolute path below /"),
         ("files: {/a/../b: /a}", ".files: '/a/../b' is not an absolute path below /"),
@@ -136,15 +136,15 @@ async def test_build_tools_come_before_the_pins_and_alone(make: Make, tmp_path: 
         ("providers: [{current: {}, needs: [etcd]}]", "needs"),
     ],
 )
-def test_an_entry_that_cannot_be_used_is_refused_with_its_place(make: Make, entry: str, told: str) -> None:
+def test_an_entry_that_cannot_be_used_is_refused_with_its_place(make: Make, entry: str, expected_message: str) -> None:
     with pytest.raises(ManifestError) as caught:
         make(f"images:\n- match: x\n  {entry}\n")
-    assert told in str(caught.value)
+    assert expected_message in str(caught.value)
 
 
 async def test_a_file_of_an_image_that_is_not_there_is_said(make: Make) -> None:
-    told = await refused(make("images:\n- match: x\n  files: {/train.py: '{here}/gone.py'}\n"), "x")
-    assert told.startswith("x: /train.py should be ") and "gone.py, which does not exist; see its entry" in told
+    error = await refused(make("images:\n- match: x\n  files: {/train.py: '{here}/gone.py'}\n"), "x")
+    assert error.startswith("x: /train.py should be ") and "gone.py, which does not exist; see its entry" in error
 
 
 def test_a_dead_name_on_path_does_not_hide_a_python_further_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,14 +154,14 @@ def test_a_dead_name_on_path_does_not_hide_a_python_further_on(tmp_path: Path, m
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", os.pathsep.join([f"{tmp_path}/first", f"{tmp_path}/second"]))
-    found = interpreters.interpreter_for(Provider(requirements=["a==1"], python="3.18"))
-    assert found is not None and found.path == f"{tmp_path}/second/python3.18"
+    interpreter = interpreters.interpreter_for(Provider(requirements=["a==1"], python="3.18"))
+    assert interpreter is not None and interpreter.path == f"{tmp_path}/second/python3.18"
 
 
 def test_every_image_of_the_examples_is_known(make: Make) -> None:
     images, root = make(), Path(__file__).parents[2]
     files = [file for folder in ("examples", "config/samples") for file in (root / folder).glob("*.yaml")]
     texts = [file.read_text() for file in files if not file.name.startswith("mx_operator_")]  # an installation, no job
-    named = {one for text in texts for one in re.findall(r"\bimage: +(\S+)", text)}
+    named = {match for text in texts for match in re.findall(r"\bimage: +(\S+)", text)}
     assert len(named) >= 7
     assert [one for one in sorted(named) if images.find(one) is None] == []

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.images.image_fixtures import make, output, refused, said
+from tests.images.image_fixtures import make, messages, output, refused
 from trainyard.node.images import WORKING_DIRECTORY, Images, catalogue, interpreters
 from trainyard.node.images.catalogue import Provider, python_in_range, version_satisfies
 from trainyard.objects.yaml_reader import ManifestError
 
-__all__ = ["make", "said"]
+__all__ = ["make", "messages"]
 
 TINY = "tomli==2.0.1"  # pure Python, no dependencies, 13 kB
 
@@ -37,21 +37,21 @@ TINY = "tomli==2.0.1"  # pure Python, no dependencies, 13 kB
 def test_the_images_of_the_first_readme_are_known_and_their_programs_exist(
     make: Callable[..., Images], image: str, program: str
 ) -> None:
-    found = make().find(image)
-    assert found is not None
-    assert [Path(word).name for word in found.entrypoint[1:]] == ([program] if program else [])
-    assert all(Path(word).is_file() for word in found.entrypoint[1:])
-    assert found.env["TF_CPP_MIN_LOG_LEVEL"] == "2"
-    pins = found.providers[1].requirements
+    entry = make().find(image)
+    assert entry is not None
+    assert [Path(word).name for word in entry.entrypoint[1:]] == ([program] if program else [])
+    assert all(Path(word).is_file() for word in entry.entrypoint[1:])
+    assert entry.env["TF_CPP_MIN_LOG_LEVEL"] == "2"
+    pins = entry.providers[1].requirements
     assert pins is not None and "tensorflow-cpu==2.21.0" in pins and "tensorboard==2.21.0" in pins
 
 
 def test_a_person_s_entry_wins_over_ours_and_the_first_file_wins(make: Callable[..., Images], tmp_path: Path) -> None:
     mine = "images:\n- match: [tensorflow/*, mine]\n  entrypoint: [python, '{here}/one.py', '{programs}']\n"
     images = make(mine, mine.replace("one", "two"))
-    found = images.find("tensorflow/tensorflow:2")
-    assert found is not None and found.entrypoint[1:] == (f"{tmp_path}/one.py", str(catalogue.PROGRAMS))
-    assert images.find("docker.io/library/mine") is found
+    entry = images.find("tensorflow/tensorflow:2")
+    assert entry is not None and entry.entrypoint[1:] == (f"{tmp_path}/one.py", str(catalogue.PROGRAMS))
+    assert images.find("docker.io/library/mine") is entry
     assert images.find("nobody/knows") is None
 
 
@@ -97,9 +97,9 @@ def test_a_catalogue_that_cannot_be_used_is_refused_with_the_place_and_the_fix(
     assert part in str(caught.value) and "images-0.yaml" in str(caught.value)
 
 
-def test_a_catalogue_that_is_not_there_is_refused(tmp_path: Path, said: list[str]) -> None:
+def test_a_catalogue_that_is_not_there_is_refused(tmp_path: Path, messages: list[str]) -> None:
     with pytest.raises(ManifestError, match=r"none\.yaml: cannot be read \(No such file or directory\); name a file"):
-        Images([tmp_path / "none.yaml"], tmp_path, said.append)
+        Images([tmp_path / "none.yaml"], tmp_path, messages.append)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_python_range_holds_both_its_ends() -> None:
 
 
 async def test_an_unknown_image_with_a_command_runs_with_the_chosen_python_and_one_line_says_so(
-    make: Callable[..., Images], said: list[str]
+    make: Callable[..., Images], messages: list[str]
 ) -> None:
     images = make()
     first = await images.prepare("my/image:1", need_command=False)
@@ -132,7 +132,7 @@ async def test_an_unknown_image_with_a_command_runs_with_the_chosen_python_and_o
     version = ".".join(map(str, sys.version_info[:3]))
     place = sys.prefix if sys.prefix != sys.base_prefix else sys.executable
     line = f"images: my/image:1 runs with Python {version} of {place} (--python); it is not in the catalogue"
-    assert said == [line]
+    assert messages == [line]
     code = "import sys; print(sys.prefix)"
     assert output("python", "-c", code, env={"PATH": first.path[0]}) == sys.prefix
     assert first.entrypoint == first.args == [] and first.workdir == WORKING_DIRECTORY
@@ -140,12 +140,12 @@ async def test_an_unknown_image_with_a_command_runs_with_the_chosen_python_and_o
 
 @pytest.mark.parametrize("image", ["trainyard/local", "docker.io/trainyard/local:1"])
 async def test_this_machine_is_an_image_that_runs_the_chosen_python_in_the_pods_folder(
-    make: Callable[..., Images], said: list[str], image: str
+    make: Callable[..., Images], messages: list[str], image: str
 ) -> None:
-    found = await make().prepare(image, need_command=False)
-    assert output("python", "-c", "import sys; print(sys.prefix)", env={"PATH": found.path[0]}) == sys.prefix
-    assert found.workdir == WORKING_DIRECTORY
-    (line,) = said
+    prepared = await make().prepare(image, need_command=False)
+    assert output("python", "-c", "import sys; print(sys.prefix)", env={"PATH": prepared.path[0]}) == sys.prefix
+    assert prepared.workdir == WORKING_DIRECTORY
+    (line,) = messages
     assert line.startswith(f"images: {image} runs with Python ") and line.endswith(" (--python)")
 
 
@@ -207,8 +207,10 @@ async def test_another_python_on_path_serves_pins_that_ours_does_not(
         program.write_text(f"#!/bin/sh\necho {said_version}\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    found = interpreters.interpreter_for(Provider(requirements=[TINY], python="3.17 - 3.19"))
-    assert found is not None and found.version == (3, 18) and found.path == str(tmp_path / "python3.18")
+    interpreter = interpreters.interpreter_for(Provider(requirements=[TINY], python="3.17 - 3.19"))
+    assert (
+        interpreter is not None and interpreter.version == (3, 18) and interpreter.path == str(tmp_path / "python3.18")
+    )
 
 
 def test_a_python_whose_folder_has_no_python_gets_one_that_keeps_its_environment(tmp_path: Path) -> None:

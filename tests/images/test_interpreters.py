@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.images.image_fixtures import make, output, refused, said
+from tests.images.image_fixtures import make, messages, output, refused
 from trainyard.node.images import Images, PreparedImage, interpreters
 from trainyard.node.images.interpreters import Interpreters
 
-__all__ = ["make", "said"]
+__all__ = ["make", "messages"]
 
 VERSION = ".".join(map(str, sys.version_info[:3]))
 REAL = os.path.realpath(sys.executable)
@@ -58,21 +58,21 @@ def conda_prefix(folder: Path) -> Path:
 def prefix_of(prepared: PreparedImage, program: str = "python") -> str:
     """What a container of that image gets when it calls `python`."""
     env = {**prepared.env, "PATH": os.pathsep.join([*prepared.path, "/usr/bin", "/bin"])}
-    found = shutil.which(program, path=env["PATH"])
-    assert found
-    return output(found, "-c", "import sys; print(sys.prefix)", env=env)
+    executable = shutil.which(program, path=env["PATH"])
+    assert executable
+    return output(executable, "-c", "import sys; print(sys.prefix)", env=env)
 
 
 # --- Which one ------------------------------------------------------------------------------------------------------
 
 
 async def test_the_active_environment_runs_images_without_one_of_their_own(
-    make: Callable[..., Images], built_venv: Path, said: list[str]
+    make: Callable[..., Images], built_venv: Path, messages: list[str]
 ) -> None:
     images = make(python="", environ={**NO_SHELL, "VIRTUAL_ENV": str(built_venv)})
     prepared = await images.prepare("my/img", False)
     await images.prepare("my/img", False)
-    assert said == [
+    assert messages == [
         f"images: my/img runs with Python {VERSION} of {built_venv} (the active virtual environment); "
         "it is not in the catalogue"
     ]
@@ -87,26 +87,26 @@ async def test_the_option_comes_before_the_active_environment(make: Callable[...
 
 
 async def test_an_active_conda_environment_is_used_and_named(
-    make: Callable[..., Images], tmp_path: Path, said: list[str]
+    make: Callable[..., Images], tmp_path: Path, messages: list[str]
 ) -> None:
     prefix = conda_prefix(tmp_path / "conda")
     prepared = await make(python="", environ={**NO_SHELL, "CONDA_PREFIX": str(prefix)}).prepare("x", False)
-    assert f"of {prefix} (the active conda environment)" in said[0]
+    assert f"of {prefix} (the active conda environment)" in messages[0]
     assert prepared.env == {"CONDA_PREFIX": str(prefix)} and prefix_of(prepared) == str(prefix)
 
 
 @pytest.mark.parametrize("name", [".venv", "venv"])
 async def test_an_environment_in_the_working_directory_is_used(
-    make: Callable[..., Images], built_venv: Path, tmp_path: Path, said: list[str], name: str
+    make: Callable[..., Images], built_venv: Path, tmp_path: Path, messages: list[str], name: str
 ) -> None:
     venv = made_venv(built_venv, tmp_path / "project" / name)
     images = make(python="", environ=dict(os.environ, VIRTUAL_ENV="", CONDA_PREFIX=""))
     prepared = await images.prepare("x", False, folder=str(tmp_path / "project"))
-    assert prefix_of(prepared) == str(venv) and f"of {venv} ({name} in {tmp_path / 'project'})" in said[0]
+    assert prefix_of(prepared) == str(venv) and f"of {venv} ({name} in {tmp_path / 'project'})" in messages[0]
 
 
 async def test_python3_on_path_comes_before_the_one_that_runs_trainyard(
-    make: Callable[..., Images], built_venv: Path, tmp_path: Path, said: list[str]
+    make: Callable[..., Images], built_venv: Path, tmp_path: Path, messages: list[str]
 ) -> None:
     dead = tmp_path / "dead"
     dead.mkdir()
@@ -114,7 +114,7 @@ async def test_python3_on_path_comes_before_the_one_that_runs_trainyard(
     (dead / "python3").chmod(0o755)
     path = os.pathsep.join([str(dead), str(built_venv / "bin"), "/usr/bin", "/bin"])
     assert prefix_of(await make(python="", environ={"PATH": path}).prepare("x", False)) == str(built_venv)
-    assert "(python3 on PATH)" in said[0]
+    assert "(python3 on PATH)" in messages[0]
 
 
 async def test_a_shim_on_path_stands_for_the_interpreter_that_it_picks(
@@ -130,18 +130,18 @@ async def test_a_shim_on_path_stands_for_the_interpreter_that_it_picks(
 
 
 async def test_without_any_other_it_is_the_python_that_runs_trainyard(
-    make: Callable[..., Images], said: list[str]
+    make: Callable[..., Images], messages: list[str]
 ) -> None:
     assert prefix_of(await make(python="", environ=NO_SHELL).prepare("x", False)) == sys.prefix
-    assert said[0].endswith("(the Python that runs trainyard); it is not in the catalogue")
+    assert messages[0].endswith("(the Python that runs trainyard); it is not in the catalogue")
 
 
 async def test_a_conda_environment_without_a_python_is_passed_over(
-    make: Callable[..., Images], tmp_path: Path, said: list[str]
+    make: Callable[..., Images], tmp_path: Path, messages: list[str]
 ) -> None:
     (tmp_path / "tools" / "conda-meta").mkdir(parents=True)
     await make(python="", environ={**NO_SHELL, "CONDA_PREFIX": str(tmp_path / "tools")}).prepare("x", False)
-    assert "(the Python that runs trainyard)" in said[0]
+    assert "(the Python that runs trainyard)" in messages[0]
 
 
 async def test_programs_of_the_environment_are_found(
@@ -155,8 +155,8 @@ async def test_programs_of_the_environment_are_found(
     (tmp_path / "other" / "tool").touch(0o755)
     for place, program in ((venv, "torchrun"), (tmp_path / "other" / "python3.99", "tool")):
         prepared = await make(python=str(place)).prepare("x", False)
-        found = shutil.which(program, path=os.pathsep.join(prepared.path))
-        assert found and Path(found).parent == (place / "bin" if place == venv else place.parent)
+        executable = shutil.which(program, path=os.pathsep.join(prepared.path))
+        assert executable and Path(executable).parent == (place / "bin" if place == venv else place.parent)
 
 
 # --- What is checked is what is used --------------------------------------------------------------------------------
@@ -180,8 +180,8 @@ async def test_modules_are_looked_for_where_the_program_runs(
 
 async def test_our_own_files_are_no_modules_of_an_interpreter(make: Callable[..., Images], built_venv: Path) -> None:
     entry = "images:\n- match: x\n  providers: [{current: {catalogue: '', requirements: ''}}]\n"
-    told = (await refused(make(entry, python=str(built_venv)), "x")).message
-    assert "has no module catalogue, no module requirements; install it there with pip" in told
+    message = (await refused(make(entry, python=str(built_venv)), "x")).message
+    assert "has no module catalogue, no module requirements; install it there with pip" in message
 
 
 async def test_a_package_that_is_installed_meanwhile_is_seen(
@@ -264,12 +264,12 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("broken", "told"), BROKEN)
+@pytest.mark.parametrize(("broken", "expected_message"), BROKEN)
 async def test_an_environment_that_is_broken_is_named_with_the_fix(
-    make: Callable[..., Images], tmp_path: Path, broken: Callable[[Path], Path], told: str
+    make: Callable[..., Images], tmp_path: Path, broken: Callable[[Path], Path], expected_message: str
 ) -> None:
     place = str(broken(tmp_path / "venv"))
-    expected = told.format(place, place)
+    expected = expected_message.format(place, place)
     entry = await refused(make("images:\n- {match: x, python: venv}\n"), "x")
     assert entry.reason == "ErrImagePull" and entry.message.startswith(f"x: {expected}")
     assert entry.message.endswith(f"('python' of its entry in {tmp_path}/images-0.yaml)")

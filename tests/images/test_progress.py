@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.images.image_fixtures import make, said
+from tests.images.image_fixtures import make, messages
 from trainyard.node.images import Images
 from trainyard.node.images.progress import Meter, Progress, format_bytes
 from trainyard.node.images.received_bytes import ReceivedBytes
 
-__all__ = ["make", "said"]
+__all__ = ["make", "messages"]
 
 SENT = 5_000_000
 DOWNLOADER = """
@@ -105,7 +105,7 @@ while [ ! -e {folder}/go ]; do sleep 0.05; done
 
 
 async def test_a_report_names_the_image_and_ends_with_the_build(
-    make: Callable[..., Images], tmp_path: Path, said: list[str]
+    make: Callable[..., Images], tmp_path: Path, messages: list[str]
 ) -> None:
     installer = tmp_path / "installer"
     installer.write_text(INSTALLER.format(python=sys.executable, folder=tmp_path))
@@ -127,5 +127,5 @@ async def test_a_report_names_the_image_and_ends_with_the_build(
     await building
     assert {image for image, _ in reports} == {"x"} and reports[-1] == ("x", None)
     assert all(text and text.startswith("installing Tiny: ") for _, text in reports[:-1])
-    assert not [line for line in said if "installing Tiny:" in line], "whoever shows reports says them"
+    assert not [line for line in messages if "installing Tiny:" in line], "whoever shows reports says them"
     await images.close()

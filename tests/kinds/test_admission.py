@@ -207,8 +207,8 @@ BAD: list[tuple[str, Json, str, str]] = [
 
 @pytest.mark.parametrize(("spec", "path", "text"), [pytest.param(*row[1:], id=row[0]) for row in BAD])
 def test_bad_input_is_answered_with_its_path_and_its_fix(spec: Json, path: str, text: str) -> None:
-    found = problems(spec if "metadata" in spec else job(spec))
-    assert any(one.path == path and text in one.text for one in found), [str(one) for one in found]
+    reported = problems(spec if "metadata" in spec else job(spec))
+    assert any(one.path == path and text in one.text for one in reported), [str(one) for one in reported]
 
 
 OF_THE_SPEC = [pytest.param(row[1], id=row[0]) for row in BAD if not {"metadata", "managedBy"} & row[1].keys()]
@@ -232,8 +232,8 @@ def test_a_bad_edit_of_a_started_job_stops_nothing_and_is_said(spec: Json, suspe
     edited = {**{key: value for key, value in job["spec"].items() if key != "replicaSpecs"}, **spec}
     planned = plan(TFJOB, {**job, "spec": edited}, Observed(), NOW)
     assert planned.status["state"] != "Failed" and not planned.deletes
-    said = {condition["type"] for condition in planned.status["conditions"] if condition["status"] == "True"}
-    assert suspended or "SpecChangeIgnored" in said
+    condition_types = {condition["type"] for condition in planned.status["conditions"] if condition["status"] == "True"}
+    assert suspended or "SpecChangeIgnored" in condition_types
 
 
 GOOD: list[tuple[str, Json]] = [
@@ -283,10 +283,12 @@ def test_good_input_is_taken_here_and_by_the_operator(spec: Json) -> None:
 def test_what_is_probably_not_meant_is_a_warning() -> None:
     worker = {**WORKER, "template": template(restartPolicy="Always")}
     spec = {"replicaSpecs": [MASTER, worker], "tfimage": "x", "backofLimit": 3}
-    found = [str(warning) for warning in kinds.warnings(TFJOB, job(spec))]
-    assert any("spec.tfimage" in one for one in found) and any("spec.backofLimit" in one for one in found)
-    assert any("WORKER" in one and "OnFailure" in one for one in found)
-    assert len(found) == 3
+    warning_texts = [str(warning) for warning in kinds.warnings(TFJOB, job(spec))]
+    assert any("spec.tfimage" in one for one in warning_texts) and any(
+        "spec.backofLimit" in one for one in warning_texts
+    )
+    assert any("WORKER" in one and "OnFailure" in one for one in warning_texts)
+    assert len(warning_texts) == 3
 
 
 def test_unknown_fields_inside_a_template_are_the_clusters_business() -> None:

@@ -239,8 +239,8 @@ every_row = pytest.mark.parametrize(("kind", "job", "path", "text"), ROWS)
 
 @every_row
 def test_bad_input_is_answered_with_its_path_and_its_fix(kind: Kind, job: Json, path: str, text: str) -> None:
-    found = kinds.admit(kind, job)[1]
-    assert any(one.path == path and text in one.text for one in found), [str(one) for one in found]
+    reported = kinds.admit(kind, job)[1]
+    assert any(one.path == path and text in one.text for one in reported), [str(one) for one in reported]
 
 
 @every_row
@@ -276,8 +276,8 @@ def test_a_bad_edit_of_a_job_that_runs_stops_nothing_and_is_said(
     planned = simulated.look()
     assert not planned.deletes and not planned.patches and not planned.creates
     assert planned.status["state" if kind.gvk.kind != "MxJob" else "phase"] not in ("Failed", "Done")
-    said = {condition["type"] for condition in planned.status["conditions"] if condition["status"] == "True"}
-    assert "SpecChangeIgnored" in said
+    condition_types = {condition["type"] for condition in planned.status["conditions"] if condition["status"] == "True"}
+    assert "SpecChangeIgnored" in condition_types
 
 
 GOOD = [

@@ -154,23 +154,23 @@ LIMITS = [
 ]
 
 
-@pytest.mark.parametrize(("of_the_job", "of_the_master", "found"), LIMITS)
-def test_limits_go_to_the_master_job_and_its_own_win(of_the_job: Json, of_the_master: Json, found: Json) -> None:
+@pytest.mark.parametrize(("of_the_job", "of_the_master", "expected"), LIMITS)
+def test_limits_go_to_the_master_job_and_its_own_win(of_the_job: Json, of_the_master: Json, expected: Json) -> None:
     job = chainerjob(master={"template": pods("chainer"), **of_the_master}, **of_the_job)
-    assert job_limits(job["spec"]) == found
+    assert job_limits(job["spec"]) == expected
     _, master, _ = objects(job)
     spec = master["spec"]
-    assert {key: spec[key] for key in ("backoffLimit", "activeDeadlineSeconds") if key in spec} == found
+    assert {key: spec[key] for key in ("backoffLimit", "activeDeadlineSeconds") if key in spec} == expected
 
 
 POLICIES = [(None, "Never"), ("Never", "Never"), ("OnFailure", "OnFailure"), ("Always", "OnFailure")]
 
 
-@pytest.mark.parametrize(("given", "found"), POLICIES)
-def test_the_masters_restart_policy(given: str | None, found: str) -> None:
+@pytest.mark.parametrize(("given", "expected"), POLICIES)
+def test_the_masters_restart_policy(given: str | None, expected: str) -> None:
     policy = {} if given is None else {"restartPolicy": given}
     _, master, _ = objects(chainerjob(master={"template": pods("chainer", **policy)}))
-    assert master["spec"]["template"]["spec"]["restartPolicy"] == found
+    assert master["spec"]["template"]["spec"]["restartPolicy"] == expected
 
 
 def test_the_status_of_a_done_job_is_a_job_status_as_printed() -> None:

@@ -21,8 +21,8 @@ def job(count: int | None = 2, worker: Json | None = None, **spec: Any) -> Json:
 
 
 def args(simulated: SimulatedJob, container: int = 0, name: str = "imagenet-worker-0") -> list[str]:
-    found: list[str] = simulated.get("Pod", name)["spec"]["containers"][container].get("args", [])
-    return found
+    obj: list[str] = simulated.get("Pod", name)["spec"]["containers"][container].get("args", [])
+    return obj
 
 
 def containers(*listed: Json) -> Json:
@@ -59,8 +59,8 @@ def test_with_c10d_worker_0_holds_the_store_and_no_endpoint_is_needed(index: int
 
 
 def test_with_c10d_a_users_endpoint_is_used_and_torch_finds_out_who_holds_the_store() -> None:
-    found = args(simulate(kinds.ELASTICJOB, job(rdzvBackend="c10d", rdzvEndpoint="store:1")))
-    assert found == ["--rdzv_backend=c10d", "--rdzv_endpoint=store:1", "--rdzv_id=imagenet", "--nnodes=2:2"]
+    arguments = args(simulate(kinds.ELASTICJOB, job(rdzvBackend="c10d", rdzvEndpoint="store:1")))
+    assert arguments == ["--rdzv_backend=c10d", "--rdzv_endpoint=store:1", "--rdzv_id=imagenet", "--nnodes=2:2"]
 
 
 def test_without_a_rendezvous_the_arguments_are_the_users_alone() -> None:
@@ -100,12 +100,12 @@ def test_a_resumed_job_meets_under_an_id_of_its_own(resumes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "found"),
+    ("policy", "expected"),
     [("ExitCode", "Never"), ("Never", "Never"), ("OnFailure", "OnFailure"), ("Always", "Always"), (None, "Never")],
 )
-def test_the_restart_policy_of_a_pod(policy: str | None, found: str) -> None:
+def test_the_restart_policy_of_a_pod(policy: str | None, expected: str) -> None:
     simulated = simulate(kinds.ELASTICJOB, job(1, {"restartPolicy": policy}))
-    assert simulated.get("Pod", "imagenet-worker-0")["spec"]["restartPolicy"] == found
+    assert simulated.get("Pod", "imagenet-worker-0")["spec"]["restartPolicy"] == expected
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, 126, 127, 128, 129, 130, 134, 137, 138, 139, 143, 255])
@@ -136,12 +136,12 @@ def test_a_pod_and_a_service_for_each_worker_with_the_labels_of_the_old_operator
 
 
 def said(simulated: SimulatedJob, kind: str) -> tuple[str, str]:
-    (found,) = [condition for condition in simulated.job["status"]["conditions"] if condition["type"] == kind]
-    return found["reason"], found["message"]
+    (expected,) = [condition for condition in simulated.job["status"]["conditions"] if condition["type"] == kind]
+    return expected["reason"], expected["message"]
 
 
-def told(found: Plan) -> list[tuple[str, str, str]]:
-    return [(event.type, event.reason, event.message) for event in found.events]
+def told(plan: Plan) -> list[tuple[str, str, str]]:
+    return [(event.type, event.reason, event.message) for event in plan.events]
 
 
 def test_the_conditions_and_the_events_of_a_life_are_those_of_the_documents() -> None:
@@ -232,6 +232,6 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize(("given", "found"), PLACES)
-def test_policies_are_read_from_three_places(given: Json, found: str) -> None:
-    assert kinds.ELASTICJOB.api.read(job(**given)["spec"], "imagenet").policy.clean_pod_policy == found
+@pytest.mark.parametrize(("given", "expected"), PLACES)
+def test_policies_are_read_from_three_places(given: Json, expected: str) -> None:
+    assert kinds.ELASTICJOB.api.read(job(**given)["spec"], "imagenet").policy.clean_pod_policy == expected

@@ -39,8 +39,8 @@ async def test_the_hostfile_is_there_whole_once_every_worker_runs(place: Place) 
         "j-master-x slots=3",
     ]
     assert "2 of 3 workers run; waiting for j-workerset-a-0: phase Pending" in done.err
-    said = done.err.splitlines()
-    assert len(said) == len(set(said)) <= 6 and "hostfile: 3 workers and the master" in said[-1]
+    lines = done.err.splitlines()
+    assert len(lines) == len(set(lines)) <= 6 and "hostfile: 3 workers and the master" in lines[-1]
     assert not [path for path in place.folder.iterdir() if path.name.endswith(".new")]
 
 

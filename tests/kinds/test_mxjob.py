@@ -22,8 +22,8 @@ WORKED_EXAMPLE = [
 
 def env(simulated: SimulatedJob, job: str, container: str = "mxnet") -> list[tuple[str, str]]:
     listed = simulated.get("Job", job)["spec"]["template"]["spec"]["containers"]
-    (found,) = [one for one in listed if one["name"] == container]
-    return [(one["name"], one.get("value", "")) for one in found.get("env", [])]
+    (expected,) = [one for one in listed if one["name"] == container]
+    return [(variable["name"], variable.get("value", "")) for variable in expected.get("env", [])]
 
 
 def with_env(*given: Json) -> Json:
@@ -55,14 +55,16 @@ def test_the_environment_is_the_worked_example() -> None:
 def test_the_users_variables_stay_and_stand_first(many: int) -> None:
     """With one to four the old operator died, with five and more it wrote over them (docs/rules.md II.6)."""
     given = [{"name": f"MINE_{index}", "value": str(index)} for index in range(many)]
-    found = env(simulate(kinds.MXJOB, with_env(*given)), "example-worker-1kkf-0")
-    assert found[:many] == [(one["name"], one["value"]) for one in given]
-    assert [name for name, _ in found[many:]] == [*(name for name, _ in WORKED_EXAMPLE), "DMLC_USE_KUBERNETES"]
+    variables = env(simulate(kinds.MXJOB, with_env(*given)), "example-worker-1kkf-0")
+    assert variables[:many] == [(one["name"], one["value"]) for one in given]
+    assert [name for name, _ in variables[many:]] == [*(name for name, _ in WORKED_EXAMPLE), "DMLC_USE_KUBERNETES"]
 
 
 def test_dmlc_use_kubernetes_is_the_users_when_given() -> None:
-    found = env(simulate(kinds.MXJOB, with_env({"name": "DMLC_USE_KUBERNETES", "value": "0"})), "example-worker-1kkf-0")
-    assert [pair for pair in found if pair[0] == "DMLC_USE_KUBERNETES"] == [("DMLC_USE_KUBERNETES", "0")]
+    variables = env(
+        simulate(kinds.MXJOB, with_env({"name": "DMLC_USE_KUBERNETES", "value": "0"})), "example-worker-1kkf-0"
+    )
+    assert [pair for pair in variables if pair[0] == "DMLC_USE_KUBERNETES"] == [("DMLC_USE_KUBERNETES", "0")]
 
 
 def test_a_sidecar_gets_no_variables() -> None:
@@ -103,11 +105,11 @@ def test_local_mode_is_one_job_and_nothing_else(count: int) -> None:
     assert "subdomain" not in simulated.get("Job", "example-worker-1kkf-0")["spec"]["template"]["spec"]
 
 
-@pytest.mark.parametrize(("port", "found"), [(None, "9091"), (9091, "9091"), (7000, "7000")])
-def test_the_port_is_the_schedulers(port: int | None, found: str) -> None:
+@pytest.mark.parametrize(("port", "expected"), [(None, "9091"), (9091, "9091"), (7000, "7000")])
+def test_the_port_is_the_schedulers(port: int | None, expected: str) -> None:
     scheduler = mx_set("SCHEDULER", **({} if port is None else {"PsRootPort": port}))
     job = mxjob(scheduler, mx_set("SERVER", PsRootPort=1), mx_set("WORKER"))
-    assert env(simulate(kinds.MXJOB, job), "example-worker-1kkf-0")[0] == ("DMLC_PS_ROOT_PORT", found)
+    assert env(simulate(kinds.MXJOB, job), "example-worker-1kkf-0")[0] == ("DMLC_PS_ROOT_PORT", expected)
 
 
 def test_the_users_object_is_not_touched() -> None:

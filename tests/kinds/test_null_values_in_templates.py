@@ -83,16 +83,16 @@ def test_mounts_that_are_none_fail_a_new_job_and_leave_one_that_runs_alone(mount
     good, odd = (tfjob(replicas("MASTER"), replicas("PS", template=one, IsDefaultPS=True)) for one in (None, template))
     failed, made = first(TFJOB, odd)
     assert "containers[0].volumeMounts" in failed.status["reason"] and not made
-    said = {condition["type"] for condition in started_with(TFJOB, good, odd).status["conditions"]}
-    assert "SpecChangeIgnored" in said and "Failed" not in said
+    condition_types = {condition["type"] for condition in started_with(TFJOB, good, odd).status["conditions"]}
+    assert "SpecChangeIgnored" in condition_types and "Failed" not in condition_types
 
 
 def test_a_list_that_is_none_in_a_job_that_runs_gives_a_plan() -> None:
     job = tfjob(replicas("MASTER"), replicas("PS"))
     found, _ = first(TFJOB, job)
     broken = {**job, "spec": {**job["spec"], "replicaSpecs": 5}, "status": found.status}
-    said = {condition["type"] for condition in plan(TFJOB, broken, Observed(), NOW).status["conditions"]}
-    assert "SpecChangeIgnored" in said
+    condition_types = {condition["type"] for condition in plan(TFJOB, broken, Observed(), NOW).status["conditions"]}
+    assert "SpecChangeIgnored" in condition_types
 
 
 def test_a_variable_whose_name_is_none_fails_a_new_job_and_leaves_one_that_runs_alone() -> None:
@@ -101,21 +101,21 @@ def test_a_variable_whose_name_is_none_fails_a_new_job_and_leaves_one_that_runs_
     odd = mxjob(mx_set("SCHEDULER", template=template), mx_set("SERVER"), mx_set("WORKER"))
     failed, made = first(MXJOB, odd)
     assert "containers[0].env[0].name" in failed.status["reason"] and not made
-    said = {condition["type"] for condition in started_with(MXJOB, mxjob(), odd).status["conditions"]}
-    assert "SpecChangeIgnored" in said and "Failed" not in said
+    condition_types = {condition["type"] for condition in started_with(MXJOB, mxjob(), odd).status["conditions"]}
+    assert "SpecChangeIgnored" in condition_types and "Failed" not in condition_types
 
 
 def test_a_limit_of_gpus_without_end_counts_as_one_slot() -> None:
     template = pods("chainer")
     template["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "9" * 5000}}
     _, made = first(CHAINERJOB, chainerjob({"ws0": worker_set(template=template)}))
-    files = next(one["data"] for one in made if one["kind"] == "ConfigMap")
+    files = next(obj["data"] for obj in made if obj["kind"] == "ConfigMap")
     assert files["statefulsets_and_slots"] == "example-workerset-ws0 slots=1 replicas=2\n"
 
 
 def test_replicas_of_null_are_one_worker_also_where_an_older_definition_stored_them() -> None:
     _, made = first(ELASTICJOB, elasticjob(worker={"replicas": None}))
-    pod = next(one for one in made if one["kind"] == "Pod")
+    pod = next(obj for obj in made if obj["kind"] == "Pod")
     assert pod["spec"]["containers"][0]["args"][3] == "--nnodes=1:1"
 
 

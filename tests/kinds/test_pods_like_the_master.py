@@ -35,15 +35,15 @@ def pods(*items: Json, **spec: Any) -> dict[str, Json]:
     first = plan(TFJOB, job, Observed(), NOW)
     made = (render_object(TFJOB, {**job, "status": first.status}, create, Config()) for create in first.creates)
     return {
-        one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in made if "template" in one.get("spec", {})
+        obj["metadata"]["name"]: obj["spec"]["template"]["spec"] for obj in made if "template" in obj.get("spec", {})
     }
 
 
 @pytest.mark.parametrize("name", ["tensorboard-76no", "ps-76no-0"])
 def test_a_pod_of_ours_is_like_the_masters(name: str) -> None:
-    found = pods(master(), {"tfReplicaType": "PS"}, **BOARD)[name]
-    assert {field: found[field] for field in POD} == POD
-    (container,) = found["containers"]
+    pod = pods(master(), {"tfReplicaType": "PS"}, **BOARD)[name]
+    assert {field: pod[field] for field in POD} == POD
+    (container,) = pod["containers"]
     assert container["securityContext"] == CONTAINER
     assert container["resources"] == {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}  # it needs no GPU
 
@@ -55,9 +55,9 @@ def test_what_the_master_does_not_say_is_not_said() -> None:
 
 def test_a_container_that_is_added_to_a_ps_of_the_users_leaves_the_rest_as_it_is() -> None:
     own = {"tfReplicaType": "PS", "template": {"spec": {"containers": [{"name": "mine", "image": "i"}]}}}
-    found = pods(master(), own)["ps-76no-0"]
-    assert not POD.keys() & found.keys()
-    mine, ours = found["containers"]
+    pod = pods(master(), own)["ps-76no-0"]
+    assert not POD.keys() & pod.keys()
+    mine, ours = pod["containers"]
     assert "securityContext" not in mine and ours["securityContext"] == CONTAINER
 
 
@@ -87,8 +87,12 @@ LATE = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExc
 )
 def test_the_trouble_of_tensorboard_is_said_and_the_job_goes_on(children: list[Json], text: str) -> None:
     planned = look(started(**BOARD), *children)
-    said = find_condition(planned.status["conditions"], "Degraded") or {}
-    assert said["status"] == "True" and said["reason"] == "DeploymentUnavailable" and text in said["message"]
+    condition = find_condition(planned.status["conditions"], "Degraded") or {}
+    assert (
+        condition["status"] == "True"
+        and condition["reason"] == "DeploymentUnavailable"
+        and text in condition["message"]
+    )
     assert planned.creates and not planned.deletes  # its replicas are made
 
 

@@ -94,7 +94,7 @@ def test_the_accelerators_of_the_mxjob_readme_are_injected_into_the_workers() ->
     for worker in workers:
         spec: Any = worker["spec"]["template"]["spec"]
         assert {volume["name"] for volume in spec["volumes"]} == {"nvidia-libraries", "nvidia-debug-tools"}
-        paths = {one["mountPath"] for one in spec["containers"][0]["volumeMounts"]}
+        paths = {mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
         assert paths == {"/usr/local/nvidia/lib64", "/usr/local/bin/nvidia"}
 
 

@@ -23,16 +23,20 @@ def made(job: Json, config: Config | None = None) -> dict[str, Json]:
     config = config or Config(program_files=PROGRAM)
     first: Plan = plan(TFJOB, job, Observed(config=config), NOW)
     stored = {**job, "status": first.status}
-    return {f"{one.gvk.kind}/{one.name}": render_object(TFJOB, stored, one, config) for one in first.creates}
+    return {
+        f"{create.gvk.kind}/{create.name}": render_object(TFJOB, stored, create, config) for create in first.creates
+    }
 
 
 def container(obj: Json, name: str = "tensorflow") -> Json:
-    found: Json = next(one for one in obj["spec"]["template"]["spec"]["containers"] if one["name"] == name)
+    found: Json = next(
+        container for container in obj["spec"]["template"]["spec"]["containers"] if container["name"] == name
+    )
     return found
 
 
 def env(obj: Json, name: str = "tensorflow") -> list[tuple[str, str]]:
-    return [(one["name"], one["value"]) for one in container(obj, name).get("env", [])]
+    return [(variable["name"], variable["value"]) for variable in container(obj, name).get("env", [])]
 
 
 README = replicas("MASTER"), replicas("WORKER"), replicas("PS", 2)
@@ -244,7 +248,7 @@ def test_nobody_else_gets_them() -> None:
     containers = [{"name": "tensorflow", "image": "x"}, {"name": "sidecar", "image": "x", **asking}]
     master = made(tfjob(replicas("MASTER", template={"spec": {"containers": containers}})), Config(ACCELERATORS))
     pod = master["Job/master-76no-0"]["spec"]["template"]["spec"]
-    assert "volumes" not in pod and all("volumeMounts" not in one for one in pod["containers"])
+    assert "volumes" not in pod and all("volumeMounts" not in container for container in pod["containers"])
 
 
 def test_a_volume_that_is_there_already_is_not_added_again() -> None:
@@ -316,4 +320,4 @@ def test_where_both_spellings_are_stored_all_the_same_the_job_fails() -> None:
     job["spec"]["replica_specs"] = [replicas("MASTER"), replicas("WORKER", 5)]
     planned = plan(TFJOB, job, Observed(), NOW)
     assert planned.status["state"] == "Failed" and "write one of the two" in planned.status["reason"]
-    assert sum(len(one["ReplicasStates"]) for one in planned.status["replicaStatuses"]) == 2
+    assert sum(len(replica_status["ReplicasStates"]) for replica_status in planned.status["replicaStatuses"]) == 2

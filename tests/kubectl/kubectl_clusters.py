@@ -199,7 +199,7 @@ def real(plane: ControlPlane) -> Iterator[KubectlCluster]:
         }
         options = JoinOptions(access=read_kubeconfig([plane.kubeconfig]), name=name, state=folder / "node", **settings)
         node, operator = JoinedNode(options), Operator(api, kinds.ALL, Config(program_files=shipped_files()))
-        others = [one for one in plane.kubectl("get", "nodes", "-o", "name").split() if one]
+        others = [word for word in plane.kubectl("get", "nodes", "-o", "name").split() if word]
         try:
             for one in others:
                 plane.kubectl("cordon", one)

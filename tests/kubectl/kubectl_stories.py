@@ -337,7 +337,7 @@ STORIES: dict[str, tuple[Line, ...]] = {
         Line("create cronjob late --image=busybox --schedule=@daily", "cronjobs.batch are not served here: let cron",
              code=1, differs="not served"),
         Line("create quota q", "resourcequotas are not served here: one person", code=1, differs="not served"),
-        Line("create poddisruptionbudget p --min-available=1 --selector=a=b", "not served here: evictions ask nobody",
+        Line("create poddisruptionbudget p --min-available=1 --selector=a=b", "not served here: evictions are not lim",
              code=1, differs="not served"),
         Line("create ingress i --rule=a/b=c:80", "not served here: reach a Service with `kubectl proxy`", code=1,
              differs="not served"),

@@ -57,13 +57,13 @@ class Running:
     def until(self, pattern: str, meanwhile: Callable[[], None] | None = None) -> str:
         """Wait until that is said; what follows has not been seen yet. `meanwhile` is done now and then."""
         end = time.monotonic() + PATIENCE
-        while not (found := re.search(pattern, self.seen)):
+        while not (match := re.search(pattern, self.seen)):
             if meanwhile is not None and not self._ready(AGAIN) and time.monotonic() < end:
                 meanwhile()
                 continue
             assert self._more(end), f"{pattern!r} is not said, only {self.seen!r}"
-        self.seen = self.seen[found.end() :]
-        return found[0]
+        self.seen = self.seen[match.end() :]
+        return match[0]
 
     def rest(self) -> str:
         """All that is said until the end."""

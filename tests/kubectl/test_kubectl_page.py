@@ -92,8 +92,8 @@ def test_every_option_is_in_a_story() -> None:
 def _commands(name: str) -> list[str]:
     """The literal words of each call and each tuple, in one text each."""
     tree = ast.parse(Path(__file__).with_name(name).read_text())
-    calls = [one.args for one in ast.walk(tree) if isinstance(one, ast.Call)]
-    groups = calls + [one.elts for one in ast.walk(tree) if isinstance(one, ast.Tuple)]
+    calls = [node.args for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    groups = calls + [node.elts for node in ast.walk(tree) if isinstance(node, ast.Tuple)]
     return [" ".join(str(word.value) for word in words if isinstance(word, ast.Constant)) + " " for words in groups]
 
 

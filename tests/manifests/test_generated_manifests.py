@@ -14,7 +14,7 @@ from tests.support.control_plane_build import find_kubectl
 from tools import generate_manifests
 from tools.generate_manifests import ROOT
 from trainyard import kinds
-from trainyard.app import installation, rights
+from trainyard.app import installation, operator_rbac
 from trainyard.app.config import parse_config
 from trainyard.app.installation import Install
 from trainyard.app.operating import parse_address, parse_kinds
@@ -43,7 +43,7 @@ def named(objects: list[Json]) -> dict[tuple[str, str], Json]:
 def printed(*words: str) -> list[Json]:
     command = [sys.executable, "-m", "trainyard", "manifests", *words]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [one for one in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if one]
+    return [document for document in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if document]
 
 
 def test_the_files_are_those_of_the_code() -> None:
@@ -63,24 +63,24 @@ def test_a_definition_is_small_enough_for_client_side_apply(kind: Kind) -> None:
 
 
 def test_three_kinds_need_at_most_45_pairs_and_nothing_sensitive() -> None:
-    held = rights.plain_rights(rights.DEFAULT)
-    assert len(rights.resource_verb_pairs(rights.DEFAULT)) <= 45
-    words = {word for right in held for word in right}
+    held = operator_rbac.default_permissions(operator_rbac.DEFAULT)
+    assert len(operator_rbac.resource_verb_pairs(operator_rbac.DEFAULT)) <= 45
+    words = {word for permission in held for word in permission}
     assert not any("*" in word for word in words)
     assert not words & {"secrets", "pods/exec", "roles", "rolebindings", "clusterroles", "serviceaccounts", "escalate"}
-    assert {kind.gvk.kind for kind in kinds.KINDS if rights.is_opt_in(kind)} == {"ChainerJob"}
+    assert {kind.gvk.kind for kind in kinds.KINDS if operator_rbac.is_opt_in(kind)} == {"ChainerJob"}
 
 
 def test_rules_say_exactly_the_rights() -> None:
-    held = rights.plain_rights(kinds.KINDS) | rights.opt_in_rights(kinds.KINDS)
-    said = [
-        rights.Right(group, resource, verb)
-        for rule in rights.rules(held)
+    held = operator_rbac.default_permissions(kinds.KINDS) | operator_rbac.opt_in_permissions(kinds.KINDS)
+    listed = [
+        operator_rbac.Permission(group, resource, verb)
+        for rule in operator_rbac.rules(held)
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     ]
-    assert len(said) == len(set(said)) and set(said) == held
+    assert len(listed) == len(set(listed)) and set(listed) == held
 
 
 def test_without_any_of_the_granted_rights_the_role_of_a_chainer_job_could_not_be_made() -> None:
@@ -88,23 +88,27 @@ def test_without_any_of_the_granted_rights_the_role_of_a_chainer_job_could_not_b
         {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"], "resourceNames": ["a-0"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"], "resourceNames": ["a-0"]},
     ]
-    held = rights.rights(kinds.CHAINERJOB)
-    assert rbac.missing_rules(rights.rules(held), granted) == []
-    for one in rights.JOB_GRANTS["ChainerJob"]:
-        assert rbac.missing_rules(rights.rules(held - {rights.Right(*one)}), granted)
+    held = operator_rbac.permissions_of(kinds.CHAINERJOB)
+    assert rbac.missing_rules(operator_rbac.rules(held), granted) == []
+    for one in operator_rbac.JOB_GRANTS["ChainerJob"]:
+        assert rbac.missing_rules(operator_rbac.rules(held - {operator_rbac.Permission(*one)}), granted)
 
 
 def test_the_command_prints_what_an_installation_is() -> None:
     assert printed() == installation.objects(Install())
     assert [one["kind"] for one in printed()] == [
-        *["CustomResourceDefinition"] * 4, "Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role",
-        "RoleBinding", "ConfigMap", "Deployment",
+        *["CustomResourceDefinition"] * len(kinds.per_api_group(operator_rbac.DEFAULT)), *["ClusterRole"] * 2,
+        "Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding",
+        "Role", "RoleBinding", "ConfigMap", "Deployment",
     ]  # fmt: skip
 
 
-def test_a_namespaced_installation_has_nothing_of_the_cluster_but_definitions() -> None:
+def test_the_operator_of_a_namespaced_installation_has_nothing_of_the_cluster() -> None:
     objects = printed("--namespace", "team-a", "--namespaced", "--kinds", "all")
-    rest = [obj for obj in objects if obj["kind"] not in ("CustomResourceDefinition", "Namespace")]
+    rest = printed("--namespace", "team-a", "--namespaced", "--kinds", "all", "--part", "operator")
+    assert [obj for obj in objects if obj not in rest] == installation.lasting_objects(
+        Install(namespace="team-a", namespaced=True, kinds=kinds.KINDS)
+    )
     assert {one["metadata"].get("namespace") for one in rest} == {"team-a", installation.LEASE_NAMESPACE}
     shared = [one for one in rest if one["metadata"]["namespace"] == installation.LEASE_NAMESPACE]
     assert {(one["kind"], one["metadata"]["name"]) for one in shared} == {
@@ -117,8 +121,9 @@ def test_a_namespaced_installation_has_nothing_of_the_cluster_but_definitions() 
 
 
 def test_chainer_jobs_rights_stand_apart() -> None:
-    roles = {one["metadata"]["name"]: one["rules"] for one in by_kind(printed("--kinds", "all"), "ClusterRole")}
-    assert roles["trainyard-operator"] == rights.rules(rights.plain_rights(rights.DEFAULT))
+    objects = printed("--kinds", "all", "--part", "operator")
+    roles = {one["metadata"]["name"]: one["rules"] for one in by_kind(objects, "ClusterRole")}
+    assert roles["trainyard-operator"] == operator_rbac.rules(operator_rbac.default_permissions(operator_rbac.DEFAULT))
     assert set(roles) == {"trainyard-operator", "trainyard-operator-chainerjob"}
 
 
@@ -162,21 +167,30 @@ def test_kustomize_puts_together_the_same_objects() -> None:
     for folder in ("definitions", "default"):
         command = [str(kubectl), "kustomize", str(ROOT / "config" / folder)]
         ran = subprocess.run(command, capture_output=True, text=True, check=True)
-        found += [one for one in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if one]
+        found += [document for document in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if document]
     assert named(found) == named(installation.objects(generate_manifests.CONFIG))
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--kinds", "PyTorchJob"), "write some of TfJob, MxJob, ChainerJob, ElasticJob, or all"),
         (("--kinds", ","), "names no kind"),
         (("--namespace", "Team_A"), "not a legal namespace"),
     ],
 )
-def test_a_wrong_word_is_answered_with_the_right_one(words: tuple[str, ...], said: str) -> None:
+def test_a_wrong_word_is_answered_with_the_right_one(words: tuple[str, ...], message: str) -> None:
     ran = subprocess.run([sys.executable, "-m", "trainyard", "manifests", *words], capture_output=True, text=True)
-    assert ran.returncode == 2 and said in " ".join(ran.stderr.split())
+    assert ran.returncode == 2 and message in " ".join(ran.stderr.split())
+
+
+def test_the_pod_monitor_selects_the_operator_of_the_same_files() -> None:
+    (monitor,) = yaml.safe_load_all((ROOT / "deploy/monitoring/pod-monitor.yaml").read_text())
+    deployment = installation.deployment(generate_manifests.DEPLOY)
+    assert monitor["spec"]["selector"] == deployment["spec"]["selector"]
+    assert monitor["metadata"]["namespace"] == deployment["metadata"]["namespace"]
+    ports = deployment["spec"]["template"]["spec"]["containers"][0]["ports"]
+    assert {endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]} <= {port["name"] for port in ports}
 
 
 UNINSTALLED = {
@@ -192,14 +206,16 @@ def test_what_uninstalls_the_operator_names_no_definition_and_no_namespace(comma
     files = [ROOT / name for name in UNINSTALLED[command]]
     if command.endswith("deploy/"):
         assert [path for path in sorted((ROOT / "deploy").iterdir()) if path.is_file()] == files
-    objects = [one for file in files for one in yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader) if one]
+    objects = [
+        document for file in files for document in yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader) if document
+    ]
     assert not {obj["kind"] for obj in objects} & {"CustomResourceDefinition", "Namespace"}
     assert by_kind(objects, "Deployment")
 
 
 def test_manifests_prints_the_part_that_an_uninstall_deletes() -> None:
     parts = [printed("--part", part) for part in ("definitions", "operator")]
-    assert [one["kind"] for one in parts[0]] == [*["CustomResourceDefinition"] * 4, "Namespace"]
+    assert parts[0] == installation.lasting_objects(Install())
     assert parts[0] + parts[1] == printed()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -11,11 +13,13 @@ import pytest
 import yaml
 
 from tests.support.control_plane import ControlPlane
+from tools import monitoring
 from tools.generate_manifests import ROOT
 from trainyard import kinds
-from trainyard.app import installation, rights
+from trainyard.app import installation, operator_rbac
 from trainyard.app.installation import Install, Names
 from trainyard.cli.install_manifests import to_yaml
+from trainyard.cli.operator import operator
 from trainyard.objects import Json
 
 pytestmark = pytest.mark.cluster
@@ -42,9 +46,9 @@ def chart(plane: ControlPlane, *values: str, name: str = "tf-job") -> list[Json]
     ran = plane.run("helm", "template", name, CHART, *sets)
     assert ran.returncode == 0, ran.stderr
     return [
-        one
-        for one in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader)
-        if one and "helm.sh/hook" not in annotations_of(one)
+        document
+        for document in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader)
+        if document and "helm.sh/hook" not in annotations_of(document)
     ]
 
 
@@ -98,7 +102,7 @@ def test_the_chart_is_the_installation_that_manifests_prints(plane: ControlPlane
     expected = Install(namespace="default", names=names, config=installation.config_of("gke"))
     for kind in ("ClusterRole", "Role"):
         assert [one["rules"] for one in of(objects, kind)] == [
-            one["rules"] for one in of(installation.access(expected), kind)
+            one["rules"] for one in of([*installation.access(expected), *installation.user_roles()], kind)
         ]
     assert yaml.safe_load(of(objects, "ConfigMap")[0]["data"][installation.CONFIG_FILE]) == yaml.safe_load(
         expected.config
@@ -121,12 +125,107 @@ def test_values_say_what_is_made(plane: ControlPlane, values: tuple[str, ...], k
 
 
 def test_chainer_job_is_opted_into(plane: ControlPlane) -> None:
-    roles = {one["metadata"]["name"]: one["rules"] for one in of(chart(plane, "chainerjob=true"), "ClusterRole")}
-    assert roles["tf-job-operator-chainerjob"] == rights.rules(rights.opt_in_rights(kinds.KINDS))
+    objects = chart(plane, "chainerjob=true", "rbac.userRoles=false")
+    roles = {one["metadata"]["name"]: one["rules"] for one in of(objects, "ClusterRole")}
+    assert roles["tf-job-operator-chainerjob"] == operator_rbac.rules(operator_rbac.opt_in_permissions(kinds.KINDS))
     assert set(roles) == {"tf-job-operator", "tf-job-operator-chainerjob"}
 
 
-@pytest.mark.parametrize("value", ["cloud=aws", "rbac.install=maybe", "replicas=-1", "rbac.instal=true"])
+ARGUMENTS = {
+    "kinds={MxJob,TfJob}": "--kinds=TfJob,MxJob",
+    "kinds={MxJob},chainerjob=true": "--kinds=MxJob,ChainerJob",
+    "log.format=json": "--log-format=json",
+    "log.level=debug": "--log-level=debug",
+    "nodeLostTimeout=300": "--node-lost-timeout=300",
+    "lease.duration=15": "--lease-duration=15",
+    "lease.namespace=kube-system": "--lease-namespace=kube-system",
+    "gangScheduler=volcano": "--gang-scheduler-name=volcano",
+    "clusterDomain=corp.example": "--cluster-domain=corp.example",
+    "scope=namespace": "--namespace=default",
+    "extraArgs={--context=c}": "--context=c",
+}
+
+
+def operator_container(objects: list[Json]) -> Json:
+    container: Json = of(objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]
+    return container
+
+
+@pytest.mark.parametrize("value", ARGUMENTS)
+def test_a_value_becomes_an_argument_that_the_operator_takes(plane: ControlPlane, value: str) -> None:
+    args = operator_container(chart(plane, value))["args"]
+    assert ARGUMENTS[value] in args and ARGUMENTS[value] not in operator_container(chart(plane))["args"]
+    operator.make_context("operator", list(args))
+
+
+@pytest.mark.parametrize("kind", [kind.gvk.kind for kind in kinds.KINDS])
+def test_an_operator_of_one_kind_has_the_rights_for_that_kind_alone(plane: ControlPlane, kind: str) -> None:
+    objects = chart(plane, f"kinds={{{kind}}}", "rbac.userRoles=false")
+    (role,) = of(objects, "ClusterRole")
+    assert role["rules"] == operator_rbac.rules(
+        operator_rbac.permissions_of(next(served for served in kinds.KINDS if served.gvk.kind == kind))
+    )
+    assert f"--kinds={kind}" in operator_container(objects)["args"]
+
+
+def test_values_of_the_pod_stand_in_its_template(plane: ControlPlane) -> None:
+    objects = chart(
+        plane,
+        "labels.team=ml,annotations.a=b,podLabels.x=y,podAnnotations.c=d,serviceAccountAnnotations.e=f",
+        "priorityClassName=high,podAntiAffinity=required,topologySpreadConstraints[0].maxSkew=1",
+        "extraEnv[0].name=PYTHONFAULTHANDLER,extraEnv[0].value=x,podDisruptionBudget.enabled=true",
+    )
+    for obj in objects:
+        assert obj["metadata"]["labels"]["team"] == "ml" and annotations_of(obj)["a"] == "b"
+    (deployment,) = of(objects, "Deployment")
+    template = deployment["spec"]["template"]
+    assert template["metadata"]["labels"] == {"app": "tf-job-operator", "x": "y", "team": "ml"}
+    assert annotations_of(template)["c"] == "d" and annotations_of(of(objects, "ServiceAccount")[0])["e"] == "f"
+    selected = {"matchLabels": deployment["spec"]["selector"]["matchLabels"]}
+    pod = template["spec"]
+    (term,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term == {"topologyKey": "kubernetes.io/hostname", "labelSelector": selected}
+    assert pod["topologySpreadConstraints"] == [{"maxSkew": 1, "labelSelector": selected}]
+    assert pod["priorityClassName"] == "high"
+    assert {"name": "PYTHONFAULTHANDLER", "value": "x"} in pod["containers"][0]["env"]
+    assert of(objects, "PodDisruptionBudget")[0]["spec"] == {"minAvailable": 1, "selector": selected}
+
+
+def test_monitoring_is_that_of_the_files(plane: ControlPlane) -> None:
+    assert not {obj["kind"] for obj in chart(plane)} & {"PodMonitor", "PrometheusRule"}
+    on = ",".join(f"monitoring.{part}.enabled=true" for part in ("podMonitor", "alerts", "dashboard"))
+    objects = chart(plane, on, "monitoring.alerts.runbook=https://example.com/runbook")
+    (monitor,), (rule,) = of(objects, "PodMonitor"), of(objects, "PrometheusRule")
+    assert rule["spec"] == monitoring.rules("https://example.com/runbook")
+    assert monitor["spec"]["selector"] == of(objects, "Deployment")[0]["spec"]["selector"]
+    ports = {port["name"] for port in operator_container(objects)["ports"]}
+    assert {endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]} <= ports
+    maps = [obj for obj in of(objects, "ConfigMap") if obj["metadata"]["labels"].get("grafana_dashboard") == "1"]
+    assert json.loads(maps[0]["data"]["trainyard.json"]) == monitoring.dashboard()
+
+
+def test_the_templates_depend_on_the_values_alone(plane: ControlPlane) -> None:
+    """As `helm template` and Argo CD need it: no lookup, nothing random, no hook but that of `helm test`."""
+    templates = [path.read_text() for path in Path(CHART, "templates").rglob("*") if path.is_file()]
+    calls = {word for text in templates for word in re.findall(r"\b(lookup|rand\w+|genCA|uuidv4|now)\b", text)}
+    assert calls == set()
+    assert chart(plane, "cloud=gke", "chainerjob=true") == chart(plane, "cloud=gke", "chainerjob=true")
+    assert {hook for text in templates for hook in re.findall(r"helm.sh/hook: (.*)", text)} == {"test"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "kinds={PodJob}",
+        "log.format=xml",
+        "podAntiAffinity=soft",
+        "extraArgs={x}",
+        "cloud=aws",
+        "rbac.install=maybe",
+        "replicas=-1",
+        "rbac.instal=true",
+    ],
+)
 def test_a_wrong_value_is_refused_by_its_path(plane: ControlPlane, value: str) -> None:
     ran = plane.run("helm", "template", "tf-job", CHART, "--set", value)
     assert ran.returncode != 0 and value.split("=", maxsplit=1)[0].split(".", maxsplit=1)[0] in ran.stderr
@@ -178,6 +277,57 @@ def test_a_namespaced_installation_is_applied_and_its_account_may_do_nothing_els
         assert plane.run("kubectl", "auth", "can-i", "get", "secrets", "-n", "team-a", who).stdout.strip() == "no"
     finally:
         plane.kubectl("delete", "-f", "-", "--wait=false", stdin=to_yaml(objects))
+
+
+USER_ROLES = {
+    "deploy": lambda plane: plane.kubectl("apply", "-f", str(ROOT / "deploy/definitions/user-roles.yaml")),
+    "config": lambda plane: plane.kubectl("apply", "-f", str(ROOT / "config/definitions/user-roles.yaml")),
+    "chart": lambda plane: plane.kubectl("apply", "-f", "-", stdin=to_yaml(chart(plane))),
+}
+MAY = {
+    "admin": {*operator_rbac.USER_VERBS["edit"]},
+    "edit": {*operator_rbac.USER_VERBS["edit"]},
+    "view": {"get", "list", "watch"},
+}
+
+
+def may(plane: ControlPlane, user: str, verb: str, resource: str, subresource: str = "") -> bool:
+    """Whether a user may do this in the namespace `shared`, as the API server says."""
+    plural, _, group = resource.partition(".")
+    where = {"namespace": "shared", "group": group, "resource": plural, "subresource": subresource, "verb": verb}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+    body = {**review, "spec": {"user": user, "resourceAttributes": where}}
+    code, answer = plane.ask("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
+    assert code == 201, answer
+    return bool(answer["status"]["allowed"])
+
+
+@pytest.mark.parametrize("way", USER_ROLES)
+def test_an_admin_of_a_namespace_may_edit_jobs_and_a_viewer_may_read_them(plane: ControlPlane, way: str) -> None:
+    resources = [f"{kind.gvk.plural}.{kind.gvk.group}" for kind in kinds.ALL]
+    plane.kubectl("create", "namespace", "shared")
+    for role in MAY:
+        words = ("--clusterrole", role, "--user", role, "-n", "shared")
+        plane.kubectl("create", "rolebinding", role, *words)
+    assert not any(may(plane, role, "get", resources[0]) for role in MAY)
+    USER_ROLES[way](plane)
+    try:
+        last = resources[-1]
+        plane.wait_until(lambda: all(may(plane, role, "get", last) for role in MAY), "the roles were aggregated")
+        for role, verbs in MAY.items():
+            for resource in resources:
+                assert {verb for verb in operator_rbac.USER_VERBS["edit"] if may(plane, role, verb, resource)} == verbs
+                assert may(plane, role, "get", resource, "status")
+                assert not may(plane, role, "patch", resource, "status")  # only the operator writes it
+        for kind in kinds.ALL:
+            if kind.api.scale:
+                name = f"{kind.gvk.plural}.{kind.gvk.group}"
+                assert [may(plane, role, "patch", name, "scale") for role in MAY] == [True, True, False]
+    finally:
+        plane.kubectl("delete", "clusterroles", "-l", "rbac.authorization.kubeflow.org/aggregate-to-kubeflow-edit")
+        plane.kubectl("delete", "clusterroles", "-l", "rbac.authorization.kubeflow.org/aggregate-to-kubeflow-view")
+        plane.wait_until(lambda: not may(plane, "admin", "get", resources[-1]), "the rights were gone")
+        plane.kubectl("delete", "namespace", "shared")
 
 
 def test_short_names_and_plurals_clash_with_nothing_of_kubernetes(plane: ControlPlane) -> None:

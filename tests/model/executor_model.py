@@ -187,7 +187,7 @@ def rendezvous(cache: PlanCache, body: int) -> str:
 
 
 def _why_not_deleted(cache: PlanCache, world: World, snapshot: Snapshot, live: Batch | Set | Pod) -> list[str]:
-    facts, suspend = cache.facts(world.status), cache.value(world.spec).get("suspend") is True
+    facts, suspend = cache.facts(world.status), cache.scenario.is_suspended(cache.value(world.spec))
     if facts.end or world.deleting or live.slot not in cache.wants(world.spec):
         return []
     current = live.attempt >= facts.attempts[live.slot]
@@ -269,7 +269,7 @@ def unsized(body: Json) -> Json:
 
 def _patch(cache: PlanCache, world: World, fix: Fix, broken: list[str]) -> World:
     live, body = cache.named(world, fix.kind, fix.name), cache.value(fix.body)
-    facts, suspend = cache.facts(world.status), cache.value(world.spec).get("suspend") is True
+    facts, suspend = cache.facts(world.status), cache.scenario.is_suspended(cache.value(world.spec))
     uid = body.get("metadata", {}).get("uid", "")
     if isinstance(live, OtherChild | Set) and uid and uid != live.uid:
         return world  # 409: a namesake
@@ -290,7 +290,7 @@ def _why_not_made(cache: PlanCache, world: World, snapshot: Snapshot, make: Make
     broken, facts = [], cache.facts(world.status)
     if facts.end:
         broken.append("a child was made after the end")
-    if cache.value(world.spec).get("suspend") is True and make.slot >= 0:
+    if cache.scenario.is_suspended(cache.value(world.spec)) and make.slot >= 0:
         broken.append("a replica was made while suspended")
     if world.deleting:
         broken.append("a child was made for a job that is being deleted")

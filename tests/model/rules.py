@@ -105,7 +105,7 @@ def _wrong(cache: PlanCache, world: World, facts: WorldFacts, spec: Json) -> Ite
             yield "a failure was never counted"
     if too_many(cache, world, sum(pod.restarts for pod in running)):
         yield "it goes on beyond backoffLimit"
-    if spec.get("suspend") is True:
+    if cache.scenario.is_suspended(spec):
         yield "a pod runs in a suspended job" if running else ""
         yield "" if "Suspended" in facts.true else "a suspended job does not say so"
         return

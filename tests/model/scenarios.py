@@ -60,6 +60,18 @@ class Scenario:
     def roles(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(slot.role for slot in self.slots))
 
+    def is_suspended(self, spec: Json) -> bool:
+        field = self.kind.api.policy_field
+        policies = (spec.get(field) or {}) if field else spec
+        return policies.get("suspend") is True
+
+    def with_suspend(self, spec: Json, suspend: bool) -> Json:
+        """The spec with another value of `suspend`, where the kind has it."""
+        field = self.kind.api.policy_field
+        return (
+            {**spec, field: {**(spec.get(field) or {}), "suspend": suspend}} if field else {**spec, "suspend": suspend}
+        )
+
     def place(self, slot: Slot) -> int:
         return self.slots.index(slot)
 

@@ -206,13 +206,13 @@ def running(template: Json, at: float) -> Json:
 def ended(pod: Json, at: float, culprit: str, code: int, reason: str, message: str) -> Json:
     """The status of a pod whose containers have all ended; the culprit with this code."""
     listed = []
-    for one in pod["status"]["containerStatuses"]:
-        mine = code if one["name"] == culprit else 0
-        word = (reason if one["name"] == culprit else "") or ("Completed" if mine == 0 else "Error")
+    for container_status in pod["status"]["containerStatuses"]:
+        mine = code if container_status["name"] == culprit else 0
+        word = (reason if container_status["name"] == culprit else "") or ("Completed" if mine == 0 else "Error")
         state: Json = {"exitCode": mine, "reason": word, "finishedAt": format_time(at)}
-        if message and one["name"] == culprit:
+        if message and container_status["name"] == culprit:
             state["message"] = message
-        listed.append({**one, "state": {"terminated": state}})
+        listed.append({**container_status, "state": {"terminated": state}})
     return {**pod["status"], "phase": "Failed" if code else "Succeeded", "containerStatuses": listed}
 
 

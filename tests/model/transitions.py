@@ -226,13 +226,13 @@ def delete_pod(cache: PlanCache, world: World) -> Next:
 
 def delete_job(cache: PlanCache, world: World) -> Next:
     """A batch Job or a StatefulSet goes with its pods."""
-    for one in world.workloads():
-        if one.slot < cache.scenario.touched and (after := spend(world, "jobs_deleted")):
-            pods = world.pods(one.uid)
-            for uid in (one.uid, *(pod.uid for pod in pods)):
-                after = after.doubt(cache.failure(one.slot, uid, one.attempt))
+    for workload in world.workloads():
+        if workload.slot < cache.scenario.touched and (after := spend(world, "jobs_deleted")):
+            pods = world.pods(workload.uid)
+            for uid in (workload.uid, *(pod.uid for pod in pods)):
+                after = after.doubt(cache.failure(workload.slot, uid, workload.attempt))
             lost = not cache.scenario.gang or any(pod.phase == "Failed" for pod in pods)
-            yield f"somebody deletes {one.uid}", _without(_forget(after) if lost else after, one)
+            yield f"somebody deletes {workload.uid}", _without(_forget(after) if lost else after, workload)
 
 
 def _without(world: World, one: Batch | Set) -> World:
@@ -261,11 +261,11 @@ def _forget(world: World) -> World:
 
 
 def suspend(cache: PlanCache, world: World) -> Next:
-    spec = cache.value(world.spec)
-    if spec.get("suspend") is True:
-        yield "resume", _edited(_forget(world), cache.number({**spec, "suspend": False}))
+    spec, scenario = cache.value(world.spec), cache.scenario
+    if scenario.is_suspended(spec):
+        yield "resume", _edited(_forget(world), cache.number(scenario.with_suspend(spec, False)))
     elif after := spend(world, "suspends"):
-        yield "suspend", _edited(_forget(after), cache.number({**spec, "suspend": True}))
+        yield "suspend", _edited(_forget(after), cache.number(scenario.with_suspend(spec, True)))
 
 
 def edit(cache: PlanCache, world: World) -> Next:
@@ -283,9 +283,9 @@ def _edits(cache: PlanCache, world: World, early: bool) -> Next:
     if after is None or cache.ready(world.spec) is early:
         return
     spec = cache.value(world.spec)
-    for one in cache.scenario.edits:
-        if one.early is early and (changed := one.change(spec)) and changed != spec:
-            yield f"somebody {one.told}", _rescaled(cache, world, _edited(after, cache.number(changed)))
+    for edit in cache.scenario.edits:
+        if edit.early is early and (changed := edit.change(spec)) and changed != spec:
+            yield f"somebody {edit.told}", _rescaled(cache, world, _edited(after, cache.number(changed)))
 
 
 def _rescaled(cache: PlanCache, before: World, after: World) -> World:

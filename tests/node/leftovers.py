@@ -1,10 +1,11 @@
-"""Kill a runner, its helper's watcher, or its helper, at a random moment, and see that nothing is left after 5 seconds.
+"""Kill a runner, its supervisor's watcher, or its supervisor, at a random moment, and see that nothing is left after 5
+seconds.
 
     python -m tests.node.leftovers COUNT [SEED]            both networks, as ourselves and, if root, as an ordinary user
     python -m tests.node.leftovers NETWORK COUNT SEED      one of these
 
 Ends with 1 and the list when something is left: a process whose command line names the runner's state folder (the
-runner, the helper, every init, every pod's program), a namespace that one of them was in, a mount, a link."""
+runner, the supervisor, every init, every pod's program), a namespace that one of them was in, a mount, a link."""
 
 from __future__ import annotations
 
@@ -69,14 +70,14 @@ def links() -> list[str]:
 
 
 def supervisors(mark: str) -> tuple[list[int], list[int]]:
-    """The watcher and the supervisor: of the helper's processes, the child of the runner and that one's child."""
-    helpers = {}
+    """The watcher and the supervisor: of the supervisor's processes, the child of the runner and that one's child."""
+    supervisors = {}
     for pid, line in processes(mark).items():
         if "/node/supervisor " in line:
             with contextlib.suppress(OSError):
-                helpers[pid] = int(stat(pid)[1])
-    watchers = [pid for pid, parent in helpers.items() if parent not in helpers]
-    return watchers, [pid for pid, parent in helpers.items() if parent in watchers]
+                supervisors[pid] = int(stat(pid)[1])
+    watchers = [pid for pid, parent in supervisors.items() if parent not in supervisors]
+    return watchers, [pid for pid, parent in supervisors.items() if parent in watchers]
 
 
 def wait_until_none(look: object, seconds: float = PATIENCE) -> list[str]:

@@ -90,9 +90,9 @@ class NodeCluster:
         async with asyncio.timeout(20):
             while True:
                 listed = await self.api.list(EVENT, "default")
-                found = [item for item in listed["items"] if item["involvedObject"]["name"] == name]
-                if any(one["reason"] == last for one in found):
-                    return found
+                items = [item for item in listed["items"] if item["involvedObject"]["name"] == name]
+                if any(one["reason"] == last for one in items):
+                    return items
                 async for _ in self.api.watch(EVENT, "default", listed["metadata"]["resourceVersion"]):
                     break
 

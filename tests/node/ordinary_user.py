@@ -107,7 +107,7 @@ def _closure(names: tuple[str, ...]) -> list[importlib.metadata.Distribution]:
         except importlib.metadata.PackageNotFoundError:  # for another Python version or platform
             continue
         required = [line for line in known[name].requires or () if "extra ==" not in line]
-        waiting += [found[0] for line in required if (found := re.match(r"[A-Za-z0-9._-]+", line))]
+        waiting += [match[0] for line in required if (match := re.match(r"[A-Za-z0-9._-]+", line))]
     return list(known.values())
 
 

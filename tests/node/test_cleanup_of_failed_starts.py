@@ -1,4 +1,4 @@
-"""What the helper holds for a pod is given back when the pod is given up on the way."""
+"""What the supervisor holds for a pod is given back when the pod is given up on the way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.node.leftovers import supervisors
 from tests.node.node_cluster import NodeCluster
 from tests.node.test_exec import WAITS, soon
 from trainyard.node.kubelet.supervisor_client import Sandbox, StartError
-from trainyard.node.kubelet.supervisor_process import HelperProcess
+from trainyard.node.kubelet.supervisor_process import SupervisorProcess
 from trainyard.objects.resources import POD
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,7 @@ async def test_a_pod_that_is_deleted_while_its_namespaces_are_made_leaves_none(
 
 async def test_a_pod_that_cannot_be_furnished_leaves_no_namespaces(state: Path) -> None:
     sandbox = Sandbox("namespace", lambda *_: None, lambda: None)
-    await sandbox.start(HelperProcess("namespace", state / "supervisor.log"))
+    await sandbox.start(SupervisorProcess("namespace", state / "supervisor.log"))
     (supervisor,) = supervisors(str(state))[1]
     before = held(supervisor)
     with pytest.raises(StartError, match="mount tmpfs on /there/is/none"):

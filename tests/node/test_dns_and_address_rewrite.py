@@ -79,11 +79,11 @@ def question(name: str, kind: int = 1, flags: int = 0x0100) -> bytes:
 
 
 def asked(query: bytes, addresses: list[str] | None, limit: int = 65535) -> tuple[int, int, bytes]:
-    said = dns.answer(query, lambda name: addresses if name == "a.b" else None, limit)
-    assert said is not None
-    ident, flags, _, answers, _, _ = struct.unpack_from("!6H", said)
+    answer = dns.answer(query, lambda name: addresses if name == "a.b" else None, limit)
+    assert answer is not None
+    ident, flags, _, answers, _, _ = struct.unpack_from("!6H", answer)
     assert ident == 77 and flags & 0x8000
-    return flags, answers, said
+    return flags, answers, answer
 
 
 def test_an_address_is_answered_with_no_time_to_live() -> None:

@@ -98,8 +98,8 @@ def test_variables_see_those_before_them_and_win_over_env_from() -> None:
             {"name": "UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
         ],
     }
-    found = environment(container, GIVEN, {"PATH": "/bin", "P_one": "of the base"})
-    assert found == {
+    variables = environment(container, GIVEN, {"PATH": "/bin", "P_one": "of the base"})
+    assert variables == {
         "PATH": "/bin",
         "P_one": "1",
         "P_two": "own",

@@ -66,8 +66,8 @@ async def test_a_program_of_the_machine_stands_where_the_image_has_it(cluster: N
     await cluster.pod(
         "one", container={"image": "mine", "command": ["/usr/local/bin/our-shell", "-c", "echo here; pwd"]}
     )
-    said = (await cluster.result("one")).splitlines()
-    assert said[0] == "here" and said[1].endswith("/place-of-mine/deep")
+    lines = (await cluster.result("one")).splitlines()
+    assert lines[0] == "here" and lines[1].endswith("/place-of-mine/deep")
 
 
 MNIST = "python3 /train_mnist.py -e 1 -b 1000 -u 10"
@@ -88,13 +88,13 @@ COMMANDS = [
 @pytest.mark.frameworks
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", ["namespace"], indirect=True)  # in the other one the stories train them
-@pytest.mark.parametrize(("image", "command", "told"), COMMANDS, ids=[image for image, *_ in COMMANDS])
+@pytest.mark.parametrize(("image", "command", "expected_message"), COMMANDS, ids=[image for image, *_ in COMMANDS])
 async def test_the_commands_of_the_readmes_run_in_a_pod(
-    cluster: NodeCluster, image: str, command: str, told: str
+    cluster: NodeCluster, image: str, command: str, expected_message: str
 ) -> None:
     await cluster.pod("main", container={"image": image, "command": ["sh", "-c", command]})
     await cluster.phase("main", "Succeeded", 120)
-    assert told in await cluster.logs("main")
+    assert expected_message in await cluster.logs("main")
 
 
 def test_what_the_machine_has_stays_and_the_highest_folder_that_is_missing_is_made(tmp_path: Path) -> None:

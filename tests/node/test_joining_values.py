@@ -62,8 +62,8 @@ async def test_an_unforeseen_fault_does_not_end_the_renewal_of_the_lease(tmp_pat
 
 
 def told(name: str = "main", restarts: int = 0, last: Json | None = None, **state: Json) -> Json:
-    found = {"name": name, "state": state, "restartCount": restarts, "containerID": "trainyard://u/main/1"}
-    return found | ({"lastState": {"terminated": last}} if last else {})
+    container_status = {"name": name, "state": state, "restartCount": restarts, "containerID": "trainyard://u/main/1"}
+    return container_status | ({"lastState": {"terminated": last}} if last else {})
 
 
 def ended(code: int) -> Json:

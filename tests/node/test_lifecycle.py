@@ -166,8 +166,8 @@ def test_a_deadline_stops_the_pod_and_gives_it_a_reason() -> None:
     one, actions = play(one, Tick(100))
     assert Signal("main", False) in actions
     one, _ = play(one, Ended(101, "main", 143))
-    said = status(one, PLACE, [], 101)
-    assert (said["phase"], said["reason"]) == ("Failed", "DeadlineExceeded") and not one.deleting
+    pod_status = status(one, PLACE, [], 101)
+    assert (pod_status["phase"], pod_status["reason"]) == ("Failed", "DeadlineExceeded") and not one.deleting
 
 
 def test_a_blocked_container_waits_with_its_reason() -> None:
@@ -268,9 +268,9 @@ def test_whatever_happens_in_whatever_order_the_rules_hold(policy: str, inits: i
     for pick in picks:
         choices = machine.choices()
         machine.happen(choices[pick % len(choices)])
-        said = status(machine.pod, PLACE, [], machine.now)
-        assert (said["phase"] in ("Succeeded", "Failed")) == machine.pod.over
-        assert all(len(one["state"]) == 1 for one in said["containerStatuses"])
+        pod_status = status(machine.pod, PLACE, [], machine.now)
+        assert (pod_status["phase"] in ("Succeeded", "Failed")) == machine.pod.over
+        assert all(len(container_status["state"]) == 1 for container_status in pod_status["containerStatuses"])
 
 
 def test_a_stopped_pod_ends_whatever_its_containers_were_doing() -> None:

@@ -1,4 +1,5 @@
-"""The other side goes, or says no: a client of logs or exec, a stranger, the helper, the API server. Nothing stays."""
+"""The other side goes, or says no: a client of logs or exec, a stranger, the supervisor, the API server. Nothing
+stays."""
 
 from __future__ import annotations
 
@@ -79,9 +80,9 @@ async def test_a_client_who_goes_at_once_leaves_no_descriptors() -> None:
     assert await soon(lambda: set(os.listdir("/proc/self/fd")) <= before)
 
 
-async def test_who_waits_for_room_hears_that_the_helper_is_gone() -> None:
+async def test_who_waits_for_room_hears_that_the_supervisor_is_gone() -> None:
     sandbox = Sandbox("shared", lambda *_: None, lambda: None)
-    ours, helper = socket.socketpair()
+    ours, supervisor = socket.socketpair()
     ours.setblocking(False)
     sandbox._channel = Channel(ours)
     large = "x" * (1 << 20)  # more than fits into a socket that nobody reads
@@ -89,9 +90,9 @@ async def test_who_waits_for_room_hears_that_the_helper_is_gone() -> None:
     assert await soon(lambda: sandbox._writable)
     await sandbox.close()
     async with asyncio.timeout(20):
-        said = await asyncio.gather(*asking, return_exceptions=True)
-    assert [type(one) for one in said] == [SandboxError] * 3
-    helper.close()
+        results = await asyncio.gather(*asking, return_exceptions=True)
+    assert [type(one) for one in results] == [SandboxError] * 3
+    supervisor.close()
 
 
 class Accounts:

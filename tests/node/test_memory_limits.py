@@ -89,7 +89,7 @@ needs_cgroups = pytest.mark.skipif(memory_limits() not in (memory.V1, memory.V2)
 
 @needs_cgroups
 async def test_no_cgroup_outlives_its_container_or_its_node(cluster: NodeCluster) -> None:
-    assert cluster.node._context and (watcher := cluster.node._context.sandbox.helper)
+    assert cluster.node._context and (watcher := cluster.node._context.sandbox.supervisor)
     await cluster.pod("short", "", container=LIMIT)
     await cluster.phase("short", "Succeeded")
     await cluster.pod("long", "import time; time.sleep(600)", container=LIMIT)

@@ -52,10 +52,10 @@ def refused(network: str, state: Path) -> subprocess.CompletedProcess[str]:
 
 def test_auto_takes_the_next_network_and_says_why(state: Path) -> None:
     done = refused("auto", state)
-    said = done.stdout.splitlines()
+    lines = done.stdout.splitlines()
     reason = "namespace does not work on this machine: the kernel's limit"
-    assert said[0].startswith(f"network: shared ({reason}"), done.stderr
-    assert said[1] == "shared hello"
+    assert lines[0].startswith(f"network: shared ({reason}"), done.stderr
+    assert lines[1] == "shared hello"
 
 
 def test_a_network_that_was_asked_for_is_not_replaced(state: Path) -> None:

@@ -27,7 +27,7 @@ time.sleep(60)
 
 
 def restarts(status: dict) -> int:
-    return sum(one["restartCount"] for one in status.get("containerStatuses") or [])
+    return sum(container_status["restartCount"] for container_status in status.get("containerStatuses") or [])
 
 
 async def test_a_pod_runs_to_its_end_and_its_output_is_its_log(cluster: NodeCluster) -> None:
@@ -306,14 +306,14 @@ async def test_the_node_says_what_it_is(cluster: NodeCluster) -> None:
     assert int(status["capacity"]["cpu"]) >= 1 and status["daemonEndpoints"]["kubeletEndpoint"]["Port"] > 0
 
 
-async def test_containers_of_a_killed_helper_are_started_again(cluster: NodeCluster) -> None:
+async def test_containers_of_a_killed_supervisor_are_started_again(cluster: NodeCluster) -> None:
     script = "import time; print('up', flush=True); time.sleep(60)"
     await cluster.pod("lasting", script, restartPolicy="Always")
     await cluster.pod("once", script)
     await cluster.phase("lasting", "Running")
     await cluster.phase("once", "Running")
     sandbox = cluster.node._context.sandbox  # type: ignore[union-attr]
-    os.kill(sandbox.helper.pid, signal.SIGKILL)  # type: ignore[union-attr]
+    os.kill(sandbox.supervisor.pid, signal.SIGKILL)  # type: ignore[union-attr]
     seen = await cluster.until("lasting", lambda status: restarts(status) == 1 and status["phase"] == "Running")
     assert seen["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
     ended = terminated((await cluster.phase("once", "Failed"))["status"])

@@ -182,8 +182,8 @@ def test_a_file_below_the_root_is_named_or_is_there_or_was_refused(outcome: Outc
 
 
 def test_the_claim_that_goes_with_the_cluster_is_named_and_the_one_with_a_folder_is_not(outcome: Outcome) -> None:
-    said = "claim default/kept: 1 file, 2.0 kB, is gone with the cluster: kept.pt; use --mount kept=DIR to keep it"
-    assert said in outcome.output.splitlines()
+    line = "claim default/kept: 1 file, 2.0 kB, is gone with the cluster: kept.pt; use --mount kept=DIR to keep it"
+    assert line in outcome.output.splitlines()
     assert "claim default/mounted" not in outcome.output
 
 

@@ -45,7 +45,7 @@ CONTAINER_ROWS: list[tuple[Json, list[str]]] = [
 
 
 def paths(spec: Json, **how: Any) -> list[str]:
-    return [found.path for found in ineffective_fields({"spec": spec}, **how)]
+    return [ineffective_field.path for ineffective_field in ineffective_fields({"spec": spec}, **how)]
 
 
 @pytest.mark.parametrize(("spec", "expected"), POD_ROWS, ids=lambda row: str(row)[:40])
@@ -61,7 +61,7 @@ def test_fields_of_a_container(listed: str, container: Json, expected: list[str]
 
 def test_a_field_of_several_containers_has_one_name() -> None:
     listed = [{"name": name, "livenessProbe": PROBE} for name in "ab"]
-    assert {found.field for found in ineffective_fields({"spec": {"containers": listed}})} == {
+    assert {ineffective_field.field for ineffective_field in ineffective_fields({"spec": {"containers": listed}})} == {
         "containers.livenessProbe"
     }
 

@@ -208,9 +208,9 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_file_gets_a_sentence_with_file_line_and_fix_at_once(name: str) -> None:
     text, where, part = BAD[name]
-    found = refused(text)
-    assert found[0].startswith(where) and part in found[0], found
-    assert all("\n" not in one and len(one) < 300 for one in found)
+    messages = refused(text)
+    assert messages[0].startswith(where) and part in messages[0], messages
+    assert all("\n" not in one and len(one) < 300 for one in messages)
     started = time.process_time()
     refused(text)
     assert time.process_time() - started < 0.05 * 4, "the promise is 50 ms; four times that on a busy machine"

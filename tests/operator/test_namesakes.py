@@ -21,7 +21,7 @@ async def test_a_namesake_that_is_being_deleted_is_waited_for_and_nobody_is_told
             await cluster.submit(tf_job())
             job = await cluster.condition("NameConflict")
             message = (find_condition(job["status"]["conditions"], "NameConflict") or {})["message"]
-            assert "it is being deleted: it is waited for" in message
+            assert "it is being deleted, and the operator waits for that" in message
             assert "delete or rename" not in message
 
 

@@ -73,4 +73,4 @@ def test_no_expected_plan_is_left_without_its_input() -> None:
 
 
 def test_every_kind_has_cases() -> None:
-    assert {case.parts[0] for case in CASES} >= {kind.api.singular for kind in kinds.KINDS}
+    assert {case.parts[0] for case in CASES} >= {kinds.unique_name(kind) for kind in kinds.KINDS}

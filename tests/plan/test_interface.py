@@ -33,8 +33,8 @@ def written(folder: Path, *documents: Json, name: str = "in.yaml") -> str:
 def planned(folder: Path, *documents: Json, options: tuple[str, ...] = ()) -> list[Json]:
     result = run(written(folder, *documents), "-o", "json", *options)
     assert result.exit_code == 0, result.stderr
-    found: list[Json] = json.loads(result.stdout)
-    return found
+    record_fields: list[Json] = json.loads(result.stdout)
+    return record_fields
 
 
 def fresh(*items: Json, **spec: Any) -> Json:
@@ -114,8 +114,10 @@ def test_a_foreign_name_is_said_with_kind_name_and_owner(tmp_path: Path) -> None
     owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "f", "controller": True}
     taken["metadata"] |= {"ownerReferences": [owner], "labels": {}}
     (answer,) = planned(tmp_path, tfjob(), taken)
-    said = next(condition for condition in answer["status"]["conditions"] if condition["type"] == "NameConflict")
-    assert all(word in said["message"] for word in ("Job worker-76no-0", "CronJob nightly"))
+    job_condition = next(
+        condition for condition in answer["status"]["conditions"] if condition["type"] == "NameConflict"
+    )
+    assert all(word in job_condition["message"] for word in ("Job worker-76no-0", "CronJob nightly"))
     assert [create["metadata"]["name"] for create in answer["creates"]] == ["tfjob-76no", "master-76no-0"]
 
 

@@ -35,7 +35,7 @@ def run(program: str, config: str, *words: str) -> subprocess.CompletedProcess[s
 def test_a_tf_config_that_does_not_say_who_i_am_is_one_sentence(program: str, config: str) -> None:
     done = run(program, config)
     assert done.returncode == 1
-    assert done.stderr.startswith("TF_CONFIG does not say who I am") and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("TF_CONFIG does not name this task") and done.stderr.count("\n") == 1
 
 
 def test_workers_without_a_parameter_server_are_told_so_at_once() -> None:

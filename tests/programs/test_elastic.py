@@ -46,8 +46,8 @@ async def etcd(tmp_path: Path) -> AsyncIterator[str]:
 
 def steps(lines: list[str]) -> list[tuple[int, int, int, int, float]]:
     """(epoch, step, pictures so far, members, loss) of every step that was told."""
-    found = [STEP.search(line) for line in lines]
-    return [(int(one[1]), int(one[2]), int(one[3]), int(one[4]), float(one[5])) for one in found if one]
+    matches = [STEP.search(line) for line in lines]
+    return [(int(one[1]), int(one[2]), int(one[3]), int(one[4]), float(one[5])) for one in matches if one]
 
 
 class Agents(Processes):
@@ -77,11 +77,11 @@ def assert_every_step_is_trained_once(lines: list[str]) -> None:
     """
     last = 0
     for line in lines:
-        if found := re.search(r"going on from .*step (\d+)", line):
-            assert int(found[1]) >= last, "\n".join(lines)
-            last = int(found[1])
-        elif found := re.search(r"epoch \d+ step (\d+) pictures", line):
-            assert int(found[1]) == last + 1, "\n".join(lines)
+        if match := re.search(r"continues from .*step (\d+)", line):
+            assert int(match[1]) >= last, "\n".join(lines)
+            last = int(match[1])
+        elif match := re.search(r"epoch \d+ step (\d+) pictures", line):
+            assert int(match[1]) == last + 1, "\n".join(lines)
             last += 1
     assert last > 30
 
@@ -103,17 +103,19 @@ async def test_no_step_is_lost_when_a_member_joins_and_another_is_killed(
         await agents.said("a", "done: step", after=len(agents.lines["a"]))
         await agents.said("a", "epoch 4 done: step")
         assert [await agents.stopped(name, 30) for name in ("a", "c")] == [143, 143]
-        told = steps(agents.lines["a"])
+        step_numbers = steps(agents.lines["a"])
         # By one who saw all of it; the third began where the others were.
         assert_every_step_is_trained_once(agents.lines["a"])
-        worlds = [world for at, (*_, world, _) in enumerate(told) if at == 0 or told[at - 1][3] != world]
+        worlds = [
+            world for at, (*_, world, _) in enumerate(step_numbers) if at == 0 or step_numbers[at - 1][3] != world
+        ]
         assert [world for world in worlds if world > 1][-3:] == [2, 3, 2]  # who waits for others may begin alone
         assert steps(agents.lines["c"])[0][1] > 1
-        assert max(step for _, step, *_ in steps(agents.lines["b"])) < told[-1][1]
-        assert told[-1][4] < told[0][4] / 2
+        assert max(step for _, step, *_ in steps(agents.lines["b"])) < step_numbers[-1][1]
+        assert step_numbers[-1][4] < step_numbers[0][4] / 2
         # Each epoch that is over took each picture once, whoever shared them, and whoever told of it.
         every = [step for name in ("a", "b", "c") for step in steps(agents.lines[name])]
-        for epoch in range(told[-1][0]):
+        for epoch in range(step_numbers[-1][0]):
             assert max(seen for which, _, seen, *_ in every if which == epoch) == 2048
 
 
@@ -138,6 +140,6 @@ async def test_the_second_sample_trains_by_its_configuration(image: PreparedImag
         assert await all_.ended("a") == 0
         done = [line for line in all_.lines["a"] if "done: rank" in line]
         assert len(done) == 2 and all("8 epochs, 64 steps" in line for line in done)
-        losses = [float(found[1]) for line in all_.lines["a"] if (found := re.search(r"done: .* loss (\d\.\d+)", line))]
+        losses = [float(match[1]) for line in all_.lines["a"] if (match := re.search(r"done: .* loss (\d\.\d+)", line))]
         assert losses[-1] < losses[0]
         assert (tmp_path / "saved" / "checkpoint.pth.tar").exists()

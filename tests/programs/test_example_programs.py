@@ -48,7 +48,7 @@ def test_the_namespace_of_the_mxnet_readme_is_understood() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "role", "told"),
+    ("words", "role", "expected_message"),
     [
         (["--kv-store=dist_sync"], "", "--kv-store=dist_sync needs a dist job: DMLC_ROLE is not set"),
         (["--image-shape=big"], "", "--image-shape=big is no list of three numbers"),
@@ -59,10 +59,10 @@ def test_the_namespace_of_the_mxnet_readme_is_understood() -> None:
         ([], "", ""),
     ],
 )
-def test_what_cannot_be_trained_is_one_sentence(words: list[str], role: str, told: str) -> None:
+def test_what_cannot_be_trained_is_one_sentence(words: list[str], role: str, expected_message: str) -> None:
     mx = program("mx_cifar10")
-    said = mx.problem(mx.parser().parse_args(words), role)
-    assert told in said and bool(told) == bool(said)
+    problem = mx.problem(mx.parser().parse_args(words), role)
+    assert expected_message in problem and bool(expected_message) == bool(problem)
 
 
 def test_workers_have_equal_parts_of_whole_batches() -> None:
@@ -95,7 +95,7 @@ def test_the_words_of_both_chainer_readmes_are_understood() -> None:
 
 
 def test_the_table_goes_out_without_the_codes_of_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    out = program("chainer_mnist").Plain(sys.stdout)
+    out = program("chainer_mnist").WithoutControlCodes(sys.stdout)
     out.write("\033[Jepoch       main/loss\n")
     out.flush()
     assert capsys.readouterr().out == "epoch       main/loss\n"
@@ -117,8 +117,8 @@ def test_the_shipped_configuration_and_one_of_a_person_say_what_is_trained() -> 
     shipped = classy.course(json.loads((PROGRAMS / "classy_template.json").read_text()), 2048)
     assert (shipped.epochs, shipped.batch, shipped.lr, shipped.depth) == (8, 32, 0.02, 18)
     mine = {"num_epochs": 3, "optimizer": {"lr": {"name": "step", "values": [0.5, 0.1]}}, "model": {"depth": 50}}
-    found = classy.course(mine, 100)
-    assert (found.epochs, found.lr, found.depth, found.pictures) == (3, 0.5, 50, 100)
+    course = classy.course(mine, 100)
+    assert (course.epochs, course.lr, course.depth, course.pictures) == (3, 0.5, 50, 100)
 
 
 @pytest.mark.parametrize("config", [[], {"num_epochs": "many"}, {"optimizer": 3}, {"dataset": {"train": 7}}])
@@ -166,8 +166,8 @@ def test_an_etcd_that_never_comes_is_left_to_torch(capsys: pytest.CaptureFixture
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         launch.wait_for_etcd(("127.0.0.1", port), patience=0.05, pause=0.01)
-        said = capsys.readouterr().out
-        assert said.count("waiting for the rendezvous at 127.0.0.1:") == 1
+        output = capsys.readouterr().out
+        assert output.count("waiting for the rendezvous at 127.0.0.1:") == 1
         taken.listen()
         launch.wait_for_etcd(("127.0.0.1", port))
         assert capsys.readouterr().out == ""

@@ -24,7 +24,7 @@ def command(image: PreparedImage, *words: str) -> list[str]:
 
 
 def losses(lines: list[str]) -> list[float]:
-    return [float(found[1]) for line in lines if (found := re.search(r"Train-cross-entropy=(\d+\.\d+)", line))]
+    return [float(match[1]) for line in lines if (match := re.search(r"Train-cross-entropy=(\d+\.\d+)", line))]
 
 
 async def test_a_local_job_says_that_it_has_no_gpu_and_learns(image: PreparedImage, tmp_path: Path) -> None:

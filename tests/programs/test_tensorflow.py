@@ -69,8 +69,8 @@ async def test_training_gets_over_a_lost_parameter_server(python: str, tmp_path:
         await tasks.start("ps-1", PS_PROGRAM)
         assert "hidden/weights" in await tasks.said("master-0", "restored step")
         assert [await tasks.ended(name) for name in ("master-0", "worker-0")] == [0, 0]
-        found = re.search(r"held-out accuracy (\d\.\d+)", tasks.lines["master-0"][-1])
-        assert found and float(found[1]) >= 0.9
+        match = re.search(r"held-out accuracy (\d\.\d+)", tasks.lines["master-0"][-1])
+        assert match and float(match[1]) >= 0.9
         assert tasks.lines["worker-0"][-1] == "worker 0: done"
         losses = [float(one[1]) for line in tasks.lines["master-0"] if (one := re.search(r"loss (\d\.\d+)", line))]
         assert losses[-1] < losses[0] / 4

@@ -117,7 +117,7 @@ def binding(name: str, to: str, *accounts: str, kind: str = "RoleBinding", role_
         "kind": kind,
         "metadata": {"name": name},
         "roleRef": {"apiGroup": api, "kind": role_kind, "name": to},
-        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": one} for one in accounts],
+        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": account} for account in accounts],
     }
 
 

@@ -51,11 +51,11 @@ async def write_until_killed(folder: Path, killer: Killer, acks: int) -> None:
         for key in KEYS[: 1 + turn % 3]:
             put(log, key)
         if turn % 4 == 3:
-            found = log.get("maps", KEYS[0])
-            assert found is not None
-            log.append("maps", KEYS[0], None, found.revision, b"last")
+            record = log.get("maps", KEYS[0])
+            assert record is not None
+            log.append("maps", KEYS[0], None, record.revision, b"last")
         last = log.revision
-        await log.wait_durable(last)
+        await log.wait_committed(last)
         killer("answer")
         os.write(acks, f"{first} {last}\n".encode())
 

@@ -232,8 +232,8 @@ async def _started(make: Callable[[], RevisionLog]) -> Server:
 
 def place(server: Server) -> tuple[str, int]:
     """Its address."""
-    found = urlsplit(server.url)
-    return found.hostname or "", found.port or 0
+    url = urlsplit(server.url)
+    return url.hostname or "", url.port or 0
 
 
 def main() -> int:

@@ -81,14 +81,14 @@ def test_an_apply_twice_is_an_apply_once(moves: list[tuple[str, Json, bool]]) ->
     for manager, spec, force in moves:
         query = {"force": "true"} if force else {}
         try:
-            said = applied(cluster, manager, spec, **query)
+            response = applied(cluster, manager, spec, **query)
         except StatusError as refused:
             if refused.reason != "Conflict":
                 raise
             continue
         cluster.now += 60
         revision = cluster.log.revision
-        assert applied(cluster, manager, spec, **query) == said
+        assert applied(cluster, manager, spec, **query) == response
         assert cluster.log.revision == revision
 
 
@@ -97,13 +97,13 @@ def test_an_apply_twice_is_an_apply_once(moves: list[tuple[str, Json, bool]]) ->
 def test_a_forced_apply_is_what_it_says_and_others_keep_the_rest(moves: list[tuple[str, Json]]) -> None:
     cluster = things()
     for manager, spec in moves:
-        said = applied(cluster, manager, spec, force="true")
+        response = applied(cluster, manager, spec, force="true")
         sent = fields_of({"spec": spec}, TypeSchema("object", own_fields={"spec": SHAPE}))
-        stored = fields_of({"spec": said.get("spec") or {}}, TypeSchema("object", own_fields={"spec": SHAPE}))
+        stored = fields_of({"spec": response.get("spec") or {}}, TypeSchema("object", own_fields={"spec": SHAPE}))
         for path, value in sent.items():
             if value not in (None, {}, []):
                 assert stored.get(path, value) == value, path
-        owned = {path for one in apply.owners_of(said) for path in one.paths}
+        owned = {path for one in apply.owners_of(response) for path in one.paths}
         assert {path for path in stored if stored[path] not in ({}, [])} <= owned | {("f:spec",)}
 
 
@@ -146,8 +146,8 @@ def test_what_is_taken_away_whole_leaves_nothing(spec: Json) -> None:
 def test_who_never_applies_pays_nothing() -> None:
     cluster = Cluster()
     cluster.make(PODS, pod("a"))
-    said = cluster.merge(f"{PODS}/a/status", {"status": {"phase": "Running"}})
-    assert "managedFields" not in said["metadata"]
+    response = cluster.merge(f"{PODS}/a/status", {"status": {"phase": "Running"}})
+    assert "managedFields" not in response["metadata"]
     assert "managedFields" not in cluster.merge(f"{PODS}/a", {"metadata": {"labels": {"a": "b"}}})["metadata"]
 
 
@@ -157,14 +157,14 @@ def test_what_was_there_before_the_first_apply_has_an_owner() -> None:
     no = cluster.refused("PATCH", f"{MAPS}/a", config_map("a", data={"x": "2"}), APPLY, fieldManager="me")
     assert no.message == 'Apply failed with 1 conflict: conflict with "before-first-apply" using v1: .data.x'
     answer = cluster.ask("PATCH", f"{MAPS}/a", config_map("a", data={"y": "2"}), APPLY, fieldManager="me")
-    assert [one["manager"] for one in answer["metadata"]["managedFields"]] == ["me", "before-first-apply"]
+    assert [entry["manager"] for entry in answer["metadata"]["managedFields"]] == ["me", "before-first-apply"]
 
 
 def test_a_status_patch_of_an_applied_pod_is_remembered_as_such() -> None:
     cluster = Cluster()
     cluster.ask("PATCH", f"{PODS}/a", pod("a"), APPLY, fieldManager="me")
-    said = cluster.merge(f"{PODS}/a/status", {"status": {"phase": "Running"}}, fieldManager="node")
-    (entry,) = (one for one in said["metadata"]["managedFields"] if one["manager"] == "node")
+    response = cluster.merge(f"{PODS}/a/status", {"status": {"phase": "Running"}}, fieldManager="node")
+    (entry,) = (one for one in response["metadata"]["managedFields"] if one["manager"] == "node")
     assert (entry["operation"], entry["subresource"]) == ("Update", "status")
     assert entry["fieldsV1"] == {"f:status": {"f:phase": {}}}
 

@@ -70,8 +70,8 @@ BAD_PODS: list[tuple[str, dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("spec", "path", "text"), [pytest.param(*row[1:], id=row[0]) for row in BAD_PODS])
 def test_a_wrong_pod_is_refused_at_its_place(cluster: Cluster, spec: dict[str, Any], path: str, text: str) -> None:
-    found = causes(cluster.refused("POST", PODS, pod("a", **spec)))
-    assert any(field == path and message.startswith(text) for field, message in found), found
+    field_causes = causes(cluster.refused("POST", PODS, pod("a", **spec)))
+    assert any(field == path and message.startswith(text) for field, message in field_causes), field_causes
 
 
 def test_a_pod_that_cannot_be_read_is_a_bad_request(cluster: Cluster) -> None:
@@ -120,9 +120,9 @@ def test_a_pods_log_is_at_its_nodes_kubelet(cluster: Cluster) -> None:
     no = cluster.refused("GET", f"{PODS}/a/log")
     assert no.code == 400 and "a container name must be specified for pod a, choose one of: [x y]" in no.message
     assert "not valid for pod a" in cluster.refused("GET", f"{PODS}/a/log", container="z").message
-    found = cluster.raw("GET", f"{PODS}/a/log", container="y", follow="true", tailLines="5")
+    log_text = cluster.raw("GET", f"{PODS}/a/log", container="y", follow="true", tailLines="5")
     url = "http://127.0.0.1:10250/containerLogs/default/a/y?follow=true&tailLines=5"
-    assert found == KubeletProxy(url)
+    assert log_text == KubeletProxy(url)
 
 
 def test_a_job_gets_its_selector_and_labels(cluster: Cluster) -> None:
@@ -171,8 +171,8 @@ def test_a_jobs_template_stays_and_suspend_does_not(cluster: Cluster) -> None:
 
 def test_the_file_of_a_job_lacks_what_was_generated_so_it_does_not_replace_the_job(cluster: Cluster) -> None:
     cluster.make(JOBS, job("j"))
-    found = causes(cluster.refused("PUT", f"{JOBS}/j", job("j")))
-    assert ("spec.selector", "Required value") in found
+    field_causes = causes(cluster.refused("PUT", f"{JOBS}/j", job("j")))
+    assert ("spec.selector", "Required value") in field_causes
 
 
 def test_a_service_gets_an_address_of_its_own(cluster: Cluster) -> None:
@@ -266,7 +266,7 @@ def test_an_event_is_forgotten_after_an_hour(cluster: Cluster) -> None:
         event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}, "involvedObject": {"kind": "Pod"}}
         cluster.make(path, event)
         cluster.now += 1801
-    cluster.verbs.expire_objects()
+    cluster.verbs.writes.expire_objects(cluster.now)
     assert [item["metadata"]["name"] for item in cluster.get(path)["items"]] == ["new"]
 
 
@@ -278,7 +278,7 @@ def test_the_oldest_of_too_many_events_are_forgotten(cluster: Cluster) -> None:
     registry = cluster.verbs.writes.registry
     for resource in [one for one in registry.all() if one.plural == "events"]:
         registry.add(replace(resource, max_objects=2))
-    cluster.verbs.expire_objects()
+    cluster.verbs.writes.expire_objects(cluster.now)
     assert [event["metadata"]["name"] for event in cluster.get(path)["items"]] == ["a", "b"]
 
 

@@ -12,9 +12,9 @@ from trainyard.server.patch.dispatch import APPLY
 
 def test_a_plain_object_goes_at_once(cluster: Cluster) -> None:
     made = cluster.make(MAPS, config_map("a"))
-    told = cluster.delete(f"{MAPS}/a")
-    assert told["status"] == "Success"
-    assert told["details"] == {"name": "a", "kind": "configmaps", "uid": made["metadata"]["uid"]}
+    response = cluster.delete(f"{MAPS}/a")
+    assert response["status"] == "Success"
+    assert response["details"] == {"name": "a", "kind": "configmaps", "uid": made["metadata"]["uid"]}
     assert cluster.refused("GET", f"{MAPS}/a").code == 404
 
 
@@ -108,8 +108,8 @@ def test_a_pod_that_a_second_delete_ends_is_told_as_it_was(cluster: Cluster) -> 
     cluster.make(PODS, {**made, "metadata": {**made["metadata"], "finalizers": ["foregroundDeletion"]}})
     marked = cluster.delete(f"{PODS}/a")["metadata"]
     assert marked["deletionGracePeriodSeconds"] == 0 and marked["finalizers"] == ["foregroundDeletion"]
-    told = cluster.delete(f"{PODS}/a", {"gracePeriodSeconds": 30, "orphanDependents": False})["metadata"]
-    assert told["finalizers"] == ["foregroundDeletion"]
+    response = cluster.delete(f"{PODS}/a", {"gracePeriodSeconds": 30, "orphanDependents": False})["metadata"]
+    assert response["finalizers"] == ["foregroundDeletion"]
     assert cluster.refused("GET", f"{PODS}/a").code == 404
 
 

@@ -121,8 +121,8 @@ def test_what_differs_on_purpose_is_in_the_document() -> None:
 def test_a_documented_difference_is_known_by_its_whole_text() -> None:
     step = Step("PUT", "/api/v1/namespaces/x/configmaps/a")
     real, ours = '500 strconv.ParseUint: parsing "abc": invalid syntax', "422 Invalid"
-    assert any(one.covers(Difference(0, step, "code", real, ours)) for one in DOCUMENTED)
-    assert not any(one.covers(Difference(0, step, "code", real, "200")) for one in DOCUMENTED)
+    assert any(entry.covers(Difference(0, step, "code", real, ours)) for entry in DOCUMENTED)
+    assert not any(entry.covers(Difference(0, step, "code", real, "200")) for entry in DOCUMENTED)
 
 
 def _change(group: str, plural: str, **fields: Any) -> Callable[[Server], None]:

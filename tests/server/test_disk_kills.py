@@ -134,9 +134,9 @@ async def look(client: Client, known: Known) -> None:
     """What is there is what was answered, or the one thing that was under way."""
     told, asked = known.told, known.asked
     _, listed = await client.ask("GET", MAPS)
-    found = {item["metadata"]["name"]: item for item in listed["items"]}
-    assert told.keys() <= found.keys() <= told.keys() | asked.keys() | {"kube-root-ca.crt"}
-    for name, one in found.items():
+    by_name = {item["metadata"]["name"]: item for item in listed["items"]}
+    assert told.keys() <= by_name.keys() <= told.keys() | asked.keys() | {"kube-root-ca.crt"}
+    for name, one in by_name.items():
         value = one["data"]["value"]
         assert value in (told.get(name, ("", 0))[0], asked.get(name)), (name, value, told.get(name), asked.get(name))
         told[name] = value, int(one["metadata"]["resourceVersion"])

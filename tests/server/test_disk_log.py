@@ -24,7 +24,7 @@ from trainyard.objects import NamespacedName
 from trainyard.server import DiskError, DiskLog, NotWritten, RevisionLog, Server
 from trainyard.server.storage import disk
 from trainyard.server.storage.database import FORMAT, NAME
-from trainyard.server.storage.log import Compacted, Entry
+from trainyard.server.storage.log import Compacted, LogEntry
 from trainyard.server.storage.store import Record
 
 STEPS = st.lists(
@@ -41,7 +41,7 @@ def seen(log: RevisionLog) -> object:
     return log.revision, log.floor, entries, lists, log.list("maps")
 
 
-def delete(log: RevisionLog, key: NamespacedName) -> Entry:
+def delete(log: RevisionLog, key: NamespacedName) -> LogEntry:
     record = log.get("maps", key)
     assert record is not None
     return log.append("maps", key, None, record.revision, b"last of %d" % record.revision)
@@ -123,13 +123,13 @@ async def test_what_is_appended_at_once_is_one_commit(tmp_path: Path) -> None:
     steps: list[str] = []
     log = DiskLog(tmp_path, step=steps.append)
     heard: list[int] = []
-    log.follow(lambda entry: heard.append(entry.revision), settled=True)
+    log.follow(lambda entry: heard.append(entry.revision), committed=True)
 
     async def write(key: NamespacedName) -> None:
         revision = put(log, key)
-        assert log.settled < revision and revision not in heard
-        await log.wait_durable(revision)
-        assert log.settled >= revision and revision in heard
+        assert log.committed < revision and revision not in heard
+        await log.wait_committed(revision)
+        assert log.committed >= revision and revision in heard
 
     await asyncio.gather(*(write(key) for key in KEYS))
     assert steps == ["begin", "insert", "insert", "insert", "commit", "committed"]
@@ -146,7 +146,7 @@ async def test_a_commit_waits_while_more_is_written_and_for_nobody_who_writes_al
     async def write(key: NamespacedName, turns: int) -> None:
         for _ in range(turns):
             await asyncio.sleep(0)
-        await log.wait_durable(put(log, key))
+        await log.wait_committed(put(log, key))
 
     async def commits(*turns: int) -> list[int]:
         """How many rows each of them has, when one writes at once, another a turn of the loop later."""
@@ -194,7 +194,7 @@ def another_program(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (lambda path: path.write_text("apiVersion: v1\n" * 99), "is broken, or not ours"),
         (lambda path: os.truncate(path, 4096), "is broken"),
@@ -210,7 +210,7 @@ def another_program(path: Path) -> None:
     ],
 )
 def test_a_file_that_is_not_a_whole_log_of_ours_is_named_and_stays(
-    tmp_path: Path, spoil: Callable[[Path], object], said: str
+    tmp_path: Path, spoil: Callable[[Path], object], message: str
 ) -> None:
     with opened(tmp_path) as log:
         for _ in range(60):
@@ -218,7 +218,7 @@ def test_a_file_that_is_not_a_whole_log_of_ours_is_named_and_stays(
     path = tmp_path / NAME
     spoil(path)
     before = path.read_bytes()
-    with pytest.raises(DiskError, match=said) as refused:
+    with pytest.raises(DiskError, match=message) as refused:
         DiskLog(tmp_path)
     assert str(path) in str(refused.value) and refused.value.unusable
     assert path.read_bytes()[100:] == before[100:], "it was changed"
@@ -247,7 +247,7 @@ def test_who_may_not_write_is_told_so() -> None:
             "except Exception as error: print(type(error).__name__, error)\n"
         )
 
-        def said() -> str:
+        def message() -> str:
             ran = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True)
             return ran.stdout + ran.stderr
 
@@ -255,9 +255,9 @@ def test_who_may_not_write_is_told_so() -> None:
             path.chmod(0o500 if path == folder else 0o444)
             if os.getuid() == 0:
                 os.chown(path, 65534, 65534)
-        assert said().startswith("DiskError") and "permission denied; " in said()
+        assert message().startswith("DiskError") and "permission denied; " in message()
         (folder / "log.lock").chmod(0o666)
-        assert said().startswith(f"DiskError {folder / NAME}: permission denied; give this user the right")
+        assert message().startswith(f"DiskError {folder / NAME}: permission denied; give this user the right")
         folder.chmod(0o700)
 
 
@@ -287,7 +287,7 @@ async def test_a_write_that_finds_no_room_is_taken_back_whole(tmp_path: Path) ->
     log = DiskLog(tmp_path)
     followed: dict[NamespacedName, bytes] = {}
 
-    def keep_book(entry: Entry) -> None:
+    def keep_book(entry: LogEntry) -> None:
         if entry.record is None:
             followed.pop(entry.key)
         else:
@@ -295,17 +295,17 @@ async def test_a_write_that_finds_no_room_is_taken_back_whole(tmp_path: Path) ->
 
     log.follow(keep_book)
     put(log, KEYS[0])
-    await log.wait_durable(1)
+    await log.wait_committed(1)
     before, book = seen(log), dict(followed)
     with limited((tmp_path / f"{NAME}-wal").stat().st_size + 100):
         put(log, KEYS[0])
         put(log, KEYS[1], 10_000)
         delete(log, KEYS[0])
         with pytest.raises(NotWritten, match=r"nothing of this write is stored.*the server goes on"):
-            await log.wait_durable(log.revision)
-        assert seen(log) == before and followed == book and log.settled == 1
+            await log.wait_committed(log.revision)
+        assert seen(log) == before and followed == book and log.committed == 1
     assert put(log, KEYS[2]) == 2
-    await log.wait_durable(2)
+    await log.wait_committed(2)
     after = seen(log)
     log.close()
     with opened(tmp_path) as again:

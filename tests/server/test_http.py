@@ -170,10 +170,10 @@ async def test_a_log_that_breaks_off_ends_there_and_no_second_answer_is_put_into
     head = f"GET {PODS}/a/log?container=breaking HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer canary\r\n\r\n"
     writer.write(head.encode())
     async with asyncio.timeout(10):
-        said = await reader.read()
+        response = await reader.read()
     writer.close()
-    assert said.count(b"HTTP/1.1 ") == 1 and b"/containerLogs/default/a/breaking" in said
-    assert not said.endswith(b"0\r\n\r\n"), "it looks like the whole log"
+    assert response.count(b"HTTP/1.1 ") == 1 and b"/containerLogs/default/a/breaking" in response
+    assert not response.endswith(b"0\r\n\r\n"), "it looks like the whole log"
 
 
 async def test_a_log_comes_from_the_kubelet_line_by_line(logging: Server) -> None:
@@ -182,8 +182,12 @@ async def test_a_log_comes_from_the_kubelet_line_by_line(logging: Server) -> Non
         async with session.get(url, params={"container": "main"}) as got:
             assert await got.text() == "Bearer canary /containerLogs/default/a/main\n"
         async with session.get(url, params={"container": "waiting"}) as got:
-            said = await got.json()
-            assert (got.status, said["reason"], said["message"]) == (400, "BadRequest", "container is waiting to start")
+            response = await got.json()
+            assert (got.status, response["reason"], response["message"]) == (
+                400,
+                "BadRequest",
+                "container is waiting to start",
+            )
         async with session.get(url, params={"container": "main", "follow": "true"}) as got, asyncio.timeout(10):
             assert (await got.content.readline()).endswith(b"main?follow=true\n")
     assert logging.verbs["get", "pods/log"] == 3

@@ -234,8 +234,8 @@ async def test_a_server_without_descriptors_goes_on_when_there_are_some() -> Non
     await first.readuntil(b"\r\n\r\nok")
     crowd = [await opened(url, GET % b"/readyz") for _ in range(100)]
     async with asyncio.timeout(60):  # each place that gets free may be looked for a tenth of a second later
-        said = await running.stderr.readline()
-        assert said == b"no descriptors are left, new connections wait; raise `ulimit -n`\n"
+        line = await running.stderr.readline()
+        assert line == b"no descriptors are left, new connections wait; raise `ulimit -n`\n"
         pen.write(GET % b"/readyz")
         await first.readuntil(b"\r\n\r\nok")  # who is in is served
         for reader, writer in crowd:  # and the others as soon as there is room
@@ -295,7 +295,7 @@ async def test_the_end_is_near_whatever_the_clients_do(tmp_path: Path) -> None:
     post = f"POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{{".encode()
     quiet = GET % MAPS.replace("configmaps", "secrets?watch=1").encode()
     sent = (b"", b"GET /", list_, list_, watch, watch, post, quiet)
-    held = [await opened(server.url, one, limit=1024) for one in sent]
+    held = [await opened(server.url, request, limit=1024) for request in sent]
     held.append(await opened(server.tls_url))
     await until(lambda: server.hub.listener_count("secrets") == 1)
     start = time.monotonic()

@@ -39,9 +39,9 @@ async def raw(server: Server, *lines: str) -> tuple[int, str]:
     async with asyncio.timeout(10):
         answer = (await reader.read()).decode("latin-1")
     writer.close()
-    found = re.match(r"HTTP/1\.\d (\d+)", answer)
-    assert found, answer
-    return int(found[1]), answer.partition("\r\n\r\n")[2]
+    match = re.match(r"HTTP/1\.\d (\d+)", answer)
+    assert match, answer
+    return int(match[1]), answer.partition("\r\n\r\n")[2]
 
 
 # --- loopback

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.objects import NamespacedName
-from trainyard.server.storage.log import Compacted, Entry, FutureRevision, RevisionConflict, RevisionLog
+from trainyard.server.storage.log import Compacted, FutureRevision, LogEntry, RevisionConflict, RevisionLog
 from trainyard.server.storage.store import Record
 
 KEYS = [NamespacedName("a", "x"), NamespacedName("a", "y"), NamespacedName("b", "x")]
@@ -19,13 +19,13 @@ STEPS = st.lists(
 )
 
 
-def put(log: RevisionLog, store: str, key: NamespacedName, text: bytes = b"") -> Entry:
+def put(log: RevisionLog, store: str, key: NamespacedName, text: bytes = b"") -> LogEntry:
     before = log.get(store, key)
     record = Record(log.revision + 1, text or b"%d" % (log.revision + 1), {}, {})
     return log.append(store, key, record, before.revision if before else 0)
 
 
-def delete(log: RevisionLog, store: str, key: NamespacedName) -> Entry:
+def delete(log: RevisionLog, store: str, key: NamespacedName) -> LogEntry:
     before = log.get(store, key)
     assert before is not None
     return log.append(store, key, None, before.revision, b"last")
@@ -156,3 +156,12 @@ def test_a_record_with_the_wrong_number_is_not_written() -> None:
     with pytest.raises(RevisionConflict):
         log.append("p", KEYS[0], Record(7, b"", {}, {}), 0)
     assert log.revision == 0 and log.get("p", KEYS[0]) is None
+
+
+def test_the_history_stays_almost_as_long_as_its_limit_in_bytes() -> None:
+    log = RevisionLog(keep_bytes=10_000)
+    lengths = []
+    for _ in range(400):
+        put(log, "p", KEYS[0], b"x" * 100)
+        lengths.append(log.revision - log.floor)
+    assert min(lengths[100:]) >= 0.85 * max(lengths)

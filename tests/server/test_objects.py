@@ -242,9 +242,9 @@ def test_status_has_a_path_of_its_own(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
     made = cluster.make(THINGS, {**thing("a"), "status": {"state": "forged"}})
     assert "status" not in made
-    told = cluster.merge(f"{THINGS}/a/status", {"status": {"state": "Running"}, "spec": {"replicas": 7}})
-    assert told["status"] == {"state": "Running"} and told["spec"]["replicas"] == 1
-    assert told["metadata"]["generation"] == 1
+    response = cluster.merge(f"{THINGS}/a/status", {"status": {"state": "Running"}, "spec": {"replicas": 7}})
+    assert response["status"] == {"state": "Running"} and response["spec"]["replicas"] == 1
+    assert response["metadata"]["generation"] == 1
     changed = cluster.merge(f"{THINGS}/a", {"spec": {"replicas": 2}, "status": {"state": "forged"}})
     assert changed["status"] == {"state": "Running"} and changed["metadata"]["generation"] == 2
     labelled = cluster.merge(f"{THINGS}/a/status", {"metadata": {"labels": {"x": "y"}}})

@@ -66,9 +66,9 @@ JSON_PATHS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "found"), JSON_PATHS)
-def test_a_json_path_finds_what_it_names(path: str, found: list[Any]) -> None:
-    assert compile_path(path)(OBJ) == found
+@pytest.mark.parametrize(("path", "expected"), JSON_PATHS)
+def test_a_json_path_finds_what_it_names(path: str, expected: list[Any]) -> None:
+    assert compile_path(path)(OBJ) == expected
     oddities: tuple[Any, ...] = (None, [], "x", 1, {"spec": None})
     for odd in oddities:
         compile_path(path)(odd)

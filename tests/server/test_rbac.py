@@ -223,8 +223,8 @@ def test_everybody_who_is_somebody_may_discover_and_ask_about_himself(world: Clu
         attributes = {**kinds, "spec": {"nonResourceAttributes": {"path": "/api", "verb": "get"}}}
         assert world.make(review, attributes)["status"] == {"allowed": True}
         me = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        said = world.make("/apis/authentication.k8s.io/v1/selfsubjectreviews", me)["status"]["userInfo"]
-        assert said["username"] == ROBOT.name and "system:authenticated" in said["groups"]
+        user_info = world.make("/apis/authentication.k8s.io/v1/selfsubjectreviews", me)["status"]["userInfo"]
+        assert user_info["username"] == ROBOT.name and "system:authenticated" in user_info["groups"]
         rules = {**kinds, "kind": "SelfSubjectRulesReview", "spec": {"namespace": "default"}}
         listed = world.make("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", rules)["status"]
         assert listed["nonResourceRules"] and not listed["incomplete"]

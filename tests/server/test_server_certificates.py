@@ -141,8 +141,8 @@ async def test_the_administrator_may_act_for_others_and_nobody_else_may(
     async with session(authority) as one:
         admin = Client(one, secure.tls_url)
         async with one.get(f"{secure.tls_url}{MAPS}", headers=for_robot) as got:
-            said = decode(await got.read())["message"]
-            assert got.status == 403 and 'User "system:serviceaccount:default:robot" cannot list' in said
+            message = decode(await got.read())["message"]
+            assert got.status == 403 and 'User "system:serviceaccount:default:robot" cannot list' in message
         await admin.make(ACCOUNTS, account("robot"))
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         token = (await admin.make(f"{ACCOUNTS}/robot/token", request))["status"]["token"]

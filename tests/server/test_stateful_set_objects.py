@@ -74,8 +74,10 @@ def test_a_wrong_stateful_set_is_refused_at_its_place(cluster: Cluster, spec: An
 
 def test_the_status_has_its_own_path(cluster: Cluster) -> None:
     cluster.make(SETS, workload("StatefulSet"))
-    told = cluster.merge(f"{SETS}/w/status", {"status": {"replicas": 3, "readyReplicas": 2}, "spec": {"replicas": 9}})
-    assert told["status"]["readyReplicas"] == 2 and told["spec"]["replicas"] == 1
+    response = cluster.merge(
+        f"{SETS}/w/status", {"status": {"replicas": 3, "readyReplicas": 2}, "spec": {"replicas": 9}}
+    )
+    assert response["status"]["readyReplicas"] == 2 and response["spec"]["replicas"] == 1
     kept = cluster.merge(f"{SETS}/w", {"status": {"readyReplicas": 7}})
     assert kept["status"]["readyReplicas"] == 2
     assert cluster.get(f"{SETS}/w/scale")["status"]["replicas"] == 3
@@ -86,6 +88,6 @@ def test_kubectl_shows_how_many_are_ready(cluster: Cluster) -> None:
     cluster.merge(f"{SETS}/w/status", {"status": {"replicas": 3, "readyReplicas": 2}})
     accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
     table = decode(cluster.raw("GET", SETS, accept=accept).body)
-    columns = [(one["name"], one["priority"]) for one in table["columnDefinitions"]]
+    columns = [(column["name"], column["priority"]) for column in table["columnDefinitions"]]
     assert columns == [("Name", 0), ("Ready", 0), ("Age", 0), ("Containers", 1), ("Images", 1)]
     assert table["rows"][0]["cells"] == ["w", "2/3", "0s", "c", "i"]

@@ -10,7 +10,7 @@ REASONS: dict[str, str] = {
     "test_chainerjob_story.py::test_the_masters_own_deadline_wins": DEADLINE,
     "test_every_kind.py::test_a_deadline_stops_everything_whatever_clean_pod_policy_says[ChainerJob]": DEADLINE,
     "test_every_kind.py::test_a_deadline_stops_everything_whatever_clean_pod_policy_says[ChainerJob-alone]": DEADLINE,
-    "test_rights_story.py": "of a real server, tests/manifests/test_rights_on_a_real_cluster.py reads the audit log",
+    "test_operator_rbac_story.py": "tests/manifests/test_operator_rbac_on_a_real_cluster.py reads its audit log",
     "test_older_server.py": "what is stored although it is wrong is made for a real server in tests/control_plane",
     "test_refusals.py::TestAnOlderServer": "as in test_older_server.py",
 }

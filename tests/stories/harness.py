@@ -69,7 +69,7 @@ class Noted(ApiClient):
     @property
     def writes(self) -> list[ApiRequest]:
         """What changes objects. Events are for people and counted apart (S17)."""
-        return [one for one in self.sent if one.method != "GET" and not one.path.endswith("/events")]
+        return [request for request in self.sent if request.method != "GET" and not request.path.endswith("/events")]
 
 
 class Harness:
@@ -260,8 +260,8 @@ class Harness:
         """What there is, for the message of a story that got stuck."""
         lines = []
         for gvk in (self.kind.gvk, *self.kind.roles.child_resources):
-            for one in (await self.api.list(gvk, self.namespace))["items"]:
-                lines.append(f"{gvk.kind} {name_of(one)}: {json.dumps(one.get('status', {}))}")
+            for obj in (await self.api.list(gvk, self.namespace))["items"]:
+                lines.append(f"{gvk.kind} {name_of(obj)}: {json.dumps(obj.get('status', {}))}")
         return "\n".join(lines)
 
     # --- the clock and the operator
@@ -291,13 +291,13 @@ class Harness:
 async def looked(operator: Operator, jobs: int = 1) -> None:
     """Until the operator has had a whole look at every job, begun after this was called.
 
-    Passes over one job follow each other, so when the third has begun, the second is over.
+    Reconciles of one job follow each other, so when the third has begun, the second is over.
     """
     for _ in range(3):
-        before = operator.counts.get("passes", 0)
+        before = operator.counts.get("reconciles", 0)
         operator.resync()
         async with asyncio.timeout(LOOK_SECONDS):
-            while operator.counts.get("passes", 0) < before + jobs:  # noqa: ASYNC110  (counts have no event)
+            while operator.counts.get("reconciles", 0) < before + jobs:  # noqa: ASYNC110  (counts have no event)
                 await asyncio.sleep(0)
 
 
@@ -321,11 +321,11 @@ def tf_job(*sets: Json, name: str = "story", **spec: Any) -> Json:
 def _templates(part: Any) -> list[Json]:
     """Every pod template in a spec."""
     if isinstance(part, list):
-        return [found for one in part for found in _templates(one)]
+        return [template for one in part for template in _templates(one)]
     if not isinstance(part, dict):
         return []
     own = [part["template"]] if isinstance(part.get("template"), dict) else []
-    return own + [found for key, one in part.items() if key != "template" for found in _templates(one)]
+    return own + [template for key, one in part.items() if key != "template" for template in _templates(one)]
 
 
 def place_of(refused: ApiError) -> str:
@@ -340,8 +340,8 @@ def _index(pod: Json) -> int:
 
 
 def _conditions(job: Json) -> list[Json]:
-    found: list[Json] = job.get("status", {}).get("conditions") or []
-    return found
+    conditions: list[Json] = job.get("status", {}).get("conditions") or []
+    return conditions
 
 
 ALL_RUN = {"MASTER": {"Running": 1}, "WORKER": {"Running": 2}, "PS": {"Running": 1}}
@@ -349,7 +349,10 @@ ALL_RUN = {"MASTER": {"Running": 1}, "WORKER": {"Running": 2}, "PS": {"Running":
 
 def tally(job: Json) -> dict[str, Json]:
     """How many replicas are in which state, by role, as the status says."""
-    return {one["tf_replica_type"]: one["ReplicasStates"] for one in job["status"]["replicaStatuses"]}
+    return {
+        replica_status["tf_replica_type"]: replica_status["ReplicasStates"]
+        for replica_status in job["status"]["replicaStatuses"]
+    }
 
 
 def restarts(job: Json) -> int:

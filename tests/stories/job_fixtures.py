@@ -108,7 +108,10 @@ def all_ready(job: Json) -> bool:
 
 def mx_tally(job: Json) -> dict[str, Json]:
     """How many replicas are in which state, by role, as the status of an MxJob says."""
-    return {one["Mx_replica_type"]: one["ReplicasStates"] for one in job["status"]["replicaStatuses"]}
+    return {
+        replica_status["Mx_replica_type"]: replica_status["ReplicasStates"]
+        for replica_status in job["status"]["replicaStatuses"]
+    }
 
 
 def workers(job: Json) -> Json:

@@ -57,14 +57,40 @@ class Flavor:
             spec["schedulingGates"] = [{"name": gate} for gate in self.gates]
 
 
+def replica_specs(spec: Json) -> dict[str, Json]:
+    """The replica map of a kind of kubeflow.org/v1 (spec.tfReplicaSpecs and so on); {} for any other kind."""
+    names = [name for name in spec if name.endswith("ReplicaSpecs")]
+    return dict(spec[names[0]]) if names else {}
+
+
 def pod_sets(spec: Json) -> dict[str, Json]:
     """By role in lower case, what has a template and maybe a count."""
-    found = {}
+    found = {name.lower(): role for name, role in replica_specs(spec).items()}
     for item in spec.get("replicaSpecs") or () if isinstance(spec.get("replicaSpecs"), list) else ():
         found[str(item.get("tfReplicaType") or item.get("mxReplicaType")).lower()] = item
     named = spec["replicaSpecs"] if isinstance(spec.get("replicaSpecs"), dict) else spec.get("workerSets") or {}
     found |= {name.lower(): one for name, one in named.items()}
     return found | ({"master": spec["master"]} if "master" in spec else {})
+
+
+def set_suspended(spec: Json, suspended: bool) -> None:
+    """Where `suspend` stands: in the run policy of kubeflow.org/v1 kinds."""
+    holder = spec.setdefault("runPolicy", {}) if replica_specs(spec) else spec
+    holder["suspend"] = suspended
+
+
+def priority_class(spec: Json) -> str:
+    """The priority of the Workload of a kubeflow.org/v1 kind: that of its schedulingPolicy, else of the first pod set
+    that has one."""
+    policy = (spec.get("runPolicy") or {}).get("schedulingPolicy") or {}
+    of_pods = [pod_set["template"]["spec"].get("priorityClassName") for pod_set in pod_sets(spec).values()]
+    return str(policy.get("priorityClass") or next(filter(None, of_pods), ""))
+
+
+def is_active(job: Json) -> bool:
+    """Whether pods of a kubeflow.org/v1 kind run: an evicted job keeps its quota as long."""
+    statuses = (job.get("status") or {}).get("replicaStatuses") or {}
+    return any(status.get("active") for status in statuses.values())
 
 
 class Kueue:
@@ -81,13 +107,13 @@ class Kueue:
                 flavor.put_into(one["template"])
                 if role in flavor.counts:
                     one["replicas"] = flavor.counts[role]
-            spec["suspend"] = False
+            set_suspended(spec, False)
 
         await self._update(start)
 
     async def evict(self) -> None:
         def stop(spec: Json) -> None:
-            spec["suspend"] = True
+            set_suspended(spec, True)
             for role, one in pod_sets(spec).items():
                 before = copy.deepcopy(self.original[role])
                 one["template"] = before["template"]

@@ -171,7 +171,11 @@ class RealCluster:
 
     def asked(self) -> Counter[tuple[str, str]]:
         asked = self._plane.audit.since(self._mark)
-        return Counter((one.verb, one.resource) for one in asked if (one.user, one.namespace) == (ADMIN, self.home))
+        return Counter(
+            (request.verb, request.resource)
+            for request in asked
+            if (request.user, request.namespace) == (ADMIN, self.home)
+        )
 
     async def start_operator(self, api: ApiClient | None = None) -> Operator:
         await self.stop_operator()

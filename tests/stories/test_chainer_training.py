@@ -32,13 +32,13 @@ def test_the_readmes_job_trains_over_master_and_two_workers() -> None:
 
 
 def trained_by_three(run: CommandOutput) -> None:
-    said = run.of("master-0")
-    assert said.count(NAIVE) == 3, run.text
-    assert "Num process (COMM_WORLD): 3" in said and "Using hierarchical communicator" in said, run.text
+    lines = run.of("master-0")
+    assert lines.count(NAIVE) == 3, run.text
+    assert "Num process (COMM_WORLD): 3" in lines and "Using hierarchical communicator" in lines, run.text
     for rank, host in ((1, "example-job-mn-workerset-ws0-0"), (2, "example-job-mn-workerset-ws0-1")):
-        at = next(at for at, line in enumerate(said) if f"Data for node: {host}" in line)
-        assert f"Process rank: {rank}" in said[at + 1], run.text
-    rows = table(said)
+        at = next(at for at, line in enumerate(lines) if f"Data for node: {host}" in line)
+        assert f"Process rank: {rank}" in lines[at + 1], run.text
+    rows = table(lines)
     assert [row[0] for row in rows] == [1, 2] and rows[1][1] < rows[0][1] and rows[1][4] > rows[0][4], run.text
 
 

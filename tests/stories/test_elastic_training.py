@@ -36,17 +36,17 @@ def test_two_members_become_three_and_two_again_one_is_killed_and_no_step_is_los
     user_cluster.up("namespace")
     program = ["/workspace/examples/imagenet/main.py", "--epochs=12", "--batch-size=32", "--delay=0.15"]
     watched = user_cluster.submit(manifest(tmp_path, *program))
-    watched.until(r"rank 0 of 2: going on from the beginning")
+    watched.until(r"rank 0 of 2: continues from the beginning")
     watched.until(r"step 20 ")
     user_cluster("scale", "elastic-train", "3")
-    watched.until(r"worker-2 .*of 3: going on from rank \d's checkpoint, epoch \d+ step [1-9]")
+    watched.until(r"worker-2 .*of 3: continues from rank \d's checkpoint, epoch \d+ step [1-9]")
     watched.until(r"world 3 rank")
     (agent, *_) = processes_of("elastic-train-worker-1", "torchelastic")
     os.kill(agent, signal.SIGKILL)
-    watched.until(r"worker-1 .*of 3: going on from rank \d's checkpoint")  # the one that took its place
+    watched.until(r"worker-1 .*of 3: continues from rank \d's checkpoint")  # the one that took its place
     watched.until(r"world 3 rank")
     user_cluster("scale", "elastic-train", "2")
-    watched.until(r"of 2: going on from rank \d's checkpoint")
+    watched.until(r"of 2: continues from rank \d's checkpoint")
     assert watched.end() == 0, "\n".join(watched.lines)
 
     job = user_cluster.job("elasticjob", "elastic-train")
@@ -59,15 +59,15 @@ def test_two_members_become_three_and_two_again_one_is_killed_and_no_step_is_los
 
 
 def losses(lines: list[str]) -> list[float]:
-    return [float(found[2]) for line in lines if (found := STEP.search(line))]
+    return [float(match[2]) for line in lines if (match := STEP.search(line))]
 
 
 def assert_no_step_is_lost(lines: list[str]) -> None:
     """After each new rendezvous training goes on from the last step that was told, or a later one."""
     told = 0
     for line in lines:
-        if found := re.search(r"going on from rank \d's checkpoint, epoch \d+ step (\d+)", line):
-            assert int(found[1]) >= told, "\n".join(lines)
-        elif found := STEP.search(line):
-            told = int(found[1])
+        if match := re.search(r"continues from rank \d's checkpoint, epoch \d+ step (\d+)", line):
+            assert int(match[1]) >= told, "\n".join(lines)
+        elif match := STEP.search(line):
+            told = int(match[1])
     assert told > 100

@@ -24,10 +24,10 @@ async def etcd(harness: Harness) -> tuple[ControlledPod, str, str]:
     return server, namespace, made["spec"]["clusterIP"]
 
 
-async def reaches(one: ControlledPod, other: ControlledPod, address: str) -> bool:
+async def reaches(controlled_pod: ControlledPod, other: ControlledPod, address: str) -> bool:
     """Whether a word gets from the one to the other; the address is an expression of the one's."""
     text = f"(lambda host, port: (host, int(port)))(*({address}).split(':'))"
-    await one.ask(f"socket.create_connection({text}, 5).sendall(b'hello')")
+    await controlled_pod.ask(f"socket.create_connection({text}, 5).sendall(b'hello')")
     return bool(await other.ask("door.accept()[0].recv(5).decode()") == "hello")
 
 

@@ -29,7 +29,9 @@ async def test_a_life_without_failures_costs_its_objects_and_five_and_a_finished
         write for write in api.writes if write.path.endswith("/status") and b"conditions" not in (write.body or b"")
     ]
     assert len(api.writes) - len(counts_only) <= job_fixture.made + 5, [write.path for write in api.writes]
-    assert [one.path for one in api.sent[sent:] if one.method == "GET" and "watch" not in dict(one.query)] == []
+    assert [
+        request.path for request in api.sent[sent:] if request.method == "GET" and "watch" not in dict(request.query)
+    ] == []
     after = harness.cluster.asked()
     jobs = harness.kind.gvk.plural
     patched = sum(after[verb] - before[verb] for verb in (("patch", jobs), ("patch", f"{jobs}/status")))
@@ -38,10 +40,12 @@ async def test_a_life_without_failures_costs_its_objects_and_five_and_a_finished
     sent = len(api.sent)
     harness.later(86400)
     await looked(operator)
-    assert [one.path for one in api.sent[sent:]] == []
+    assert [request.path for request in api.sent[sent:]] == []
     operator, api = await harness.operator()
     await looked(operator)
-    assert api.writes == [] and not [one for one in api.sent if one.method == "GET" and "story" in one.path]
+    assert api.writes == [] and not [
+        request for request in api.sent if request.method == "GET" and "story" in request.path
+    ]
 
 
 @each
@@ -146,5 +150,5 @@ async def test_a_job_that_somebody_else_manages_costs_no_request_at_all(
     sent = len(api.sent)
     await harness.submit(job_fixture.make(managedBy="example.com/other"))
     await looked(operator)
-    assert [one.path for one in api.sent[sent:] if "watch" not in dict(one.query)] == []
+    assert [request.path for request in api.sent[sent:] if "watch" not in dict(request.query)] == []
     assert "status" not in await harness.job()

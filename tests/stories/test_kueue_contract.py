@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
 from tests.stories.harness import POD, Harness, looked, replicas, tf_job
 from tests.stories.job_fixtures import PLAYS, JobFixture
-from tests.stories.kueue import QUEUE, Flavor, Kueue, pod_sets
+from tests.stories.kueue import QUEUE, Flavor, Kueue, is_active, pod_sets, priority_class, replica_specs, set_suspended
 from trainyard.client import Invalid
 from trainyard.objects import Json, find_condition, is_condition_true, labels_of, name_of
 
@@ -34,11 +35,13 @@ async def wait_in_line(harness: Harness, job_fixture: JobFixture, **spec: Any) -
 
 def counts(job: Json) -> str:
     """What the status says about replicas that live."""
-    told = {name: job["status"].get(name) for name in ("active", "replicaStatuses")}
-    return str(told)
+    status_fields = {name: job["status"].get(name) for name in ("active", "replicaStatuses")}
+    return str(status_fields)
 
 
 def lives(job: Json) -> bool:
+    if replica_specs(job["spec"]):
+        return is_active(job)
     return "Running" in counts(job) or "'active': " in counts(job).replace("'active': None", "")
 
 
@@ -56,7 +59,9 @@ def has_exactly(pod: Json, flavor: Flavor) -> None:
 
 
 def partial(job_fixture: JobFixture) -> dict[str, int]:
-    """One worker for two, where there are two."""
+    """One worker for two, where there are two. Kueue's integration of kubeflow.org/v1 kinds changes no counts."""
+    if replica_specs(job_fixture.make()["spec"]):
+        return {}
     return {role: 1 for role, count in job_fixture.cast.items() if count == 2}
 
 
@@ -171,7 +176,7 @@ async def test_a_job_of_another_manager_is_left_alone_until_it_is_given_to_us(
     sent = len(api.sent)
     await harness.submit(job_fixture.make(managedBy="kueue.x-k8s.io/multikueue"))
     await looked(operator)
-    assert [one.path for one in api.sent[sent:] if "watch" not in dict(one.query)] == []
+    assert [request.path for request in api.sent[sent:] if "watch" not in dict(request.query)] == []
     assert "status" not in await harness.job()
     await harness.edit({"managedBy": "trainyard.dev/operator"})
     await job_fixture.runs(harness)
@@ -179,7 +184,7 @@ async def test_a_job_of_another_manager_is_left_alone_until_it_is_given_to_us(
     sent = len(api.sent)
     await harness.edit({"managedBy": "kueue.x-k8s.io/multikueue", "suspend": True})
     await looked(operator)
-    assert [one.path for one in api.sent[sent:] if one.method != "GET"] == []
+    assert [request.path for request in api.sent[sent:] if request.method != "GET"] == []
     assert harness.running() == job_fixture.cast
 
 
@@ -195,7 +200,7 @@ async def test_an_elastic_job_may_be_held_and_given_away_in_its_run_policy_too(h
     sent = len(api.sent)
     await harness.edit({within: {"managedBy": "kueue.x-k8s.io/multikueue", "suspend": True}})
     await looked(operator)
-    assert [one.path for one in api.sent[sent:] if one.method != "GET"] == []
+    assert [request.path for request in api.sent[sent:] if request.method != "GET"] == []
     assert harness.running() == job_fixture.cast
 
 
@@ -205,3 +210,27 @@ async def test_a_queue_sees_the_pods_of_standard_parameter_servers_before_it_adm
     job = await harness.until(lambda job: is_condition_true(job.get("status", {}).get("conditions"), "Suspended"))
     servers = pod_sets(job["spec"])["ps"]
     assert servers["replicas"] == 2 and servers["template"]["spec"]["containers"][0]["name"] == "tensorflow"
+
+
+TFJOB_V1: Json = {
+    "spec": {
+        "runPolicy": {"cleanPodPolicy": "None"},
+        "tfReplicaSpecs": {
+            "Worker": {"replicas": 2, "template": {"spec": {"priorityClassName": "low"}}},
+            "PS": {"template": {"spec": {}}},
+        },
+    }
+}
+
+
+def test_the_played_controller_reads_kinds_of_kubeflow_as_kueue_does() -> None:
+    """Against kubeflowjob_controller.go and mpijob_controller.go of Kueue: suspend, pod sets, priority, activity."""
+    job = copy.deepcopy(TFJOB_V1)
+    assert list(pod_sets(job["spec"])) == ["worker", "ps"] and priority_class(job["spec"]) == "low"
+    set_suspended(job["spec"], True)
+    assert job["spec"]["runPolicy"] == {"cleanPodPolicy": "None", "suspend": True} and "suspend" not in job["spec"]
+    job["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": "high"}
+    assert priority_class(job["spec"]) == "high"
+    assert not is_active(job)
+    assert is_active({**job, "status": {"replicaStatuses": {"Worker": {"active": 1}, "PS": {}}}})
+    assert not is_active({**job, "status": {"replicaStatuses": {"Worker": {"active": 0, "succeeded": 2}}}})

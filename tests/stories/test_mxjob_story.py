@@ -167,13 +167,13 @@ async def test_clean_pod_policy_says_what_stays_after_the_end(
 async def test_each_replica_is_told_where_the_scheduler_is_and_reaches_it(harness: Harness, network: str) -> None:
     await DIST.begin(harness, RuntimeId="1kkf")
     scheduler, worker = await harness.controlled_pod("scheduler"), await harness.controlled_pod("worker", 1)
-    told = await worker.ask("{k: v for k, v in os.environ.items() if k.startswith('DMLC_')}")
-    address = told.pop("DMLC_PS_ROOT_URI"), told.pop("DMLC_PS_ROOT_PORT")
+    variables = await worker.ask("{k: v for k, v in os.environ.items() if k.startswith('DMLC_')}")
+    address = variables.pop("DMLC_PS_ROOT_URI"), variables.pop("DMLC_PS_ROOT_PORT")
     if network == "shared":  # names do not resolve there, and each job has a port of its own
         assert address[0] == "127.0.0.1" and address[1] != "9091"
     else:
         assert address == ("story-scheduler-1kkf-0", "9091")
-    assert told == {
+    assert variables == {
         "DMLC_NUM_SERVER": "1",
         "DMLC_NUM_WORKER": "2",
         "DMLC_ROLE": "worker",
@@ -219,9 +219,9 @@ async def test_under_the_other_group_it_is_the_same_job(harness: Harness) -> Non
     await DIST.succeed(harness)
 
 
-@pytest.mark.parametrize("what", ["Service mxjob-1kkf", "Job story-server-1kkf-0"])
-async def test_a_foreign_object_with_our_name_is_said_and_left_alone(harness: Harness, what: str) -> None:
-    kind, name = what.split()
+@pytest.mark.parametrize("object_name", ["Service mxjob-1kkf", "Job story-server-1kkf-0"])
+async def test_a_foreign_object_with_our_name_is_said_and_left_alone(harness: Harness, object_name: str) -> None:
+    kind, name = object_name.split()
     other = await harness.api.create(
         _foreign(kind)[0], harness.namespace, _foreign(kind)[1] | {"metadata": {"name": name}}
     )

@@ -16,11 +16,11 @@ WORKERS = ("worker-0", "worker-1", "worker-2")
 
 
 def losses(lines: list[str]) -> list[float]:
-    return [float(said[1]) for line in lines if (said := re.search(r"Train-cross-entropy=([0-9.]+)", line))]
+    return [float(match[1]) for line in lines if (match := re.search(r"Train-cross-entropy=([0-9.]+)", line))]
 
 
 def last_accuracy(lines: list[str]) -> float:
-    return [float(said[1]) for line in lines if (said := re.search(r"Validation-accuracy=([0-9.]+)", line))][-1]
+    return [float(match[1]) for line in lines if (match := re.search(r"Validation-accuracy=([0-9.]+)", line))][-1]
 
 
 def test_a_distributed_training_succeeds_and_all_workers_have_learnt_the_same() -> None:
@@ -37,8 +37,8 @@ def test_a_distributed_training_succeeds_and_all_workers_have_learnt_the_same() 
 
 def all_have_learnt_the_same(run: CommandOutput) -> None:
     for worker in WORKERS:
-        found = losses(run.of(worker))
-        assert len(found) == 10 and found[-1] < 0.5 < 1.5 < found[0], (worker, found)
+        loss_values = losses(run.of(worker))
+        assert len(loss_values) == 10 and loss_values[-1] < 0.5 < 1.5 < loss_values[0], (worker, loss_values)
     accuracies = {last_accuracy(run.of(worker)) for worker in WORKERS}
     assert len(accuracies) == 1 and accuracies.pop() > 0.8  # synchronous: one model
 
@@ -46,8 +46,8 @@ def all_have_learnt_the_same(run: CommandOutput) -> None:
 def test_a_local_training_succeeds_and_has_learnt() -> None:
     run = ran(str(EXAMPLES / "mx_job_local.yaml"))
     assert run.code == 0, run.text
-    found = losses(run.of("worker-0"))
-    assert len(found) == 10 and found[-1] < found[0] / 2, found
+    loss_values = losses(run.of("worker-0"))
+    assert len(loss_values) == 10 and loss_values[-1] < loss_values[0] / 2, loss_values
 
 
 def test_a_worker_that_is_killed_takes_the_gang_along_and_the_next_attempt_trains_to_the_end() -> None:

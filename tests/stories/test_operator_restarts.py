@@ -160,7 +160,9 @@ async def test_a_finished_job_costs_no_request_neither_then_nor_of_a_new_operato
     sent = len(api.sent)
     harness.later(86400)
     await looked(operator)
-    assert [one.path for one in api.sent[sent:]] == []
+    assert [request.path for request in api.sent[sent:]] == []
     operator, api = await harness.operator()
     await looked(operator)
-    assert api.writes == [] and not [one for one in api.sent if one.method == "GET" and "story" in one.path]
+    assert api.writes == [] and not [
+        request for request in api.sent if request.method == "GET" and "story" in request.path
+    ]

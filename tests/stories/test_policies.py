@@ -180,11 +180,11 @@ async def test_a_job_that_somebody_else_manages_costs_no_request_at_all(harness:
     sent = len(api.sent)
     await harness.submit(tf_job(managedBy="example.com/other"))
     await looked(operator)
-    assert [one for one in api.sent[sent:] if "watch" not in dict(one.query)] == []
+    assert [request for request in api.sent[sent:] if "watch" not in dict(request.query)] == []
     assert "status" not in await harness.job()
     await harness.submit(tf_job(name="ours", managedBy="trainyard.dev/operator"))
     await harness.everybody()
-    assert not [one for one in api.sent if "/story" in one.path]
+    assert not [request for request in api.sent if "/story" in request.path]
 
 
 async def test_a_job_deleted_in_the_middle_goes_with_all_processes_and_nothing_is_made_for_it_again(

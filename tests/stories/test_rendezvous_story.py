@@ -87,5 +87,5 @@ def _taken(name: str) -> Json:
 
 
 def _is_ready(pod: Json) -> bool:
-    said = pod["status"].get("conditions") or []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in said) and name_of(pod) == "visitor"
+    conditions = pod["status"].get("conditions") or []
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions) and name_of(pod) == "visitor"

@@ -34,8 +34,10 @@ async def test_a_life_without_failures_costs_its_objects_and_five(harness: Harne
     after = harness.cluster.asked()
     cost = {verb: after[verb] - before[verb] for verb in OPERATORS}
     assert sum(cost.values()) == len(api.writes)
-    assert {one.method for one in api.sent[sent:] if one.method != "GET"} == {"POST", "PATCH"}
-    assert [one.path for one in api.sent[sent:] if one.method == "GET" and "watch" not in dict(one.query)] == []
+    assert {request.method for request in api.sent[sent:] if request.method != "GET"} == {"POST", "PATCH"}
+    assert [
+        request.path for request in api.sent[sent:] if request.method == "GET" and "watch" not in dict(request.query)
+    ] == []
     counts_only = [
         write for write in api.writes if write.path.endswith("/status") and b"conditions" not in (write.body or b"")
     ]

@@ -47,7 +47,7 @@ def arguments(**given: list[str]) -> Callable[[Json], None]:
 
 def accuracy(lines: list[str]) -> float:
     """What the master measured at the end, on pictures that nobody trained on."""
-    (found,) = [float(said[1]) for line in lines if (said := re.search(r"held-out accuracy ([0-9.]+), loss", line))]
+    (found,) = [float(match[1]) for line in lines if (match := re.search(r"held-out accuracy ([0-9.]+), loss", line))]
     return found
 
 
@@ -63,7 +63,7 @@ def all_have_learnt(run: CommandOutput) -> None:
     losses = {}
     for replica in ("master-0", "worker-0", "worker-1"):
         steps = [re.search(r"step +\d+ +loss ([0-9.]+) .*own step \d+", line) for line in run.of(replica)]
-        losses[replica] = [float(said[1]) for said in steps if said]
+        losses[replica] = [float(step[1]) for step in steps if step]
     assert all(found and found[-1] < 0.5 for found in losses.values()), losses
     assert max(found[0] for found in losses.values()) > 1.5, losses  # whoever came first saw it know nothing
 

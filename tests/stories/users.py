@@ -56,8 +56,8 @@ class UserCluster:
         return Watched(self.start("submit", *words, "--wait", "--logs", "--timeout", str(LONGEST)))
 
     def job(self, kind: str, name: str) -> Json:
-        found: Any = json.loads(self("get", kind, name, "-o", "json"))
-        job: Json = found["items"][0] if "items" in found else found
+        record_fields: Any = json.loads(self("get", kind, name, "-o", "json"))
+        job: Json = record_fields["items"][0] if "items" in record_fields else record_fields
         return job
 
 
@@ -114,8 +114,8 @@ class Watched(CommandOutput):
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
-            if found := re.search(pattern, line):
-                return found
+            if match := re.search(pattern, line):
+                return match
         raise AssertionError(f"{pattern!r} was not said:\n" + "\n".join(self.lines))
 
     def end(self) -> int:

@@ -222,8 +222,10 @@ class ControlPlane:
         with contextlib.closing(connection):
             connection.request(method, path, None if body is None else encode(body), headers)
             answer = connection.getresponse()
-            said = answer.read()
-        return answer.status, decode(said) if said[:1] == b"{" else {"message": said.decode(errors="replace")}
+            response = answer.read()
+        return answer.status, decode(response) if response[:1] == b"{" else {
+            "message": response.decode(errors="replace")
+        }
 
     def kubectl(self, *words: str, user: str = ADMIN, stdin: str = "") -> str:
         """What kubectl prints, warnings after it. Raises ControlPlaneError with its words when it fails."""

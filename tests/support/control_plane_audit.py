@@ -93,11 +93,11 @@ class Audit:
 
 def counted(asked: Iterable[Asked]) -> Counter[tuple[str, str, str]]:
     """How many by (user, verb, resource)."""
-    return Counter((one.user, one.verb, one.resource) for one in asked)
+    return Counter((request.user, request.verb, request.resource) for request in asked)
 
 
 def of(user: str, asked: Iterable[Asked]) -> list[Asked]:
-    return [one for one in asked if one.user == user]
+    return [request for request in asked if request.user == user]
 
 
 def _asked(line: Json) -> Asked:

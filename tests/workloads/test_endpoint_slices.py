@@ -30,8 +30,8 @@ def decided(service: Json, *pods: Json) -> list[Json]:
 
 
 def states(slices: list[Json]) -> dict[str, tuple[bool, bool, bool]]:
-    found = [endpoint for part in slices for endpoint in part["endpoints"]]
-    return {one["targetRef"]["name"]: tuple(one["conditions"].values()) for one in found}
+    endpoints = [endpoint for part in slices for endpoint in part["endpoints"]]
+    return {one["targetRef"]["name"]: tuple(one["conditions"].values()) for one in endpoints}
 
 
 def test_a_pod_is_ready_serving_or_terminating_and_one_without_a_place_is_not_there() -> None:
@@ -56,8 +56,8 @@ def test_a_port_is_a_number_of_the_service_or_a_name_of_its_pods() -> None:
 
 def test_a_slice_has_no_more_than_the_api_allows() -> None:
     made = decided(a_service(), *[seen(f"pod-{number:04}") for number in range(2001)])
-    assert [len(one["endpoints"]) for one in made] == [1000, 1000, 1]
-    assert len({name_of(one) for one in made}) == 3
+    assert [len(obj["endpoints"]) for obj in made] == [1000, 1000, 1]
+    assert len({name_of(obj) for obj in made}) == 3
 
 
 def test_a_service_without_a_selector_is_somebody_elses() -> None:
@@ -92,5 +92,5 @@ async def test_nothing_is_written_while_nothing_changes(world: World) -> None:
         await again.synced
         await world.make(SERVICE, {**a_service(), "metadata": {"name": "later"}})
         await world.until(ENDPOINT_SLICE, lambda slices: len(slices) == 2)
-    found = {name_of(item): item for item in (await world.api.list(ENDPOINT_SLICE, "default"))["items"]}
-    assert found[name_of(made)]["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+    by_name = {name_of(item): item for item in (await world.api.list(ENDPOINT_SLICE, "default"))["items"]}
+    assert by_name[name_of(made)]["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]

@@ -91,7 +91,7 @@ async def test_a_name_that_a_stranger_holds_is_told_once_waited_for_and_holds_no
     await world.make(STATEFUL_SET, a_set(podManagementPolicy="Parallel"))
     await world.until(POD, lambda pods: names(pods) == ["w-0", "w-1"])
     told = await world.event("FailedCreate", "w")
-    assert told["type"] == "Warning" and "Pod w-0 is there already and belongs to somebody else" in told["message"]
+    assert told["type"] == "Warning" and "Pod w-0 exists already and has another owner" in told["message"]
     assert not (await world.api.get(POD, "default", "w-0"))["metadata"].get("ownerReferences")
     async with asyncio.timeout(10):
         while world.server.verbs[("create", "pods")] < 5:  # noqa: ASYNC110  # a refused create is no event of ours

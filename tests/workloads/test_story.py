@@ -214,8 +214,8 @@ async def test_a_deployment_becomes_available_and_goes_with_its_owner(world: Wor
     (seen,) = await world.until(DEPLOYMENT, ended_as("Available"))
     assert seen["status"]["availableReplicas"] == 1
     (replica_set,) = await world.until(REPLICA_SET, lambda sets: bool(sets))
-    assert [one["uid"] for one in pod["metadata"]["ownerReferences"]] == [uid_of(replica_set)]
-    assert [one["uid"] for one in replica_set["metadata"]["ownerReferences"]] == [uid_of(seen)]
+    assert [reference["uid"] for reference in pod["metadata"]["ownerReferences"]] == [uid_of(replica_set)]
+    assert [reference["uid"] for reference in replica_set["metadata"]["ownerReferences"]] == [uid_of(seen)]
     await world.api.delete(DEPLOYMENT, "default", "tb")
     # The pod runs on the node, so it is asked to end; the node would take it away then.
     await world.pod(lambda pod: bool(pod["metadata"].get("deletionTimestamp")))

@@ -52,10 +52,12 @@ class Background:
 
     @property
     def kubeconfig(self) -> Path:
+        """The file with the address and credentials of this cluster."""
         return self.folder / "kubeconfig"
 
     @property
     def state(self) -> Path:
+        """The folder with what the cluster keeps over a restart: objects, certificates, volumes."""
         return self.folder / "state"
 
     @property
@@ -65,6 +67,7 @@ class Background:
 
     @property
     def log_path(self) -> Path:
+        """The log file of the daemon."""
         return self._daemon.log_path
 
     @property
@@ -110,7 +113,8 @@ class Background:
             self._write("merged", "".join(f"{path}\n" for path in [*merged, kubeconfig]))
 
     def kept_options(self) -> dict[str, Any]:
-        """The options that `keep_options` has stored. Raises BackgroundError for a file that cannot be read."""
+        """The options that the last `up` has stored with `keep_options`. Raises BackgroundError for a file that cannot
+        be read."""
         try:
             kept = json.loads((self.folder / "options.json").read_bytes())
         except FileNotFoundError:
@@ -173,7 +177,7 @@ class Background:
             return was_alive
 
     def delete(self, say: Print) -> bool:
-        """After `stop`: remove the folder of the cluster with all state; False when it does not exist. Raises
+        """Remove the folder of a stopped cluster, with all its state; False when it does not exist. Raises
         BackgroundError."""
         if not self.folder.is_dir():
             return False

@@ -1,4 +1,4 @@
-"""The certificates of a cluster without a home, made by a child process.
+"""The certificates of a cluster without a state folder, made by a child process.
 
 Importing `cryptography` takes a fifth of the start of `trainyard run`; the rest of the cluster starts meanwhile on
 another core. The authority's key exists only in the child process.

@@ -66,5 +66,6 @@ def command_line(verb: str, name: str) -> str:
 
 
 def folder_error(folder: Path, error: OSError) -> BackgroundError:
+    """The error of a command that cannot create or write the folder of a cluster."""
     reason = (error.strerror or str(error)).lower()
     return BackgroundError(f"{error.filename or folder}: {reason}; set XDG_STATE_HOME to a folder that you can write")

@@ -1,7 +1,7 @@
 """The administrator's controller config file, and the program texts that Trainyard ships, read into `core.Config`.
 
 Rules:
-- `parse` is pure and complete: it reports every problem, with the field and what to write instead.
+- `parse_config` is pure and complete: it reports every problem, with the field and what to write instead.
 - It accepts what the old operators accepted: `accelerators`, `grpcServerFilePath`, numbers where text is meant. An
   unknown key is a warning, never an error.
 - The file is read once, at the start; `trainyard operator` reads it again when it changes (operating.py).

@@ -6,7 +6,7 @@ Rules:
 - It writes its progress into the pipe until the cluster is ready, one JSON object a line. When the reader closes the
   pipe before that, `trainyard up` was interrupted, and the daemon ends.
 - The first SIGTERM: every pod ends within its grace period. The second one: at once. SIGHUP is ignored: the daemon
-  outlives its terminal.
+  outlives its terminal. SIGUSR1 dumps all stacks into the log.
 - The end of the process releases the lock; no child process inherits the lock.
 """
 
@@ -30,8 +30,9 @@ from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.app.logs import configure_logging
-from trainyard.app.recorder import HistoryOptions
+from trainyard.app.record_index import HistoryOptions
 from trainyard.app.retention import RetentionLimits
+from trainyard.app.stack_dump import dump_stacks_on_signal
 from trainyard.client import ApiError
 from trainyard.node import NodeError
 from trainyard.objects import encode, format_time
@@ -63,6 +64,7 @@ class StartupPipe:
                 self.reader_gone.set()
 
     def close(self) -> None:
+        """Close the write end: the parent reads the end of the file."""
         os.close(self._fd)
         self._fd = -1
 
@@ -76,28 +78,29 @@ class Signals:
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, lambda: (self.kill if self.stop.is_set() else self.stop).set())
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        dump_stacks_on_signal()
 
 
-async def run_daemon(folder: Path, words: dict[str, Any], mouth: StartupPipe) -> int:
+async def run_daemon(folder: Path, arguments: dict[str, Any], pipe: StartupPipe) -> int:
     """Run the cluster until SIGTERM, or until its start fails. Returns the exit code, which no caller uses."""
     signals = Signals()
     cluster: LocalCluster | None = None
     try:
         again = (folder / "state").exists()
-        cluster = LocalCluster(parse_options(folder, words, mouth))
-        if not await _run_unless(signals.stop, mouth.reader_gone, cluster.start()):
+        cluster = LocalCluster(parse_options(folder, arguments, pipe))
+        if not await _run_unless(signals.stop, pipe.reader_gone, cluster.start()):
             return 1
         cluster.write_kubeconfig(folder / "kubeconfig", f"trainyard-{folder.name}")
         _write_facts(folder, cluster, again)
-        mouth.send(ready=True)
-        if mouth.reader_gone.is_set():
+        pipe.send(ready=True)
+        if pipe.reader_gone.is_set():
             return 1
-        mouth.close()
+        pipe.close()
         await signals.stop.wait()
         log.warning("stopping: every pod ends within its grace period")
         return 0
     except (ManifestError, ConfigError) as error:
-        mouth.send(failed="\n".join(map(str, error.problems)), code=2)
+        pipe.send(failed="\n".join(map(str, error.problems)), code=2)
         return 2
     except DiskError as error:
         fix = (
@@ -105,10 +108,10 @@ async def run_daemon(folder: Path, words: dict[str, Any], mouth: StartupPipe) ->
             if error.unusable
             else ""
         )
-        mouth.send(failed=f"{error}{fix}", code=3)
+        pipe.send(failed=f"{error}{fix}", code=3)
         return 3
     except (OSError, ApiError, NodeError, NotWritten) as error:
-        mouth.send(failed=f"cannot start: {error_text(error)}", code=3)
+        pipe.send(failed=f"cannot start: {error_text(error)}", code=3)
         return 3
     finally:
         (folder / "cluster.json").unlink(missing_ok=True)
@@ -116,18 +119,18 @@ async def run_daemon(folder: Path, words: dict[str, Any], mouth: StartupPipe) ->
             await cluster.stop(kill=True)
 
 
-def parse_options(folder: Path, words: dict[str, Any], mouth: StartupPipe) -> LocalClusterOptions:
+def parse_options(folder: Path, arguments: dict[str, Any], pipe: StartupPipe) -> LocalClusterOptions:
     """The options of the command line of `trainyard up`, from the JSON on stdin."""
-    current = words.get("working_directory")
+    current = arguments.get("working_directory")
     return LocalClusterOptions(
-        network=words["network"],
-        images=tuple(map(Path, words["images"])),
-        cache=Path(words["cache"]) if words["cache"] else None,
-        python=words.get("python", ""),
-        mounts={claim: Path(source) for claim, source in words["mounts"].items()},
-        config=read_config(Path(words["config"]) if words["config"] else None, mouth.note),
-        say=mouth.note,
-        operator=words.get("operator", True),
+        network=arguments["network"],
+        images=tuple(map(Path, arguments["images"])),
+        cache=Path(arguments["cache"]) if arguments["cache"] else None,
+        python=arguments.get("python", ""),
+        mounts={claim: Path(source) for claim, source in arguments["mounts"].items()},
+        config=read_config(Path(arguments["config"]) if arguments["config"] else None, pipe.note),
+        say=pipe.note,
+        operator=arguments.get("operator", True),
         working_directory=Path(current) if current else None,
         state_folder=folder / "state",
         # These folders have the kubeconfigs of all background clusters, and the user's own.
@@ -135,7 +138,7 @@ def parse_options(folder: Path, words: dict[str, Any], mouth: StartupPipe) -> Lo
         history=HistoryOptions(
             folder.parent / HISTORY,
             folder.name,
-            Path(words["logs_dir"]) if words.get("logs_dir") else None,
+            Path(arguments["logs_dir"]) if arguments.get("logs_dir") else None,
             RetentionLimits.from_environment(os.environ),
         ),
     )

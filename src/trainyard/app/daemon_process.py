@@ -56,6 +56,7 @@ class DaemonProcess:
 
     @property
     def pid(self) -> int:
+        """The pid in the lock file, 0 when there is none."""
         try:
             return int((self.folder / "lock").read_text() or "0")
         except (OSError, ValueError):
@@ -136,7 +137,7 @@ class DaemonProcess:
                 os.close(pidfd)
 
     def remove_leftovers(self) -> None:
-        """Remove what a dead daemon left behind. The helper process of a killed daemon may still be running, so this
+        """Remove what a dead daemon left behind. The supervisor of a killed daemon may still be running, so this
         retries for KILL_TIMEOUT seconds."""
         (self.folder / "cluster.json").unlink(missing_ok=True)
         deadline = time.monotonic() + KILL_TIMEOUT
@@ -161,7 +162,7 @@ def _wait_until_ready(messages: Any, say: Print, log: Path) -> None:
 
 
 def _terminate(daemon: subprocess.Popen[bytes]) -> None:
-    """End a daemon that did not get ready. Its helper process ends the processes of the pods."""
+    """End a daemon that did not get ready. Its supervisor ends the processes of the pods."""
     for stop in (daemon.terminate, daemon.kill):
         stop()
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,5 +1,5 @@
 """The parts of a cluster that `trainyard run` starts before it imports the rest of the program: the private folder, the
-process that makes the certificates, and the helper process of the node. They start on another core meanwhile."""
+process that makes the certificates, and the supervisor of the node. They start on another core meanwhile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import TracebackType
 
 from trainyard.app.certificate_process import CertificateProcess
 from trainyard.app.folder import PrivateFolder
-from trainyard.node.kubelet.supervisor_process import HelperProcess
+from trainyard.node.kubelet.supervisor_process import SupervisorProcess
 
 
 class EarlyStart:
@@ -21,9 +21,9 @@ class EarlyStart:
             self._folder: PrivateFolder | None = PrivateFolder()
             stack.callback(self._close_folder)
             log = self._folder.path / "supervisor.log"
-            # The helper process goes first: the first pod waits for it, and only the TLS listener for the certificates.
-            self.helper = HelperProcess("namespace" if network == "auto" else network, log)
-            stack.callback(self.helper.close)
+            # The supervisor goes first: the first pod waits for it, and only the TLS listener for the certificates.
+            self.supervisor = SupervisorProcess("namespace" if network == "auto" else network, log)
+            stack.callback(self.supervisor.close)
             self.certified = stack.enter_context(CertificateProcess()).make_certificates
             self._stack = stack.pop_all()
 

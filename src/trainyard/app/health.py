@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from aiohttp import web
 
@@ -10,14 +11,15 @@ from trainyard.operator.metrics import CONTENT_TYPE
 
 
 class HealthServer:
-    """`alive` and `ready` return the error, "" for none; `metrics` returns the text for Prometheus; `checks` returns
-    the lines of `/readyz?verbose`: (name, error or "", other information). `port` is the port after `start`."""
+    """`alive` and `ready` return the error, "" for none; `metrics` returns the text for Prometheus, None: /metrics is
+    not served; `checks` returns the lines of `/readyz?verbose`: (name, error or "", other information). `port` is the
+    port after `start`, 0 before."""
 
     def __init__(
         self,
         alive: Callable[[], str],
         ready: Callable[[], str],
-        metrics: Callable[[], bytes],
+        metrics: Callable[[], bytes] | None,
         checks: Callable[[], Sequence[tuple[str, str, str]]] = lambda: (),
     ) -> None:
         self.port = 0
@@ -32,13 +34,15 @@ class HealthServer:
         app = web.Application()
         app.router.add_get("/healthz", self._get_healthz)
         app.router.add_get("/readyz", self._get_readyz)
-        app.router.add_get("/metrics", self._get_metrics)
+        if self._metrics is not None:
+            app.router.add_get("/metrics", partial(self._get_metrics, self._metrics))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, host or None, port).start()
         self.port = int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
+        """Close the listening socket and the connections."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -54,8 +58,9 @@ class HealthServer:
         lines.append(f"readyz check {'failed' if error else 'passed'}\n")
         return web.Response(text="".join(lines), status=503 if error else 200)
 
-    async def _get_metrics(self, request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE})
+    @staticmethod
+    async def _get_metrics(metrics: Callable[[], bytes], request: web.Request) -> web.Response:
+        return web.Response(body=metrics(), headers={"Content-Type": CONTENT_TYPE})
 
 
 def _line(name: str, error: str, information: str) -> str:

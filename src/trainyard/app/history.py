@@ -93,18 +93,22 @@ class HistoryRecord(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str:
+        """The last part of the folder's name, by which commands find the record."""
         return self.folder.name.rpartition("-")[2]
 
     @property
     def name(self) -> str:
+        """The name of the job."""
         return self.text("name")
 
     @property
     def namespace(self) -> str:
+        """The namespace of the job."""
         return self.text("namespace")
 
     @property
     def kind(self) -> str:
+        """The kind of the job."""
         return self.text("kind")
 
     @property
@@ -124,10 +128,12 @@ class HistoryRecord(msgspec.Struct, frozen=True):
 
     @property
     def started(self) -> float:
+        """When the job was created, in Unix seconds; 0.0 when unknown."""
         return parse_time(self.data.get("created")) or 0.0
 
     @property
     def ended(self) -> float | None:
+        """When the job ended, in Unix seconds; None while it runs."""
         return parse_time(self.data.get("ended"))
 
     @property
@@ -141,6 +147,7 @@ class HistoryRecord(msgspec.Struct, frozen=True):
         return sorted(self.logs.glob("*/*/*/*.log"), key=lambda path: [_natural(part) for part in path.parts[-4:]])
 
     def events(self) -> list[Json]:
+        """The recorded events, oldest first; [] when none were recorded."""
         return read_events(self.folder / "events.yaml")
 
 
@@ -161,6 +168,7 @@ def read_events(path: Path) -> list[Json]:
 
 
 def events_text(events: list[Json]) -> str:
+    """Events as a YAML list with one JSON object per line."""
     return "".join(f"- {json.dumps(event, ensure_ascii=False)}\n" for event in events)
 
 
@@ -219,6 +227,7 @@ class RecorderLock:
         unpublished.rename(self._path)
 
     def close(self) -> None:
+        """Remove the lock file and release the lock."""
         self._path.unlink(missing_ok=True)
         os.close(self._file)
 

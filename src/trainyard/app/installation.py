@@ -1,12 +1,12 @@
 """The objects that install the operator in a cluster: the output of `trainyard manifests`.
 
-    objects(Install())  ->  definitions, Namespace, ServiceAccount, roles, bindings, ConfigMap, Deployment
+    objects(Install())  ->  definitions, users' roles, Namespace, ServiceAccount, roles, bindings, ConfigMap, Deployment
 
 Rules for this file:
 - Pure: values in, objects out. deploy/, config/ and charts/trainyard have these objects in files
   (tools/generate_manifests.py).
 - The operator runs under the restricted Pod Security Standard: no root, no capabilities, a read-only file system.
-- The kinds of an installation determine its definitions, its rights, and the operator's --kinds.
+- The kinds of an installation determine its definitions, its permissions, and the operator's --kinds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from trainyard import __version__, kinds
-from trainyard.app import rights
+from trainyard.app import operator_rbac
 from trainyard.core import Kind
 from trainyard.objects import Json
 
@@ -82,7 +82,7 @@ class Install(msgspec.Struct, frozen=True):
     """One installation. `namespaced`: it serves its own namespace only, with Roles instead of ClusterRoles."""
 
     namespace: str = "trainyard"
-    kinds: tuple[Kind, ...] = rights.DEFAULT
+    kinds: tuple[Kind, ...] = operator_rbac.DEFAULT
     namespaced: bool = False
     names: Names = msgspec.field(default_factory=Names)
     image: str = IMAGE
@@ -91,6 +91,7 @@ class Install(msgspec.Struct, frozen=True):
 
     @property
     def subject(self) -> Json:
+        """The ServiceAccount of the operator, as a subject of role bindings."""
         return {"kind": "ServiceAccount", "name": self.names.operator, "namespace": self.namespace}
 
 
@@ -100,12 +101,14 @@ def objects(install: Install) -> list[Json]:
 
 
 def lasting_objects(install: Install) -> list[Json]:
-    """The definitions and the namespace. Deleting them deletes jobs, so an uninstall keeps them."""
-    return [*definitions(install.kinds), *([namespace(install)] if install.namespace != "default" else [])]
+    """The definitions, the users' roles and the namespace: an uninstall keeps them. Deleting definitions or namespace
+    deletes jobs, and without the roles users could not read the jobs that stay."""
+    namespaces = [namespace(install)] if install.namespace != "default" else []
+    return [*definitions(install.kinds), *user_roles(), *namespaces]
 
 
 def operator_objects(install: Install) -> list[Json]:
-    """The operator and its rights: the objects that an uninstall deletes. Jobs and their children stay."""
+    """The operator and its permissions: the objects that an uninstall deletes. Jobs and their children stay."""
     return [*access(install), config_map(install), deployment(install)]
 
 
@@ -114,25 +117,48 @@ def definitions(chosen: Iterable[Kind]) -> list[Json]:
     return [kinds.crd(kind) for kind in kinds.per_api_group(chosen)]
 
 
+def user_roles() -> list[Json]:
+    """ClusterRoles that add rights on jobs to `admin`, `edit` and `view` of Kubernetes, and of the Kubeflow platform.
+
+    They name all kinds, whatever an operator serves: two installations in one cluster have the same roles. Nothing is
+    granted to anyone who is not bound to one of the three.
+    """
+    roles = []
+    for name, verbs in operator_rbac.USER_VERBS.items():
+        role = _object(RBAC, "ClusterRole", f"trainyard-{name}")
+        role["metadata"]["labels"] |= aggregation_labels(name)
+        roles.append(role | {"rules": operator_rbac.rules(operator_rbac.user_permissions(kinds.KINDS, verbs))})
+    return roles
+
+
+def aggregation_labels(name: str) -> dict[str, str]:
+    """The labels of a ClusterRole whose rules belong to the ClusterRole `edit` (then to `admin`, too) or `view`."""
+    targets = ("admin", name) if name == "edit" else (name,)
+    kubernetes = {f"rbac.authorization.k8s.io/aggregate-to-{target}": "true" for target in targets}
+    kubeflow = {f"rbac.authorization.kubeflow.org/aggregate-to-kubeflow-{target}": "true" for target in targets}
+    return {**kubernetes, **kubeflow}
+
+
 def namespace(install: Install) -> Json:
+    """The Namespace of the operator."""
     return _object(CORE, "Namespace", install.namespace)
 
 
 def access(install: Install) -> list[Json]:
-    """The ServiceAccount, its roles and bindings. The rights for ChainerJob are in a role of their own: remove it to
-    opt out."""
+    """The ServiceAccount, its roles and bindings. The permissions for ChainerJob are in a role of their own: remove it
+    to opt out."""
     names = install.names
     access_objects = [_object(CORE, "ServiceAccount", names.operator, install.namespace)]
     for suffix, granted in (
-        ("", rights.plain_rights(install.kinds)),
-        ("-chainerjob", rights.opt_in_rights(install.kinds)),
+        ("", operator_rbac.default_permissions(install.kinds)),
+        ("-chainerjob", operator_rbac.opt_in_permissions(install.kinds)),
     ):
         if granted:
             access_objects += _role_and_binding(
-                install, (f"{names.role}{suffix}", f"{names.binding}{suffix}"), rights.rules(granted)
+                install, (f"{names.role}{suffix}", f"{names.binding}{suffix}"), operator_rbac.rules(granted)
             )
     lease = (f"{install.namespace}-{names.lease_role}", f"{install.namespace}-{names.lease_binding}")
-    return [*access_objects, *_role_and_binding(install, lease, rights.lease_rules(), LEASE_NAMESPACE)]
+    return [*access_objects, *_role_and_binding(install, lease, operator_rbac.lease_rules(), LEASE_NAMESPACE)]
 
 
 def _role_and_binding(install: Install, names: tuple[str, str], rules: list[Json], namespace: str = "") -> list[Json]:
@@ -147,6 +173,7 @@ def _role_and_binding(install: Install, names: tuple[str, str], rules: list[Json
 
 
 def config_map(install: Install) -> Json:
+    """The ConfigMap with the controller config file."""
     return _object(CORE, "ConfigMap", CONFIG_MAP, install.namespace) | {"data": {CONFIG_FILE: install.config}}
 
 
@@ -164,7 +191,7 @@ def deployment(install: Install) -> Json:
         },
         "terminationGracePeriodSeconds": 10,
         "containers": [_container(install)],
-        "volumes": [{"name": "config", "configMap": {"name": CONFIG_MAP}}],
+        "volumes": [{"name": "config", "configMap": {"name": CONFIG_MAP, "optional": True}}],
     }
     spec = {
         "replicas": install.replicas,
@@ -182,6 +209,7 @@ def arguments(install: Install) -> list[str]:
         "--leader-elect",
         f"--metrics-bind-address=:{PORT}",
         f"--controller-config-file={CONFIG_FOLDER}/{CONFIG_FILE}",
+        "--optional-controller-config",
     ]
 
 

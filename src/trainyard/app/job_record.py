@@ -42,7 +42,7 @@ from trainyard.objects import (
     namespace_of,
     uid_of,
 )
-from trainyard.objects.container_statuses import container_statuses
+from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.labels import index_of, replica_name, role_of
 from trainyard.objects.yaml_text import as_yaml
 
@@ -115,6 +115,7 @@ class JobRecord:
 
     @property
     def logs(self) -> Path:
+        """The folder with the log files of the job's replicas."""
         return Path(str(self.data.get("logs") or self.folder / LOGS))
 
     @property
@@ -251,10 +252,7 @@ def pod_entry(pod: Json, previous: Json | None = None) -> Json:
     taken from `previous`, the entry of the pod so far."""
     meta, status = _dict(pod.get("metadata")), _dict(pod.get("status"))
     earlier = {str(container.get("name")): container for container in (previous or {}).get("containers") or []}
-    containers = [
-        _container_entry(container.status, container.init, earlier.get(container.name))
-        for container in container_statuses(status)
-    ]
+    containers = [_container_entry(container, earlier.get(container.name)) for container in container_statuses(status)]
     ends = [end for container in containers for run in container["runs"] if (end := str(run.get("ended") or ""))]
     return {
         "name": name_of(pod),
@@ -294,19 +292,18 @@ def _ended_with_node(status: Json, containers: list[Json]) -> bool:
 _KEPT_RUNS = 10  # runs of a container that are kept: so many first and so many last ones
 
 
-def _container_entry(status: Json, init: bool, previous: Json | None) -> Json:
-    restarts = int(status.get("restartCount") or 0)
+def _container_entry(container: ContainerStatus, previous: Json | None) -> Json:
+    restarts = container.restarts
     runs = {int(run["run"]): run for run in (previous or {}).get("runs") or []}
-    state, last = _dict(status.get("state")), _dict(status.get("lastState"))
-    if terminated := _dict(last.get("terminated")):
-        number = restarts + 1 if "waiting" in state else restarts
+    if terminated := container.previous_terminated:
+        number = restarts if container.state("waiting") is None else restarts + 1
         runs[number] = _run_entry(number, terminated)
-    if terminated := _dict(state.get("terminated")):
+    if terminated := container.state("terminated"):
         runs[restarts + 1] = _run_entry(restarts + 1, terminated)
     kept = [runs[number] for number in sorted(runs)]
     if len(kept) > 2 * _KEPT_RUNS:
         kept = [*kept[:_KEPT_RUNS], *kept[-_KEPT_RUNS:]]
-    return {"name": str(status.get("name")), "init": init, "restarts": restarts, "runs": kept}
+    return {"name": container.name, "init": container.init, "restarts": restarts, "runs": kept}
 
 
 def _run_entry(number: int, terminated: Json) -> Json:

@@ -177,25 +177,13 @@ def read_kubeconfig(paths: Sequence[Path], context: str = "") -> ClusterAccess:
         raise KubeconfigError(
             f"{source}: clusters[{chosen_context.get('cluster')}].cluster.server is missing; write its URL"
         )
-    token = str(user.get("token") or "") or _text(user_file, user.get("tokenFile"))
-    certificate = _bytes(user_file, user, "client-certificate") + b"\n" + _bytes(user_file, user, "client-key")
-    plugin = (
-        None if token or certificate.strip() else _plugin(user_file, user, f"{source}: users[{user_name}].user.exec")
-    )
-    if (
-        not token
-        and not certificate.strip()
-        and plugin is None
-        and (unsupported := [key for key in UNSUPPORTED if user.get(key)])
-    ):
-        fix = "write a token or a client certificate, for example with `kubectl create token`"
-        raise KubeconfigError(f"{source}: users[{user_name}].user.{unsupported[0]} is not supported; {fix}")
+    token, certificate, plugin = _credentials(user_file, user, f"{source}: users[{user_name}].user")
     return ClusterAccess(
         server=str(cluster["server"]).rstrip("/"),
         namespace=str(chosen_context.get("namespace") or "default"),
         token=token,
         ca=_bytes(cluster_file, cluster, "certificate-authority"),
-        certificate=certificate if certificate.strip() else b"",
+        certificate=certificate,
         insecure=cluster.get("insecure-skip-tls-verify") is True,
         server_name=str(cluster.get("tls-server-name") or ""),
         proxy=_proxy(cluster, f"{source}: clusters[{chosen_context.get('cluster')}].cluster.proxy-url"),
@@ -204,6 +192,20 @@ def read_kubeconfig(paths: Sequence[Path], context: str = "") -> ClusterAccess:
         files=tuple(path for path, _ in loaded) + _files_of(cluster_file, cluster) + _files_of(user_file, user),
         reread=partial(read_kubeconfig, paths, context),
     )
+
+
+def _credentials(file: Path, user: Json, path: str) -> tuple[str, bytes, Json | None]:
+    """The token, the certificate with its key (PEM), and the exec plugin of a user, whom `path` names in errors. A
+    plugin is used only without the other two. Raises KubeconfigError."""
+    token = str(user.get("token") or "") or _text(file, user.get("tokenFile"))
+    certificate = _bytes(file, user, "client-certificate") + b"\n" + _bytes(file, user, "client-key")
+    if token or certificate.strip():
+        return token, certificate if certificate.strip() else b"", None
+    plugin = _plugin(file, user, f"{path}.exec")
+    if plugin is None and (unsupported := [key for key in UNSUPPORTED if user.get(key)]):
+        fix = "write a token or a client certificate, for example with `kubectl create token`"
+        raise KubeconfigError(f"{path}.{unsupported[0]} is not supported; {fix}")
+    return "", b"", plugin
 
 
 def _proxy(cluster: Json, path: str) -> str:

@@ -1,11 +1,11 @@
 """A whole cluster in this process: API server, controllers, node and operator on one event loop.
 
-    async with LocalCluster(Options(...)) as cluster:
+    async with LocalCluster(LocalClusterOptions(...)) as cluster:
         await cluster.api.create(...)
 
 Rules:
-- Loopback only, free ports, a random token. The files are in one private folder, removed at the end; with a `home`
-  (state.py) they are kept there, and the next cluster with that home continues with them.
+- Loopback only, free ports, a random token. The files are in one private folder, removed at the end; with a
+  `state_folder` (state.py) they are kept there, and the next cluster with that folder continues with them.
 - The API server has one listener: TLS on loopback, with a certificate of this cluster, for kubectl and pods. The
   components of this process call the server in memory, without a listener that other processes could reach.
 - The API is the only interface between the components: each is a client like any other.
@@ -36,7 +36,8 @@ from trainyard.app.catalogues import cache_folder, catalogues
 from trainyard.app.config import shipped_files
 from trainyard.app.early_start import EarlyStart
 from trainyard.app.folder import PrivateFolder
-from trainyard.app.recorder import HistoryOptions, HistoryRecorder
+from trainyard.app.record_index import HistoryOptions
+from trainyard.app.recorder import HistoryRecorder
 from trainyard.app.state import ClusterState
 from trainyard.app.watchdog import Watchdog
 from trainyard.client import AlreadyExists, ApiClient
@@ -73,12 +74,13 @@ class LocalClusterOptions(msgspec.Struct, frozen=True):
     working_directory: Path | None = None  # of pods without the annotation, see objects/labels.py
     hidden: tuple[Path, ...] = ()  # folders that pods see empty, in addition to the cluster's own
     history: HistoryOptions | None = None  # the history of jobs; None: no history
-    served_first: frozenset[GVK] | None = None  # served when `start` returns, the others after LATER; None: all
-    early: EarlyStart | None = None  # parts of a cluster without a home that run already; None: none
+    served_first: frozenset[GVK] | None = None  # served when `start` returns, the others after INSTALL_DELAY; None: all
+    early: EarlyStart | None = None  # parts of a cluster without a state folder that run already; None: none
 
 
 class LocalCluster:
-    """Starts with `await start()`, ends with `await stop()`; or `async with`. With a home it raises DiskError."""
+    """Starts with `await start()`, ends with `await stop()`; or `async with`. With a state folder it raises
+    DiskError."""
 
     def __init__(self, options: LocalClusterOptions, now: Callable[[], float] = time.time) -> None:
         self._options = options
@@ -103,12 +105,14 @@ class LocalCluster:
 
     @property
     def api(self) -> ApiClient:
+        """An admin's client of the cluster. Raises RuntimeError before `start`."""
         if self._api is None:
             raise RuntimeError("the cluster has not been started")
         return self._api
 
     @property
     def folder(self) -> Path:
+        """The folder of the cluster. Raises RuntimeError before `start`."""
         if self._folder is None:
             raise RuntimeError("the cluster has not been started")
         return self._folder.path
@@ -171,10 +175,17 @@ class LocalCluster:
         await self._listen(tls_context)
         if options.history is not None and options.history.limits.jobs:
             self.history = HistoryRecorder(options.history, options.say, self._now)
-        self._node = Node(
+        self._node = self._new_node(api, self._folder.path, self._images)
+        self.server.kubelet = self._node.logs
+        self._images.select_ahead(str(options.working_directory or ""))
+        await _gather(self._node.start(), self._start_controllers(api, certificate, submit))
+
+    def _new_node(self, api: ApiClient, folder: Path, images: Images) -> Node:
+        options = self._options
+        return Node(
             api,
-            self._folder.path,
-            self._images,
+            folder,
+            images,
             network=options.network,
             mounts=options.mounts,
             print_message=options.say,
@@ -183,14 +194,11 @@ class LocalCluster:
             apiserver=_address(self.server.tls_url),
             working_directory=options.working_directory,
             log_folder=self.history.log_folder if self.history else lambda pod: None,
-            hidden=(options.state_folder or self._folder.path, *options.hidden),
-            helper=options.early.helper if options.early else None,
+            hidden=(options.state_folder or folder, *options.hidden),
+            supervisor=options.early.supervisor if options.early else None,
             # Logs in a folder that the user chose are not cut.
             log_size=0 if options.history and options.history.logs else LOG_SIZE,
         )
-        self.server.kubelet = self._node.logs
-        self._images.select_ahead(str(options.working_directory or ""))
-        await _gather(self._node.start(), self._start_controllers(api, certificate, submit))
 
     async def _start_controllers(
         self,
@@ -217,8 +225,8 @@ class LocalCluster:
         await _gather(trust(), control())
 
     async def _listen(self, context: asyncio.Future[ssl.SSLContext]) -> None:
-        """Listen with TLS: on the port of the previous cluster of this home if there is one and it is free, else on any
-        free port. Raises OSError."""
+        """Listen with TLS: on the port of the previous cluster of this state folder if there is one and it is free,
+        else on any free port. Raises OSError."""
         state = self._state
         try:
             await self.server.start_tls(context, port=state.port if state else 0)

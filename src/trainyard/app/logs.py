@@ -20,7 +20,7 @@ FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
 _DIRECTIVE = re.compile(r"%%|%[-#0 +]*\d*(?:\.\d+)?[a-zA-Z]")
 _PAIR = re.compile(r"(?:^|(?<=\s))(\w+)=([^\s=]*%[^\s=]*)(?=\s|$)")
-RESERVED_FIELDS = frozenset({"time", "level", "logger", "message", "error"})
+RESERVED_FIELDS = frozenset({"time", "level", "logger", "message", "stacktrace"})
 
 
 def split_message(template: str, args: tuple[Any, ...]) -> tuple[str, dict[str, str]]:
@@ -46,6 +46,7 @@ class TextFormatter(logging.Formatter):
     """`2026-11-21T20:00:00.123Z INFO app.operating message name=value`; a line break in a value is written \\n."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """One line; a traceback follows in indented lines."""
         message = printable(record.getMessage(), line=True)
         line = f"{_time(record)} {record.levelname} {_logger(record)} {message}"
         if not record.exc_info:
@@ -55,9 +56,11 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, the fields of the message, and the traceback as `error`."""
+    """One JSON object a line: time, level, logger, message, the fields of the message, and a traceback as
+    `stacktrace`."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """One JSON object: time, level, logger, message, the fields of the message, and `stacktrace`."""
         words, fields = record.getMessage(), dict[str, str]()
         if isinstance(record.msg, str) and isinstance(record.args, tuple):
             words, fields = split_message(record.msg, record.args) if record.args else (record.msg, {})
@@ -69,7 +72,7 @@ class JsonFormatter(logging.Formatter):
         }
         line.update((f"field_{name}" if name in RESERVED_FIELDS else name, value) for name, value in fields.items())
         if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
+            line["stacktrace"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
 
 

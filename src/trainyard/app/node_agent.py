@@ -109,6 +109,7 @@ class JoinedNode:
 
     @property
     def api(self) -> ApiClient:
+        """The client with the node's own credentials."""
         return self._api
 
     def resync(self) -> None:
@@ -290,7 +291,7 @@ class JoinedNode:
 
     def _kubelet_endpoint(self) -> CertificateAuthenticator:
         """The TLS endpoint for logs and exec; it accepts clients with a certificate of the authority and a name in
-        `callers`."""
+        `client_names`."""
         options = self._options
         serving = options.serving_certificate
         if serving is None:
@@ -324,10 +325,12 @@ class HolderIdentity(msgspec.Struct, frozen=True):
 
     @staticmethod
     def new(name: str) -> HolderIdentity:
+        """The identity of this process; a new one for each call."""
         return HolderIdentity.parse(f"{name}_{_machine_id()}_{_process_id(os.getpid())}_{token_hex(4)}")
 
     @staticmethod
     def parse(text: str) -> HolderIdentity:
+        """From `holderIdentity` of a Lease. Machine and process are "" in a text that another program wrote."""
         parts = text.split("_")
         return HolderIdentity(text, *parts[1:3]) if len(parts) == 4 else HolderIdentity(text)
 

@@ -1,6 +1,6 @@
 """The operator as a program: one process that serves one API server until it is stopped.
 
-    await operate(options, stop)
+    await run_operator(options, stop)
 
 Rules for this file:
 - It only connects: credentials (kubeconfig.py), the operator, the lease (controller_runtime), health and metrics, the
@@ -65,12 +65,19 @@ class OperatorOptions(msgspec.Struct, frozen=True):
     lease: LeaseIdentity | None = None  # the lease to hold while reconciling; None: no leader election
     timings: LeaseTimings = msgspec.field(default_factory=LeaseTimings)
     bind: tuple[str, int] | None = None  # where health and metrics are served
+    probe_bind: tuple[str, int] | None = None  # where health alone is served
+    gang_scheduler: str = ""  # see core.Config
     node_lost: float | None = None  # seconds after which terminating pods of a lost node are force-deleted
     domain: str = DOMAIN  # the cluster's DNS domain
 
     def configured(self, config: Config) -> Config:
         """The administrator's config with the values of the command line."""
-        return replace(config, node_lost_timeout=self.node_lost, cluster_domain=self.domain)
+        return replace(
+            config,
+            node_lost_timeout=self.node_lost,
+            cluster_domain=self.domain,
+            gang_scheduler=self.gang_scheduler,
+        )
 
 
 def find_cluster(
@@ -145,14 +152,14 @@ def cluster_domain(named: str, in_cluster: bool, resolver: Path = RESOLVER) -> s
     return DOMAIN
 
 
-def parse_address(text: str) -> tuple[str, int] | None:
+def parse_address(text: str, option: str = "--metrics-bind-address") -> tuple[str, int] | None:
     """HOST:PORT to listen on; without a host all addresses, "0" or "" for none. Raises ManifestError."""
     if text in ("", "0"):
         return None
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         fix = "write HOST:PORT, :PORT for every address, or 0 for none"
-        raise ManifestError([Problem("--metrics-bind-address", f"{text!r} is not an address; {fix}")])
+        raise ManifestError([Problem(option, f"{text!r} is not an address; {fix}")])
     return host.strip("[]"), int(port)
 
 
@@ -175,6 +182,7 @@ class OperatorProcess:
         self.tasks = TaskSupervisor("operator")
         self._watchdog, self._answer_count = Watchdog(), 0
         self.health = HealthServer(self.alive, self.ready, self.metrics.render, self.checks)
+        self.probes = HealthServer(self.alive, self.ready, None, self.checks)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop` is set, then stop everything. Raises OSError when it cannot listen."""
@@ -187,11 +195,15 @@ class OperatorProcess:
             if self._options.bind is not None:
                 await self.health.start(*self._options.bind)
                 log.info("serving health and metrics host=%s port=%d", self._options.bind[0], self.health.port)
+            if self._options.probe_bind not in (None, self._options.bind):
+                await self.probes.start(*self._options.probe_bind)
+                log.info("serving health host=%s port=%d", self._options.probe_bind[0], self.probes.port)
             await (self._reconcile(stop) if self._election is None else self._run_elected(self._election, stop))
         finally:
             await self.tasks.stop()
             await self._watchdog.stop()
             await self.health.stop()
+            await self.probes.stop()
             log.info("stopped")
 
     def start_following(self) -> None:
@@ -216,7 +228,7 @@ class OperatorProcess:
         if reason := operator.unhealthy_tasks:
             return reason
         return self._watchdog.unhealthy_reason(
-            operator.queue.processing_count, (operator.counts.get("passes"), self._answer_count)
+            operator.queue.processing_count, (operator.counts.get("reconciles"), self._answer_count)
         )
 
     def ready(self) -> str:
@@ -313,7 +325,7 @@ async def _wait_for_any(*events: asyncio.Event) -> None:
 
 
 async def follow_config(path: Path, apply: Callable[[Config | None], None], pause: float = POLL_SECONDS) -> None:
-    """Call `use` with the config after each change of the file, and with None (and a log message) when it is refused.
+    """Call `apply` with the config after each change of the file, and with None (and a log message) when it is refused.
 
     The kubelet updates a mounted ConfigMap by swapping a symlink above the file, so the contents are compared.
     """

@@ -14,26 +14,17 @@ import contextlib
 import logging
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import msgspec
-
 from trainyard import kinds
 from trainyard.app.history import (
-    ID_LENGTH,
-    RECORDING,
-    RESULT,
     RecorderLock,
-    folder_name,
-    job_folders,
     pod_log_folder,
-    read_record,
-    write_file,
 )
 from trainyard.app.job_record import JobRecord, result_of
-from trainyard.app.retention import RetentionLimits, mark_interrupted, prune
+from trainyard.app.record_index import HistoryOptions, RecordIndex
+from trainyard.app.retention import mark_interrupted, prune
 from trainyard.client import ApiClient, ApiError, Selectors
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.object_adapter import dict_adapter
@@ -42,8 +33,6 @@ from trainyard.controller_runtime.store import Store
 from trainyard.objects import (
     GVK,
     Json,
-    encode,
-    format_time,
     labels_of,
     name_of,
     namespace_of,
@@ -61,18 +50,7 @@ _BETWEEN_WRITES = 1.0  # seconds between two writes, while no job ends
 _WRITE_PAUSE_FACTOR = 20  # pause after a write / its duration: writing takes at most 1/20 of the time
 _CATCH_UP = 2.0  # seconds at the end, for the changes that the watches have not delivered yet
 _SYNC_TIMEOUT = 5.0  # seconds in which `start` waits for the first lists
-_MAX_ORPHANS = 500  # objects not seen yet whose events are kept
-_EVENTS_PER_ORPHAN = 20  # events kept of each of these objects
 _PRUNE_INTERVAL = 60.0  # seconds
-
-
-class HistoryOptions(msgspec.Struct, frozen=True):
-    """`where` is the name of the cluster in the history: "run", or the name of the background cluster."""
-
-    root: Path
-    where: str
-    logs: Path | None = None  # a folder of the user's own choice for the logs
-    limits: RetentionLimits = msgspec.field(default_factory=RetentionLimits)
 
 
 class HistoryRecorder:
@@ -81,10 +59,6 @@ class HistoryRecorder:
     def __init__(self, options: HistoryOptions, say: Callable[[str], object], now: Callable[[], float]) -> None:
         self._options, self._say, self._now = options, say, now
         self._root = options.root
-        self._records: dict[str, JobRecord] = {}  # by the job's uid
-        self._record_by_uid: dict[str, JobRecord] = {}  # uids of jobs, pods and the pods' owners
-        self._orphan_events: OrderedDict[str, dict[str, Json]] = OrderedDict()  # by involvedObject.uid, event uid
-        self._folder_by_id: dict[str, Path] = {}  # by the id at the end of their name
         self._changed: dict[str, JobRecord] = {}
         self._write_due = asyncio.Event()  # a record has changed
         self._job_finished = asyncio.Event()  # a job has ended or was deleted: users look at its record at once
@@ -101,7 +75,7 @@ class HistoryRecorder:
             self._lock = RecorderLock(self._root)
         except OSError as error:
             self._report(error)
-        self._folder_by_id = {folder.name.rpartition("-")[2]: folder for folder in job_folders(self._root)}
+        self._records = RecordIndex(options, self._lock.name if self._lock else "", now, self._report)
 
     @property
     def _name(self) -> str:
@@ -110,7 +84,8 @@ class HistoryRecorder:
     def log_folder_of_jobs(self, jobs: Iterable[str]) -> Path | None:
         """The folder of the logs of these jobs (uids): of one job its own, of several the common parent. None when
         there is no log folder."""
-        folders = [record.logs for uid in jobs if (record := self._records.get(uid)) and record.logs.is_dir()]
+        records = [record for uid in jobs if (record := self._records.jobs.get(uid))]
+        folders = [record.logs for record in records if record.logs.is_dir()]
         return Path(os.path.commonpath(folders)) if folders else None
 
     # Called by the node.
@@ -119,7 +94,7 @@ class HistoryRecorder:
         """The folder for the logs of a pod, made if the pod has not ended. None for a pod without a job, or when the
         folder cannot be made."""
         live = (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
-        record = self._record_of(pod, live)
+        record = self._records.of_pod(pod, live)
         if record is None:
             return None
         folder = record.logs / pod_log_folder(pod)
@@ -145,14 +120,8 @@ class HistoryRecorder:
         self.tasks.start("write records", self._keep_writing)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SYNC_TIMEOUT):
-                await self._wait_until(lambda: all(store.synced for store in self._stores.values()))
+                await _wait_until(lambda: all(store.synced for store in self._stores.values()), self._watch_advanced)
         self._synced = True
-
-    async def _wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait until `condition` holds, and check it after each change of a store."""
-        while not condition():
-            self._watch_advanced.clear()
-            await self._watch_advanced.wait()
 
     def _watch(self, target: WatchTarget, handle: Callable[[Json | None, Json | None], None]) -> None:
         store: Store[Json] = Store(dict_adapter(api_version=target.gvk.api_version, kind=target.gvk.kind))
@@ -163,7 +132,7 @@ class HistoryRecorder:
                 try:
                     handle(change.before, change.after)
                 except Exception:  # a bug of the recorder must not end the watch
-                    log.exception("a bug in the recorder of the history")
+                    log.exception("history: an object was not recorded, unexpected error")
             self._watch_advanced.set()
 
         if self._api is not None:
@@ -179,7 +148,7 @@ class HistoryRecorder:
         async with self._write_lock:
             self.tasks.cancel_all()
         await self.tasks.stop()
-        for uid, record in self._records.items():
+        for uid, record in self._records.jobs.items():
             if not record.finished:
                 record.interrupt(self._now(), message or "the cluster was stopped before the job ended")
                 self._changed[uid] = record
@@ -196,7 +165,8 @@ class HistoryRecorder:
                 continue
             page = await self._api.list(gvk, "", OWNER if gvk == POD else "")
             listed = _versions(page.get("items") or [])
-            await self._wait_until(lambda: _versions(store) == listed)  # noqa: B023  (awaited in the same iteration)
+            # Awaited in the same iteration.
+            await _wait_until(lambda: _versions(store) == listed, self._watch_advanced)  # noqa: B023
 
     # Changes delivered by the watches.
 
@@ -205,17 +175,16 @@ class HistoryRecorder:
         if job is None:
             return
         deleted = before is not None and (after is None or uid_of(after) != uid_of(before))
-        if before is not None and deleted and (record := self._records.get(uid_of(before))):
+        if before is not None and deleted and (record := self._records.jobs.get(uid_of(before))):
             record.record_deletion(self._now())
             self._job_finished.set()
             self._mark_changed(uid_of(before), record)
         if after is None:
             return
-        known = uid_of(after) in self._records or uid_of(after)[:ID_LENGTH] in self._folder_by_id
-        if not known and not self._synced and result_of(after)[0]:
+        if not self._records.is_known(uid_of(after)) and not self._synced and result_of(after)[0]:
             return  # it ended before its history was kept, or its record was removed
         created = parse_time(after["metadata"].get("creationTimestamp"))
-        if record := self._record(uid_of(after), namespace_of(after), name_of(after), created, True):
+        if record := self._records.of_job(uid_of(after), namespace_of(after), name_of(after), created, True):
             record.record_job(after, self._now())
             if result_of(after)[0]:
                 self._job_finished.set()
@@ -229,100 +198,18 @@ class HistoryRecorder:
 
     def _record_pod(self, pod: Json, deleted: bool) -> None:
         live = not deleted and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
-        record = self._record_of(pod, live)
+        record = self._records.of_pod(pod, live)
         if record is None:
             return
         for uid in (uid_of(pod), *(str(owner.get("uid")) for owner in pod["metadata"].get("ownerReferences") or [])):
-            self._map_uid(uid, record)
+            self._records.add_uid(uid, record)
         for uid in record.record_pod(pod, deleted):
-            self._record_by_uid.pop(uid, None)
+            self._records.remove_uid(uid)
         self._mark_changed(str(labels_of(pod).get(OWNER)), record)
 
     def _event_seen(self, before: Json | None, after: Json | None) -> None:
-        if after is None:
-            return
-        uid = str((after.get("involvedObject") or {}).get("uid") or "")
-        if record := self._record_by_uid.get(uid):
-            record.record_event(after)
+        if after is not None and (record := self._records.add_event(after)):
             self._mark_changed(str(record.data["uid"]), record)
-        elif uid:
-            events = self._orphan_events.setdefault(uid, {})
-            events[uid_of(after)] = after
-            if len(events) > _EVENTS_PER_ORPHAN:
-                del events[next(iter(events))]
-            if len(self._orphan_events) > _MAX_ORPHANS:
-                self._orphan_events.popitem(last=False)
-
-    def _map_uid(self, uid: str, record: JobRecord) -> None:
-        """From now on events about this uid are events of that job."""
-        self._record_by_uid[uid] = record
-        for event in self._orphan_events.pop(uid, {}).values():
-            record.record_event(event)
-
-    # Records.
-
-    def _record_of(self, pod: Json, live: bool) -> JobRecord | None:
-        """The record of the job that owns a pod. A watch may deliver a live pod before its job."""
-        uid, owners = str(labels_of(pod).get(OWNER) or ""), pod["metadata"].get("ownerReferences") or []
-        if not uid or not owners:
-            return None
-        return self._record(uid, namespace_of(pod), str(owners[0].get("name") or ""), None, live)
-
-    def _record(self, uid: str, namespace: str, name: str, created: float | None, new: bool) -> JobRecord | None:
-        """The record of the job with this uid: known, read from the history, or with `new` made. None when there is
-        none."""
-        if uid in self._records:
-            return self._records[uid]
-        folder = self._folder_by_id.get(uid[:ID_LENGTH])
-        if folder is not None and (stored := read_record(folder)) is not None:
-            record = JobRecord.loaded(folder, stored.data, self._options.limits)
-        elif new:
-            new_record = self._make_record(uid, namespace, name, self._now() if created is None else created)
-            if new_record is None:
-                return None
-            record = new_record
-        else:
-            return None
-        self._records[uid] = record
-        self._map_uid(uid, record)
-        return record
-
-    def _make_record(self, uid: str, namespace: str, name: str, created: float) -> JobRecord | None:
-        """A record with a folder for a new job. None when no folder can be made."""
-        folder = self._root / folder_name(uid, namespace, name, created)
-        logs = self._make_logs_folder(folder.name)
-        data: Json = {"uid": uid, "namespace": namespace, "name": name, "where": self._options.where}
-        data |= {"created": format_time(created), "logs": str(logs or ""), "result": ""}
-        if self._lock is None and logs is None:
-            return None  # neither folder can be made, which is reported already
-        try:
-            if self._lock is not None:
-                folder.mkdir(mode=0o700, exist_ok=True)
-                write_file(folder / RECORDING, f"{self._name}\n")
-                write_file(folder / RESULT, encode({**data, "pods": []}).decode())
-        except OSError as error:
-            self._report(error)
-            if logs is None:
-                return None
-        self._folder_by_id[uid[:ID_LENGTH]] = folder
-        return JobRecord(folder, data, self._options.limits)
-
-    def _make_logs_folder(self, name: str) -> Path | None:
-        """A new folder for the logs of a job in the folder of --logs-dir; existing folders are not changed. None
-        without --logs-dir, or if it cannot be created."""
-        if self._options.logs is None:
-            return None
-        for number in range(1, 100):
-            path = self._options.logs / (name if number == 1 else f"{name}-{number}")
-            try:
-                path.mkdir(parents=True)
-            except FileExistsError:
-                continue
-            except OSError as error:
-                self._report(error)
-                return None
-            return path
-        return None
 
     # Writing.
 
@@ -356,16 +243,10 @@ class HistoryRecorder:
             snapshots = [record.snapshot(self._name) for record in changed.values()]
             for uid, record in changed.items():
                 if record.complete:
-                    self._forget(uid, record)
+                    self._records.forget(uid, record)
             for snapshot in snapshots:
                 await self._run_in_thread(snapshot.write)
             return any(record.finished for record in changed.values())
-
-    def _forget(self, uid: str, record: JobRecord) -> None:
-        """Drop the record of a deleted job from memory: all of it is written."""
-        self._records.pop(uid, None)
-        for mapped in [mapped for mapped, owner in self._record_by_uid.items() if owner is record]:
-            del self._record_by_uid[mapped]
 
     async def _run_in_thread(self, function: Callable[..., object], *arguments: object) -> None:
         """Call the function in a thread, and report an OSError."""
@@ -381,6 +262,13 @@ class HistoryRecorder:
             self._reported.add(reason)
             fix = "Free some space, or set XDG_STATE_HOME to a folder that you can write"
             self._say(f"history: {error.filename or self._root}: {reason}; the record is incomplete. {fix}")
+
+
+async def _wait_until(condition: Callable[[], bool], changed: asyncio.Event) -> None:
+    """Wait until `condition` holds, and check it each time that `changed` is set."""
+    while not condition():
+        changed.clear()
+        await changed.wait()
 
 
 def _versions(objects: Iterable[Json]) -> set[tuple[str, str]]:

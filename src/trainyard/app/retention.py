@@ -105,7 +105,7 @@ def remove_record(folder: Path) -> None:
 
 
 def _trim_and_measure(folder: Path, max_log_size: int) -> int:
-    """The bytes on disk of all files in the folder. Logs longer than `longest` bytes are cut; 0 cuts none."""
+    """The bytes on disk of all files in the folder. Logs longer than `max_log_size` bytes are cut; 0 cuts none."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -119,7 +119,7 @@ def _trim_and_measure(folder: Path, max_log_size: int) -> int:
 
 
 def cut_log(path: Path, max_size: int) -> None:
-    """Cut a log to `longest` bytes in whole lines: a quarter from its beginning, three quarters from its end, and a
+    """Cut a log to `max_size` bytes in whole lines: a quarter from its beginning, three quarters from its end, and a
     note between them. Raises OSError."""
     from trainyard.node.kubelet.pod_logs import (
         open_log,  # importing the node takes longer than `trainyard history` does

@@ -1,13 +1,13 @@
 """A watchdog: detects an event loop that is blocked, and a reconcile that makes no progress.
 
-    watchdog.start(); ...; watchdog.hangs(held, done); ...; await watchdog.stop()
+    watchdog.start(); ...; watchdog.unhealthy_reason(in_progress, progress); ...; await watchdog.stop()
 
 Rules for this file:
 - A blocked event loop cannot log, and answers no probe, which makes /healthz fail. So a thread logs where the loop is
   blocked, once for each time.
 - A reconcile without progress for HUNG_SECONDS, in which no request was answered or given up, is a bug: /healthz
   reports it. The API server can be slow or unreachable for any time, because each request is given up after a minute.
-- A loop whose whole process was paused was not blocked.
+- A loop whose whole process was suspended was not blocked.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ FRAMES = 12  # of the stack trace in the log
 
 
 class Watchdog:
-    """Watches the event loop that calls `start`. `still`, `hung`: seconds; `clock` is monotonic."""
+    """Watches the event loop that calls `start`. `blocked`: seconds without a heartbeat after which the loop counts as
+    blocked; `hung`: seconds without progress; `clock` is monotonic."""
 
     def __init__(
-        self, still: float = BLOCKED_SECONDS, hung: float = HUNG_SECONDS, clock: Callable[[], float] = time.monotonic
+        self, blocked: float = BLOCKED_SECONDS, hung: float = HUNG_SECONDS, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._still_seconds, self._hung_seconds, self._clock = still, hung, clock
-        self._interval = min(HEARTBEAT_SECONDS, still / 4)
+        self._blocked_seconds, self._hung_seconds, self._clock = blocked, hung, clock
+        self._interval = min(HEARTBEAT_SECONDS, blocked / 4)
         self._last_heartbeat = clock()
         self._progress: object = None
         self._progress_time = clock()
@@ -45,21 +46,22 @@ class Watchdog:
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Call this in the event loop to watch."""
+        """Start to watch. To be called in the event loop that is watched."""
         self._last_heartbeat = self._clock()
-        self.tasks.start("turn", self._heartbeat)
+        self.tasks.start("heartbeat", self._heartbeat)
         threading.Thread(target=self._watch_loop, args=(threading.get_ident(),), name="watchdog", daemon=True).start()
 
     async def stop(self) -> None:
+        """End the thread and the task."""
         self._stopped.set()
         await self.tasks.stop()
 
-    def unhealthy_reason(self, held: int, done: object) -> str:
-        """Why the process must be restarted; "" when it is healthy. `held`: the number of jobs being reconciled;
-        `done`: any value that changes with progress."""
+    def unhealthy_reason(self, in_progress: int, progress: object) -> str:
+        """Why the process must be restarted; "" when it is healthy. `in_progress`: the number of
+        jobs being reconciled; `progress`: any value that changes with progress."""
         now = self._clock()
-        if not held or done != self._progress:
-            self._progress, self._progress_time = done, now
+        if not in_progress or progress != self._progress:
+            self._progress, self._progress_time = progress, now
         elapsed = now - self._progress_time
         return f"a reconcile has made no progress for {elapsed:.0f} s" if elapsed >= self._hung_seconds else ""
 
@@ -73,10 +75,10 @@ class Watchdog:
         reported, previous = False, self._clock()
         while not self._stopped.wait(self._interval):
             now = self._clock()
-            paused, previous = now - previous > self._still_seconds / 2, now
+            paused, previous = now - previous > self._blocked_seconds / 2, now
             elapsed = now - self._last_heartbeat
-            if elapsed < self._still_seconds or paused:
-                reported = reported and elapsed >= self._still_seconds
+            if elapsed < self._blocked_seconds or paused:
+                reported = reported and elapsed >= self._blocked_seconds
             elif not reported:
                 reported = True
                 log.error("the event loop is blocked seconds=%.1f where=%s", elapsed, _stack_of(thread))

@@ -127,9 +127,8 @@ async def _run_with_api(params: dict[str, Any], work: Callable[[ClusterContext],
         raise ClusterUnreachable(f"{text}; is it up? (kubeconfig: {access.source})", UNAVAILABLE) from None
     except ApiError as error:
         if error.code == 401:
-            text = (
-                f"the cluster at {_scheme_and_host(access.server)} does not know us: renew the token in {access.source}"
-            )
+            server = _scheme_and_host(access.server)
+            text = f"the cluster at {server} rejects the credentials: renew the token in {access.source}"
             raise CommandError(text, UNAVAILABLE) from None
         raise CommandError(error.message, FAILED) from None
 

@@ -19,7 +19,7 @@ from trainyard.cli.layout import printable_streams, prose, terminal_width, write
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Entry(NamedTuple):
+class LazyCommand(NamedTuple):
     """A command: its module in this package, and its line in the list of commands."""
 
     module: str
@@ -27,30 +27,30 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "run": Entry("run", "Run jobs or a script on this machine, from start to end, and show their logs."),
-    "init": Entry("init", "Write a manifest for a script, with a comment for each field."),
-    "up": Entry("up", "Start a cluster on this machine that stays, in the background."),
-    "down": Entry("down", "Stop it, with all it runs. It keeps what it has."),
-    "status": Entry("status", "Say whether it is up, since when, and what it runs."),
-    "submit": Entry("submit", "Submit jobs to the cluster."),
-    "get": Entry("get", "Show jobs and their states."),
-    "describe": Entry("describe", "Show one job: roles, replicas, conditions, children, events."),
-    "logs": Entry("logs", "Show the output of a job's replicas."),
-    "history": Entry("history", "Show the jobs that ran on this machine, also when they are gone."),
-    "why": Entry("why", "Say in plain words why a job does not run, or why it failed."),
-    "events": Entry("events", "Show the events of a job and of all that belongs to it."),
-    "scale": Entry("scale", "Change how many replicas a running job has."),
-    "suspend": Entry("suspend", "Stop what jobs run, and keep the jobs."),
-    "resume": Entry("resume", "Let suspended jobs run again."),
-    "delete": Entry("delete", "Delete jobs, with all that belongs to them."),
-    "operator": Entry("operator", "Serve the jobs of a cluster: the controller process."),
-    "node": Entry("node", "Join a cluster as a node: its pods run as processes of this machine."),
-    "plan": Entry("plan", "Show, offline, what the operator would do with a job."),
-    "doctor": Entry("doctor", "Say what this machine can run, and what to install for the rest."),
-    "manifests": Entry("install_manifests", "Print what a cluster needs to run the operator."),
-    "images": Entry("images", "Show what images are on this machine; try, size, prune them."),
-    "lint": Entry("lint", "Check manifests, offline: every problem with its place and the fix."),
-    "completion": Entry("completion", "Print what makes a shell complete commands and the names of jobs."),
+    "run": LazyCommand("run", "Run jobs or a script on this machine, from start to end, and show their logs."),
+    "init": LazyCommand("init", "Write a manifest for a script, with a comment for each field."),
+    "up": LazyCommand("up", "Start a cluster on this machine that stays, in the background."),
+    "down": LazyCommand("down", "Stop it, with all it runs. It keeps what it has."),
+    "status": LazyCommand("status", "Say whether it is up, since when, and what it runs."),
+    "submit": LazyCommand("submit", "Submit jobs to the cluster."),
+    "get": LazyCommand("get", "Show jobs and their states."),
+    "describe": LazyCommand("describe", "Show one job: roles, replicas, conditions, children, events."),
+    "logs": LazyCommand("logs", "Show the output of a job's replicas."),
+    "history": LazyCommand("history", "Show the jobs that ran on this machine, also when they are gone."),
+    "why": LazyCommand("why", "Say in plain words why a job does not run, or why it failed."),
+    "events": LazyCommand("events", "Show the events of a job and of all that belongs to it."),
+    "scale": LazyCommand("scale", "Change how many replicas a running job has."),
+    "suspend": LazyCommand("suspend", "Stop what jobs run, and keep the jobs."),
+    "resume": LazyCommand("resume", "Let suspended jobs run again."),
+    "delete": LazyCommand("delete", "Delete jobs, with all that belongs to them."),
+    "operator": LazyCommand("operator", "Serve the jobs of a cluster: the controller process."),
+    "node": LazyCommand("node", "Join a cluster as a node: its pods run as processes of this machine."),
+    "plan": LazyCommand("plan", "Show, offline, what the operator would do with a job."),
+    "doctor": LazyCommand("doctor", "Say what this machine can run, and what to install for the rest."),
+    "manifests": LazyCommand("install_manifests", "Print what a cluster needs to run the operator."),
+    "images": LazyCommand("images", "Show what images are on this machine; try, size, prune them."),
+    "lint": LazyCommand("lint", "Check manifests, offline: every problem with its place and the fix."),
+    "completion": LazyCommand("completion", "Print what makes a shell complete commands and the names of jobs."),
 }
 
 
@@ -58,9 +58,11 @@ class Commands(click.Group):
     """A click group that imports a command's module when the command is invoked, not when it is listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order of the help text."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Import the module of the command, None for an unknown name."""
         if name not in COMMANDS:
             return None
         command = getattr(import_module(f"trainyard.cli.{COMMANDS[name].module}"), name)
@@ -108,6 +110,7 @@ class Commands(click.Group):
             raise _wrapped(click_error) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing their modules."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 

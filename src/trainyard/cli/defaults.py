@@ -138,7 +138,9 @@ def _read_config_file(path: Path, required: bool) -> dict[str, Any]:
             raise DefaultsError(f"{VARIABLE}: there is no file {path}; make it, or unset the variable") from None
         return {}
     except OSError as error:
-        raise DefaultsError(f"{path}: cannot be read ({error.strerror}); mend its rights, or remove it") from None
+        raise DefaultsError(
+            f"{path}: cannot be read ({error.strerror}); change its permissions, or remove it"
+        ) from None
     try:
         documents = load(text, str(path))
     except ManifestError as error:

@@ -34,9 +34,8 @@ async def _delete(context: ClusterContext, jobs: tuple[str, ...], wait: bool, ti
     from trainyard.client import NotFound
     from trainyard.objects import uid_of
 
-    infos = [
-        await get_job(context, job) for job in dict.fromkeys(jobs)
-    ]  # all names are resolved before the first DELETE
+    # All names are resolved before the first DELETE.
+    infos = [await get_job(context, job) for job in dict.fromkeys(jobs)]
     for info in infos:
         with contextlib.suppress(NotFound):
             await context.api.delete(info.gvk, info.namespace, info.name, uid_of(info.job))

@@ -46,8 +46,8 @@ def down(name: str, grace: float, delete: bool) -> None:
             return
         job_texts = _job_texts(cluster)
         was_up = cluster.stop(grace, note)
-        others = "" if was_up or name != "default" else clause_of_clusters(name)
-        click.echo(f"{cluster_text} is down." if was_up else f"{cluster_text} is not up{others}.")
+        hint = "" if was_up or name != "default" else clause_of_clusters(name)
+        click.echo(f"{cluster_text} is down." if was_up else f"{cluster_text} is not up{hint}.")
         if delete:
             _delete(cluster, cluster_text)
         elif was_up and job_texts:

@@ -66,6 +66,7 @@ def _print(events: list[Json], form: str, empty_text: str) -> None:
 
 
 def event_rows(events: list[Json], now: float, wide: bool = False) -> list[list[str]]:
+    """The table of the events with its head. `now`: Unix seconds; `wide`: with the source."""
     from trainyard.cli.jobs import last_timestamp
     from trainyard.cli.view import format_since
 

@@ -20,7 +20,7 @@ from trainyard.cli.jobs import JobInfo, get_related_objects
 from trainyard.cli.listeners import listeners
 from trainyard.cli.modules import look_up_modules
 from trainyard.cli.recorded_objects import TAIL_LINES, find_record, gone_pods, kept_logs
-from trainyard.cli.replica_view import replica
+from trainyard.cli.replica_view import replica_view
 from trainyard.cli.view import job_result
 from trainyard.client import ApiClient, ApiError, NotFound
 from trainyard.objects import Json, find_condition, name_of, namespace_of, uid_of
@@ -72,9 +72,9 @@ def _gone_pods(info: JobInfo, pods: list[Json], deleted: Iterable[Json]) -> tupl
     if job_result(info.job) != "Failed":
         return (), {}
     record = find_record(uid_of(info.job))
-    present = {replica(pod).name for pod in pods}
-    gone = {replica(pod).name: pod for pod in (gone_pods(record, info.kind, info.job, pods) if record else ())}
-    gone |= {replica(pod).name: pod for pod in deleted if replica(pod).name not in present}
+    present = {replica_view(pod).name for pod in pods}
+    gone = {replica_view(pod).name: pod for pod in (gone_pods(record, info.kind, info.job, pods) if record else ())}
+    gone |= {replica_view(pod).name: pod for pod in deleted if replica_view(pod).name not in present}
     return tuple(gone.values()), kept_logs(record, gone.values())
 
 
@@ -123,7 +123,7 @@ async def _read_logs(api: ApiClient, pods: Iterable[Json]) -> Logs:
     for pod in pods:
         for container in container_statuses(pod.get("status")):
             waiting = container.state("waiting") or {}
-            terminated = container.state("terminated") or (container.last_terminated if waiting else None)
+            terminated = container.ended_run
             if terminated is not None and terminated.get("exitCode"):
                 candidates.append((0, pod, container, bool(waiting) and waiting.get("reason") != "CrashLoopBackOff"))
             elif container.state("running") is not None and not container.init:
@@ -173,9 +173,8 @@ async def _look_up_endpoint(context: ClusterContext, info: JobInfo) -> Endpoint 
         service = await _find_service(context.api, namespace_of(job), endpoint.service)
         if service is None:
             is_address = endpoint.service.replace(".", "").isdecimal()
-            return (
-                endpoint if is_address else replace(endpoint, looked_up=True, exists=False)
-            )  # an IP address need not be a Service's
+            # An IP address need not be a Service's.
+            return endpoint if is_address else replace(endpoint, looked_up=True, exists=False)
         selector = (service.get("spec") or {}).get("selector") or {}
         endpoint = replace(endpoint, service=name_of(service), looked_up=bool(selector), exists=True)
         pods = (await context.api.list(POD, namespace_of(job))).get("items") or []

@@ -21,7 +21,7 @@ from trainyard.cli.replica_view import log_prefix
 from trainyard.cli.screen import Screen
 from trainyard.client import ApiClient, ApiError, NotFound, Unavailable
 from trainyard.objects import Json, name_of, namespace_of, uid_of
-from trainyard.objects.container_statuses import container_statuses
+from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 
 RETRY_SECONDS = 0.2  # seconds before a broken stream is opened again
 STALLED_SECONDS = 10.0  # a log of an ended container that returns nothing for so long is given up
@@ -46,6 +46,7 @@ class LogFollowers:
         self._followers: dict[tuple[str, str], ContainerFollower] = {}
 
     def update_pod(self, pod: Json) -> None:
+        """Start to follow the containers of the pod that have run, and tell the followers their new status."""
         status = pod.get("status") or {}
         containers = container_statuses(status)
         count = sum(not container.init for container in containers)
@@ -55,12 +56,12 @@ class LogFollowers:
             if self._only and container.name != self._only:
                 continue
             if key not in self._followers:
-                if newest_run(container.status) < 0:
+                if newest_run(container) < 0:
                     continue
                 prefix = log_prefix(self._label(pod), container.name, container.init, count)
                 container_ref = (namespace_of(pod), name_of(pod), container.name)
                 self._followers[key] = ContainerFollower(self._api, self._screen, container_ref, prefix, self._tail)
-            self._followers[key].update_status(container.status, pod_ended)
+            self._followers[key].update_status(container, pod_ended)
 
     def delete_pod(self, pod: Json) -> None:
         """The pod is deleted: its containers have no further run."""
@@ -83,22 +84,20 @@ class LogFollowers:
                 return
 
     async def stop(self) -> None:
+        """Cancel all followers and wait until they have ended."""
         tasks = [follower.task for follower in self._followers.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def newest_run(container: Json) -> int:
-    """The newest run of a container status that has begun, counted from 0; -1 for none."""
-    count = int(container.get("restartCount") or 0)
-    state = container.get("state") or {}
-    waiting = state.get("waiting")
-    if state.get("running") or state.get("terminated"):
-        return count
-    if waiting and waiting.get("reason") == "CrashLoopBackOff":
-        return count
-    return count - 1  # restartCount may already include the run that is about to start
+def newest_run(container: ContainerStatus) -> int:
+    """The newest run of a container that has begun, counted from 0; -1 for none."""
+    if container.state("running") is not None or container.state("terminated") is not None:
+        return container.restarts
+    if (container.state("waiting") or {}).get("reason") == "CrashLoopBackOff":
+        return container.restarts
+    return container.restarts - 1  # restartCount may already include the run that is about to start
 
 
 class ContainerFollower:
@@ -119,13 +118,15 @@ class ContainerFollower:
         self.ended = False  # no further run will start: only the rest of the log is to be printed
         self.task = asyncio.create_task(self._follow())
 
-    def update_status(self, container: Json, pod_ended: bool) -> None:
+    def update_status(self, container: ContainerStatus, pod_ended: bool) -> None:
+        """Take over the containerStatus: a new run is followed after the present one."""
         self._newest_run = max(self._newest_run, newest_run(container))
         if pod_ended:
             self.set_ended()
         self._changed.set()
 
     def set_ended(self) -> None:
+        """No further run will come."""
         self._may_restart, self.ended = False, True
         self._changed.set()
 
@@ -266,6 +267,7 @@ class PrintedLog:
         self._hash = sha256()
 
     def add(self, chunk: bytes) -> None:
+        """Count bytes that were printed."""
         self.size += len(chunk)
         self._hash.update(chunk)
         self.last_bytes = (self.last_bytes + chunk[-self.END :])[-self.END :]

@@ -83,6 +83,7 @@ class ChangedRows:
         self._states: list[int] = []
 
     def print(self, table: list[list[str]]) -> None:
+        """Print the rows that differ from the last table, and a row `Deleted` for those that are gone."""
         age = table[0].index("AGE")
         key_size = age - 3  # the columns that identify a job: namespace, kind and name
         rows = {tuple(row[:key_size]): [*row[:age], *row[age + 1 :]] for row in table}
@@ -159,6 +160,7 @@ async def _list_pods(context: ClusterContext, infos: list[JobInfo]) -> list[Json
 
 
 def job_rows(infos: list[JobInfo], pods: list[Json], everywhere: bool, wide: bool) -> list[list[str]]:
+    """The table of the jobs with its head. `everywhere`: with the namespace; `wide`: with replicas and the cause."""
     from trainyard.cli.view import JobView, count_states, format_since, job_message, job_state
     from trainyard.core import Config, parse_job
     from trainyard.objects import name_of, namespace_of, uid_of

@@ -183,11 +183,11 @@ def _pod_rows(record: HistoryRecord) -> list[list[str]]:
     """A row per pod, after the header. The restarts are those of the record, which leaves out the ones after the whole
     cluster ended."""
     from trainyard.cli.recorded_objects import recorded_pod
-    from trainyard.cli.replica_view import replica
+    from trainyard.cli.replica_view import replica_view
 
     rows = [["REPLICA", "ATTEMPT", "STATE", "RESTARTS", "EXIT", "TIME"]]
     for entry in record.pods:
-        view = replica(recorded_pod(record, entry))
+        view = replica_view(recorded_pod(record, entry))
         took = "" if view.started is None or view.ended is None else format_clock(view.ended - view.started)
         restarts = str(entry.get("restarts") or 0)
         rows.append([view.name, str(entry.get("attempt")), view.state, restarts, view.exit, took])

@@ -35,10 +35,12 @@ class LogFile(msgspec.Struct, frozen=True):
 
     @property
     def role(self) -> str:
+        """The role of the replica, in lower case."""
         return self.replica.rpartition("-")[0] or self.replica
 
     @property
     def index(self) -> str:
+        """The index of the replica in its role."""
         return self.replica.rpartition("-")[2]
 
 

@@ -28,6 +28,7 @@ class InitCommand(ScriptCommand):
     """A script command whose usage line lists the forms of `init`."""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """The arguments in the usage line."""
         return ["[OPTIONS]", "[SCRIPT [ARGS]... | -m MODULE [ARGS]... | -- COMMAND...]"]
 
 

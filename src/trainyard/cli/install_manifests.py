@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from trainyard import kinds
-from trainyard.app import installation, rights
+from trainyard.app import installation, operator_rbac
 from trainyard.cli.printing import as_yaml
 from trainyard.core import Kind
 from trainyard.core.names import is_dns_label
@@ -18,6 +18,7 @@ class KindsType(click.ParamType[tuple[Kind, ...]]):
     name = "kinds"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Kind, ...]:
+        """From `tfjob,mxjob`. Fails with a usage error for an unknown kind."""
         if isinstance(value, tuple):
             return value
         names = [name.strip() for name in str(value).split(",") if name.strip()]
@@ -60,10 +61,10 @@ def to_yaml(objects: list[Json]) -> str:
     "--kinds",
     "chosen",
     type=KindsType(),
-    default=rights.DEFAULT,
+    default=operator_rbac.DEFAULT,
     show_default="TfJob,MxJob,ElasticJob",
     metavar="KIND,...",
-    help="Which kinds it serves. ChainerJob is opt-in: it needs rights to pods/exec and roles.",
+    help="Which kinds it serves. ChainerJob is opt-in: it needs permissions to pods/exec and roles.",
 )
 @click.option("--namespaced", is_flag=True, help="Serve that namespace only, with Roles instead of ClusterRoles.")
 @click.option("--image", default=installation.IMAGE, show_default=True, help="The operator's image.")
@@ -85,7 +86,7 @@ def manifests(
     part: str,
     cloud: str | None,
 ) -> None:
-    """Print definitions, namespace, rights, config and Deployment of the operator.
+    """Print definitions, namespace, permissions, config and Deployment of the operator.
 
     \b
     trainyard manifests | kubectl apply -f -

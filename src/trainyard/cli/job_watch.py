@@ -12,7 +12,7 @@ import msgspec
 
 from trainyard.cli.codes import FAILED, SUCCEEDED
 from trainyard.cli.follow import LogFollowers
-from trainyard.cli.replica_view import replica
+from trainyard.cli.replica_view import replica_view
 from trainyard.cli.screen import Screen
 from trainyard.cli.view import JobView, job_result
 from trainyard.cli.watches import UNAVAILABLE_TIMEOUT, Watches, watch_target
@@ -38,10 +38,12 @@ class LogSelection(msgspec.Struct, frozen=True):
 
     @property
     def unprefixed(self) -> bool:
+        """Whether one replica is selected, whose lines need no prefix."""
         return bool(self.role) and self.index is not None and not self.prefix
 
     def selects(self, pod: Json) -> bool:
-        is_role = not self.role or replica(pod).role == self.role.lower()
+        """Whether the replica of this pod is selected."""
+        is_role = not self.role or replica_view(pod).role == self.role.lower()
         return is_role and (self.index is None or index_of(pod) == str(self.index))
 
 
@@ -74,7 +76,7 @@ class JobWatch:
         self._job_stores: list[Store[Json]] = []
 
     def _label(self, pod: Json) -> str:
-        return "" if self._selection.unprefixed else self.view.label(replica(pod))
+        return "" if self._selection.unprefixed else self.view.label(replica_view(pod))
 
     def start(self, resources: Iterable[tuple[GVK, str]]) -> None:
         """Starts the watches of the jobs and of the pods. `resources`: those of the jobs, each with a namespace ("": in
@@ -140,6 +142,7 @@ class JobWatch:
         return shown is not None and int(resource_version_of(shown)) >= int(resource_version_of(pod))
 
     async def stop(self) -> None:
+        """End the watches and the followers."""
         await self.logs.stop()
         await self.watches.stop()
 

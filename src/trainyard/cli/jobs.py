@@ -33,14 +33,17 @@ class JobInfo(msgspec.Struct, frozen=True):
 
     @property
     def gvk(self) -> GVK:
+        """The GVK of the job."""
         return self.kind.gvk
 
     @property
     def namespace(self) -> str:
+        """The namespace of the job."""
         return namespace_of(self.job)
 
     @property
     def name(self) -> str:
+        """The name of the job."""
         return name_of(self.job)
 
     @property
@@ -69,6 +72,7 @@ def parse_job_reference(text: str) -> tuple[tuple[Kind, ...], str]:
 
 
 def kind_names() -> str:
+    """The kinds as a user may write them, for messages."""
     return ", ".join(dict.fromkeys(kind.api.singular for kind in kinds.ALL))
 
 
@@ -167,6 +171,7 @@ def _with_type_meta(obj: Json, gvk: GVK) -> Json:
 
 
 async def list_pods(context: ClusterContext, job: Json) -> list[Json]:
+    """The pods of the job, by its owner label, those of ended attempts included."""
     job_namespace = ClusterContext(context.api, namespace_of(job), context.access)
     return await _list_or_none(job_namespace, POD, f"{OWNER}={uid_of(job)}") or []
 

@@ -109,6 +109,7 @@ def prose(text: str, width: int, indent: str = "  ") -> str:
 
 
 def truncate(text: str, width: int) -> str:
+    """The text in at most `width` characters, with an ellipsis when it was cut."""
     return text if len(text) <= width else text[: max(1, width - 1)].rstrip() + ELLIPSIS
 
 
@@ -170,6 +171,7 @@ def _column_limits(widths: list[int], width: int) -> list[int]:
 
 
 def state_columns(heads: Sequence[str]) -> list[int]:
+    """The indexes of the columns that show a state, which are coloured."""
     return [column for column, head in enumerate(heads) if head in STATE_COLUMNS]
 
 
@@ -192,10 +194,12 @@ class PrintableStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
+        """Write the text with its control characters escaped."""
         self._stream.write(printable_with_our_colours(text) if isinstance(text, str) else text)
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
+        """As `write`, for each line."""
         for line in lines:
             self.write(line)
 
@@ -222,6 +226,7 @@ def clear_line() -> None:
 
 
 def write_error_text(error: OSError) -> str:
+    """The message when standard output cannot be written, such as on a full disk."""
     return f"the output cannot be written: {error.strerror}; free some space, or write it somewhere else"
 
 

@@ -79,11 +79,11 @@ async def _logs(context: ClusterContext, job: str, selection: LogSelection) -> N
 
 
 def _check_role(info: JobInfo, selection: LogSelection, pods: Sequence[Json]) -> None:
-    from trainyard.cli.replica_view import replica
+    from trainyard.cli.replica_view import replica_view
     from trainyard.core import Config, parse_job
 
     roles = [role.name.lower() for role in parse_job(info.kind, info.job, Config()).roles]
-    roles = list(dict.fromkeys([*roles, *(replica(pod).role for pod in pods)]))
+    roles = list(dict.fromkeys([*roles, *(replica_view(pod).role for pod in pods)]))
     if selection.role.lower() not in roles:
         raise CommandError(
             f"{info.reference} has no role {selection.role}; it has: {', '.join(roles) or 'none'}", INVALID
@@ -149,10 +149,10 @@ async def _print_current(
 
 def _slots(pods: list[Json]) -> list[list[Json]]:
     """The pods of each slot, oldest first; slots in order of name."""
-    from trainyard.cli.replica_view import group_by_slot, replica
+    from trainyard.cli.replica_view import group_by_slot, replica_view
     from trainyard.cli.view import natural_sort_key
 
-    slots = group_by_slot(pods, replica)
+    slots = group_by_slot(pods, replica_view)
     return [slots[name] for name in sorted(slots, key=natural_sort_key)]
 
 
@@ -175,10 +175,10 @@ def _container_names(pod: Json, selection: LogSelection) -> list[str]:
 
 def _main_prefixes(pod: Json) -> list[str]:
     """The prefixes of the pod's containers without its init containers."""
-    from trainyard.cli.replica_view import log_prefix, replica
+    from trainyard.cli.replica_view import log_prefix, replica_view
 
     names = [str(container["name"]) for container in pod["spec"].get("containers") or []]
-    return [log_prefix(replica(pod).name, name, False, len(names)) for name in names]
+    return [log_prefix(replica_view(pod).name, name, False, len(names)) for name in names]
 
 
 def _restarts(pod: Json, container: str) -> int:
@@ -191,11 +191,11 @@ async def _print_run(
 ) -> bool:
     """Prints the log of one run of one container. False when the run has not begun."""
     from trainyard.cli.output_lines import OutputLineSplitter
-    from trainyard.cli.replica_view import log_prefix, replica
+    from trainyard.cli.replica_view import log_prefix, replica_view
     from trainyard.client import ApiError
 
     init = container in [item["name"] for item in pod["spec"].get("initContainers") or []]
-    prefix = log_prefix(replica(pod).name, container, init, len(pod["spec"].get("containers") or []))
+    prefix = log_prefix(replica_view(pod).name, container, init, len(pod["spec"].get("containers") or []))
     splitter = OutputLineSplitter()
     try:
         container_ref = (namespace_of(pod), name_of(pod), container)

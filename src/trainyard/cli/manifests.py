@@ -82,9 +82,8 @@ def _name_problems(obj: Json) -> list[Problem]:
     name = name_of(obj)
     if not isinstance(meta, dict) or not (name or meta.get("generateName")):
         return [Problem("metadata.name", "the job has no name; write one")]
-    if name and not all(
-        is_dns_label(part[:MAX_LABEL_LENGTH]) for part in name.split(".")
-    ):  # the length has a rule of its own
+    # The length has a rule of its own.
+    if name and not all(is_dns_label(part[:MAX_LABEL_LENGTH]) for part in name.split(".")):
         text = f"{name!r} is not a legal name: write lower case letters, digits and '-', and begin and end with no '-'"
         return [Problem("metadata.name", text)]
     namespace = meta.get("namespace")

@@ -126,20 +126,20 @@ async def _serve(params: dict[str, Any]) -> int:
 
 async def _run_node(joined_node: JoinedNode, join_options: JoinOptions) -> int:
     """Runs the node until the first signal or until another node takes its Lease. Returns the exit code."""
-    from trainyard.cli.signals import Interrupts
+    from trainyard.cli.signals import StopSignals
     from trainyard.client import ApiError
     from trainyard.node import NodeError
 
-    interrupts = Interrupts()
+    stop_signals = StopSignals()
     try:
-        if await interrupts.run_unless(interrupts.first, joined_node.start()):
+        if await stop_signals.run_unless(stop_signals.first, joined_node.start()):
             note(f"node {join_options.name} is ready; Ctrl-C ends it and its pods")
-            await interrupts.run_unless(interrupts.first, joined_node.lease_taken.wait())
+            await stop_signals.run_unless(stop_signals.first, joined_node.lease_taken.wait())
     except (ApiError, NodeError) as error:
         note(f"cannot join: {error}")
         return UNAVAILABLE
     finally:
-        if not await interrupts.run_unless(interrupts.second, joined_node.stop()):
+        if not await stop_signals.run_unless(stop_signals.second, joined_node.stop()):
             await joined_node.stop(kill=True)
-        interrupts.close()
+        stop_signals.close()
     return FAILED if joined_node.lease_taken.is_set() else SUCCEEDED

@@ -34,10 +34,11 @@ the input ends in 1, and so on: the jobs' children must be distinguishable."""
 
 @dataclass
 class OfflineCluster:
-    """All objects of the input. `jobs`: the jobs to plan for; `others`: all other objects, in the input's order."""
+    """All objects of the input. `jobs`: the jobs to plan for; `other_objects`: all other objects, in the input's
+    order."""
 
     jobs: list[tuple[Json, Kind]]
-    others: list[Json]
+    other_objects: list[Json]
     config: Config
     now: float
     ids: dict[str, set[str]] = field(default_factory=dict)  # RuntimeIds by namespace
@@ -47,7 +48,7 @@ class OfflineCluster:
         free = (uid for number in count() if (uid := f"{NO_UID[:-12]}{number:012}") not in taken)
         self.jobs = [(job if uid_of(job) else _with_uid(job, next(free)), kind) for job, kind in self.jobs]
         self.jobs = [(_with_namespace(job), kind) for job, kind in self.jobs]
-        self.others = [_with_namespace(obj) for obj in self.others]
+        self.other_objects = [_with_namespace(obj) for obj in self.other_objects]
         for job, _ in self.jobs:
             if runtime_id := core.runtime_id_of(job):
                 self.ids.setdefault(namespace_of(job), set()).add(runtime_id)
@@ -68,7 +69,7 @@ class OfflineCluster:
             Ref(parsed_job.carrier(slot.role).gvk.kind, parsed_job.kind.pods.name(parsed_job, slot)): slot
             for slot in parsed_job.slots()
         }
-        for obj in self.others:
+        for obj in self.other_objects:
             if namespace_of(obj) != namespace_of(job):
                 continue
             if uid_of(obj) in owned_uids:
@@ -83,13 +84,14 @@ class OfflineCluster:
 
     def _owned_uids(self, job: Json) -> set[str]:
         """The uids of the job's children and of their children."""
-        owners = {uid_of(obj): (controller_of(obj) or {}).get("uid") for obj in self.others if uid_of(obj)}
+        owners = {uid_of(obj): (controller_of(obj) or {}).get("uid") for obj in self.other_objects if uid_of(obj)}
         uids = {uid_of(job)}
         while added := {uid for uid, owner in owners.items() if owner in uids and uid not in uids}:
             uids |= added
         return uids - {uid_of(job)}
 
     def spec(self, job: Json, kind: Kind) -> Json:
+        """The spec of the job with all defaults, as the operator would store it."""
         own_id = core.runtime_id_of(job)
         in_use = self.ids.get(namespace_of(job), set()) - {own_id}
         return core.parse_job(kind, job, self.config, in_use).parsed.spec
@@ -178,17 +180,21 @@ def _patches(job: Json, kind: Kind, plan: Plan) -> list[Json]:
 def apply_plans(world: OfflineCluster) -> Json:
     """The objects after every plan has been executed, as a List that can be edited and planned again."""
     items: list[Json] = []
-    others = list(world.others)
+    other_objects = list(world.other_objects)
     for job, kind in world.jobs:
         job_plan = plan_as_json(world, job, kind)
         deleted_uids = {delete["uid"] for delete in job_plan["deletes"]}
-        others = [_patched(obj, job_plan["patches"]) for obj in others if not _is_deleted(obj, deleted_uids, others)]
+        other_objects = [
+            _patched(obj, job_plan["patches"])
+            for obj in other_objects
+            if not _is_deleted(obj, deleted_uids, other_objects)
+        ]
         if uid_of(job) in deleted_uids:
             continue
         meta = {"resourceVersion": "1", "creationTimestamp": format_time(world.now), **job["metadata"]}
         items.append({**job, "metadata": meta, "spec": job_plan["spec"], "status": job_plan["status"]})
-        others += [_stored(create, uid_of(job), world.now) for create in job_plan["creates"]]
-    return {"apiVersion": "v1", "kind": "List", "items": [*items, *others]}
+        other_objects += [_stored(create, uid_of(job), world.now) for create in job_plan["creates"]]
+    return {"apiVersion": "v1", "kind": "List", "items": [*items, *other_objects]}
 
 
 def _patched(obj: Json, patches: list[Json]) -> Json:
@@ -203,9 +209,9 @@ def _patched(obj: Json, patches: list[Json]) -> Json:
     return obj
 
 
-def _is_deleted(obj: Json, deleted_uids: set[str], others: list[Json]) -> bool:
+def _is_deleted(obj: Json, deleted_uids: set[str], other_objects: list[Json]) -> bool:
     """True if the object is deleted or has a deleted owner, directly or indirectly (Background propagation)."""
-    owners = {uid_of(other): (controller_of(other) or {}).get("uid", "") for other in others}
+    owners = {uid_of(other): (controller_of(other) or {}).get("uid", "") for other in other_objects}
     owner_chain = [uid_of(obj)]
     while owner_chain[-1] in owners and owners[owner_chain[-1]] not in owner_chain:
         owner_chain.append(owners[owner_chain[-1]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import click
 
 from trainyard.app.kubeconfig import SERVICE_ACCOUNT, KubeconfigError
 from trainyard.app.logs import FORMATS, LEVELS
-from trainyard.cli import options
+from trainyard.cli import options, training_operator_flags
 from trainyard.cli.codes import INVALID, UNAVAILABLE
 from trainyard.cli.layout import note, note_problems
 from trainyard.objects.manifest import ManifestError
@@ -19,8 +20,10 @@ from trainyard.objects.manifest import ManifestError
 if TYPE_CHECKING:
     from trainyard.app.operating import OperatorOptions
 
+log = logging.getLogger(__name__)
 
-@click.command()
+
+@click.command(cls=training_operator_flags.GoFlagsCommand)
 @click.option(
     "--kubeconfig",
     metavar="FILE",
@@ -28,19 +31,31 @@ if TYPE_CHECKING:
     help="Which cluster.  [default: $USE_KUBE_CONFIG, $KUBECONFIG, else this pod's]",
 )
 @click.option("--context", metavar="NAME", default="", help="Which context of it.  [default: the current one]")
-@click.option("-n", "--namespace", metavar="NAME", default="", help="Serve this namespace only.  [default: all]")
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    default=lambda: os.environ.get("KUBEFLOW_NAMESPACE", ""),
+    help="Serve this namespace only.  [default: $KUBEFLOW_NAMESPACE, else all]",
+)
 @click.option(
     "--kinds",
     "served",
     metavar="KIND,...",
     default="tfjob,mxjob,elasticjob",
     show_default=True,
-    help="Which kinds of job to serve; `all` has chainerjob too, which needs more rights.",
+    help="Which kinds of job to serve; `all` has chainerjob too, which needs more permissions.",
 )
 @click.option(
     *("--controller-config-file", "--controller_config_file", "config"),
     metavar="FILE",
     help="The administrator's config (accelerators); read again when it changes.",
+)
+@click.option(
+    "--optional-controller-config",
+    "config_optional",
+    is_flag=True,
+    help="The config file may be missing; it is read when it appears.",
 )
 @click.option("--leader-elect", is_flag=True, help="Work only while a Lease is held: for more than one replica.")
 @click.option(
@@ -80,17 +95,37 @@ if TYPE_CHECKING:
     default="0",
     help="Where to serve /healthz, /readyz and /metrics; :8080 is every address, 0 is nowhere.  [default: 0]",
 )
+@click.option(
+    "--health-probe-bind-address",
+    "probe_bind",
+    metavar="HOST:PORT",
+    default="0",
+    help="Where to serve /healthz and /readyz, too.  [default: 0, nowhere]",
+)
+@click.option(
+    "--gang-scheduler-name",
+    "gang_scheduler",
+    metavar="NAME",
+    default="",
+    help="Make PodGroups for gang scheduling: volcano, or the schedulerName of scheduler-plugins.  [default: none]",
+)
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
-def operator(**params: Any) -> None:
+@training_operator_flags.options
+@click.pass_context
+def operator(context: click.Context, /, **_: Any) -> None:
     """Serve the jobs of a cluster until SIGTERM.
 
     In a pod its service account is used. Outside: --kubeconfig FILE, or the variables $USE_KUBE_CONFIG or $KUBECONFIG.
+    The flags of Kubeflow's training-operator are accepted, too: see docs/operator.md.
     """
     from trainyard.app.config import ConfigError
     from trainyard.app.logs import configure_logging
 
+    params, warnings = training_operator_flags.apply(context)
     configure_logging(params["log_format"], params["log_level"])
+    for warning in warnings:
+        log.warning("%s", warning)
     try:
         operator_options = _parse_options(params)
         asyncio.run(_operate(operator_options))
@@ -115,12 +150,13 @@ def _parse_options(params: dict[str, Any]) -> OperatorOptions:
     )
 
     config_file = options.path(params["config"])
+    initial_config = None if params["config_optional"] and config_file and not config_file.exists() else config_file
     access = find_cluster(os.environ, params["kubeconfig"], params["context"])
     served = parse_kinds(params["served"])
     return OperatorOptions(
         access=access,
         kinds=served,
-        config=read_config(config_file, lambda text: note(text)),
+        config=read_config(initial_config, lambda text: note(text)),
         namespace=params["namespace"],
         config_file=config_file,
         lease=lease_identity(os.environ, served, params["namespace"], params["lease_namespace"])
@@ -128,6 +164,8 @@ def _parse_options(params: dict[str, Any]) -> OperatorOptions:
         else None,
         timings=lease_timings(params["lease_duration"]),
         bind=parse_address(params["bind"]),
+        probe_bind=parse_address(params["probe_bind"], "--health-probe-bind-address"),
+        gang_scheduler=params["gang_scheduler"],
         node_lost=params["node_lost"],
         domain=cluster_domain(params["domain"], access.source == str(SERVICE_ACCOUNT)),
     )
@@ -135,10 +173,10 @@ def _parse_options(params: dict[str, Any]) -> OperatorOptions:
 
 async def _operate(operator_options: OperatorOptions) -> None:
     from trainyard.app.operating import run_operator
-    from trainyard.cli.signals import Interrupts
+    from trainyard.cli.signals import StopSignals
 
-    interrupts = Interrupts()
+    stop_signals = StopSignals()
     try:
-        await run_operator(operator_options, interrupts.first)
+        await run_operator(operator_options, stop_signals.first)
     finally:
-        interrupts.close()
+        stop_signals.close()

@@ -127,9 +127,8 @@ def _apply_options(options: tuple[Callable[[F], F], ...], command: F) -> F:
 
 def forbid(ctx: click.Context, names: Iterable[str], text: str) -> None:
     """Raises ManifestError if an option with one of the names, which has no effect here, is on the command line."""
-    command_line = (
-        click.core.ParameterSource.COMMANDLINE
-    )  # a default from the config file or the environment is no error
+    # A default from the config file or the environment is no error.
+    command_line = click.core.ParameterSource.COMMANDLINE
     written_params = [
         param
         for param in ctx.command.params
@@ -140,6 +139,7 @@ def forbid(ctx: click.Context, names: Iterable[str], text: str) -> None:
 
 
 def path(text: str | None) -> Path | None:
+    """The path of an option, None when the option is unset or empty."""
     return Path(text) if text else None
 
 

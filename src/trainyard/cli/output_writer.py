@@ -44,6 +44,7 @@ class OutputWriter:
         threading.Thread(target=self._write_all, name="output", daemon=True).start()
 
     def write(self, descriptor: int, data: bytes) -> None:
+        """Queue bytes for the writing thread; it never blocks."""
         with self._lock:
             self._queue.append((descriptor, data))
             self._queued_bytes += len(data)

@@ -25,6 +25,7 @@ def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def as_json(value: Any) -> str:
+    """Indented JSON whose control characters are escaped, so that a terminal cannot interpret them."""
     return _CONTROL_CHARACTERS.sub(
         lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, indent=2, ensure_ascii=False)
     )

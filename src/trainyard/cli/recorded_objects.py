@@ -21,7 +21,7 @@ from trainyard.cli.diagnosis import END, Facts, Finding, why
 from trainyard.cli.diagnosis.failures import failures
 from trainyard.cli.diagnosis.inputs import log_key
 from trainyard.cli.diagnosis.output import printable_lines
-from trainyard.cli.replica_view import replica
+from trainyard.cli.replica_view import replica_view
 from trainyard.cli.view import format_age
 from trainyard.core import Config, Kind, parse_job
 from trainyard.kinds import kind_of, notes
@@ -131,8 +131,8 @@ def _last_lines(path: Path) -> tuple[str, ...]:
 
 def gone_pods(record: HistoryRecord, kind: Kind, job: Json, pods: Iterable[Json]) -> list[Json]:
     """The last recorded pods of the replicas that have no pod in `pods`."""
-    names = {replica(pod).name for pod in pods}
-    return [pod for pod in last_pods(record, kind, job) if replica(pod).name not in names]
+    names = {replica_view(pod).name for pod in pods}
+    return [pod for pod in last_pods(record, kind, job) if replica_view(pod).name not in names]
 
 
 def events_of(record: HistoryRecord) -> list[Json]:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 REFERENCE_TIMEOUT = 10.0  # seconds
 REFERENCE = "CreateContainerConfigError"
 MOUNT, MISSING_CLAIM_PREFIX = "MountVolume.SetUp failed", "persistentvolumeclaim"
-# Prefixes of Replica.blocked for which REFERENCE_TIMEOUT is waited.
+# Prefixes of ReplicaView.blocked for which REFERENCE_TIMEOUT is waited.
 TEMPORARY_BLOCK_PREFIXES = (REFERENCE, MOUNT, MISSING_CLAIM_PREFIX)
 SIGNAL_EXIT_CODES = frozenset({137, 143})  # exit codes of containers that SIGKILL or SIGTERM ended
 BLOCKING_REASONS = frozenset(
@@ -44,7 +44,7 @@ BLOCKING_REASONS = frozenset(
 )
 
 
-class Replica(msgspec.Struct, frozen=True):
+class ReplicaView(msgspec.Struct, frozen=True):
     """The displayed state of one pod: a row of the table. Times are in seconds since the epoch."""
 
     job: str  # the job's uid
@@ -62,7 +62,7 @@ class Replica(msgspec.Struct, frozen=True):
     back_off_end: float = 0.0  # the end of the restart back-off; 0.0 for none
 
 
-def replica(pod: Json) -> Replica:
+def replica_view(pod: Json) -> ReplicaView:
     """The displayed state of a pod."""
     record = read_pod(pod)
     containers = decode_containers(record)
@@ -70,7 +70,7 @@ def replica(pod: Json) -> Replica:
     has_ended = record.phase in ("Succeeded", "Failed")
     status = as_dict(pod.get("status"))
     statuses = container_statuses(status)
-    return Replica(
+    return ReplicaView(
         job=record.job_uid,
         name=replica_name(pod),
         role=role_of(pod).lower() or replica_name(pod),
@@ -111,7 +111,7 @@ def read_pod(pod: Json) -> Child:
         )
 
 
-def group_by_slot(items: Iterable[T], replica_of: Callable[[T], Replica]) -> dict[str, list[T]]:
+def group_by_slot(items: Iterable[T], replica_of: Callable[[T], ReplicaView]) -> dict[str, list[T]]:
     """The pods of each slot by its name, each list from the oldest to the newest. `replica_of` returns the view of an
     item."""
     slots: dict[str, list[T]] = {}
@@ -177,4 +177,5 @@ def _missing_claim(status: Json) -> str:
 
 
 def as_dict(value: Any) -> Json:
+    """The value if it is a dict, {} for anything else."""
     return value if isinstance(value, dict) else {}

@@ -45,7 +45,7 @@ from trainyard.objects.manifest import ManifestError
 
 if TYPE_CHECKING:
     from trainyard.app.early_start import EarlyStart
-    from trainyard.cli.signals import Interrupts
+    from trainyard.cli.signals import StopSignals
 
 EPILOG = """\b
 Exit codes:
@@ -173,7 +173,7 @@ def _print(objects: list[Json], output: str | None) -> None:
 
 
 def _all_objects(submitted: submission.Submission) -> list[Json]:
-    return [obj for _, obj in [*submitted.others, *submitted.jobs]]
+    return [obj for _, obj in [*submitted.other_objects, *submitted.jobs]]
 
 
 def _start_early(network: str) -> EarlyStart:
@@ -191,13 +191,13 @@ async def _run(
     """Runs the jobs; returns the exit code. The slow imports are here, after the manifest has been validated."""
     from trainyard.app.history import history_folder
     from trainyard.app.local import LocalClusterOptions
-    from trainyard.app.recorder import HistoryOptions
+    from trainyard.app.record_index import HistoryOptions
     from trainyard.cli import session
-    from trainyard.cli.signals import Interrupts
+    from trainyard.cli.signals import StopSignals
 
     logs_dir, limits = options.logs_dir(params["logs_dir"]), options.history_limits()
-    interrupts = Interrupts()
-    screen = _make_screen(params["output"] or "", interrupts)
+    stop_signals = StopSignals()
+    screen = _make_screen(params["output"] or "", stop_signals)
     logging.basicConfig(handlers=[_NoteHandler(screen)], level=os.environ.get("TRAINYARD_LOG", "ERROR").upper())
     try:
         cluster_options = LocalClusterOptions(
@@ -213,26 +213,26 @@ async def _run(
             history=HistoryOptions(history_folder(), "run", logs_dir, limits),
             # Other objects of the manifests (a Pod, a Deployment) may create jobs of any kind: serve all kinds then.
             served_first=None
-            if submitted.others or params["keep"]
+            if submitted.other_objects or params["keep"]
             else frozenset(kind.gvk for kind, _ in submitted.jobs),
             early=early,
         )
         settings = session.Settings(params["timeout"], params["keep"], params["output"] or "")
-        code = await session.run(submitted, cluster_options, settings, screen, interrupts)
+        code = await session.run(submitted, cluster_options, settings, screen, stop_signals)
     except session.CANNOT_RUN as error:
         screen.note(f"cannot run here: {error_text(error)}")
         code = UNAVAILABLE
     finally:
-        await interrupts.run_unless(interrupts.second, screen.close())
-        interrupts.close()
+        await stop_signals.run_unless(stop_signals.second, screen.close())
+        stop_signals.close()
     return UNAVAILABLE if code == SUCCEEDED and screen.output_error is not None else code
 
 
-def _make_screen(output: str, interrupts: Interrupts) -> Screen:
+def _make_screen(output: str, stop_signals: StopSignals) -> Screen:
     stdout, stderr = 1, 2
     places = Descriptors(logs=stderr if output else stdout, result=stdout, notes=stderr)
     colour = wants_colour(os.isatty(places.logs), dict(os.environ))
-    return Screen(places, colour, live_on(stderr), interrupts.lose_reader)
+    return Screen(places, colour, live_on(stderr), stop_signals.lose_reader)
 
 
 class _NoteHandler(logging.Handler):

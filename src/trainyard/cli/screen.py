@@ -100,9 +100,11 @@ class Screen:
                 self.log(prefix, line)
 
     def result(self, text: str) -> None:
+        """Queue a line for standard output."""
         self._writer.write(self._places.result, printable_with_our_colours(text).encode("utf-8", "replace") + b"\n")
 
     def note(self, text: str) -> None:
+        """Queue a message for standard error, wrapped to the width of the terminal."""
         text = prose(text, terminal_width())
         self._writer.write(self._places.notes, printable_with_our_colours(text).encode("utf-8", "replace") + b"\n")
 
@@ -143,6 +145,7 @@ class Screen:
         self._writer.set_footer(self._footer.lines(self._progress_ended))
 
     def end_progress(self) -> None:
+        """Remove the progress line; there will be no other."""
         self._progress_ended = True
         self._draw()
 

@@ -28,7 +28,7 @@ from trainyard.cli.jobs import JobInfo
 from trainyard.cli.layout import terminal_width
 from trainyard.cli.replica_view import REFERENCE_TIMEOUT
 from trainyard.cli.screen import Screen
-from trainyard.cli.signals import Interrupts
+from trainyard.cli.signals import StopSignals
 from trainyard.cli.submission import Submission, create_objects
 from trainyard.cli.view import JobView, progress, table
 from trainyard.client import ApiError
@@ -67,7 +67,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 async def run(
-    submission: Submission, options: LocalClusterOptions, settings: Settings, screen: Screen, stop: Interrupts
+    submission: Submission, options: LocalClusterOptions, settings: Settings, screen: Screen, stop: StopSignals
 ) -> int:
     """Runs the jobs of `submission` in a new cluster and stops the cluster. Returns the exit code.
 
@@ -85,7 +85,7 @@ async def run(
             await cluster.stop(kill=True)
 
 
-async def _run_to_end(session: Session, settings: Settings, screen: Screen, stop: Interrupts) -> int:
+async def _run_to_end(session: Session, settings: Settings, screen: Screen, stop: StopSignals) -> int:
     code = await _wait_for_exit_code(session, settings, stop)
     session.cluster.interruption = _INTERRUPTION_TEXTS.get(code, "")
     if code == UNAVAILABLE and (blocked_text := session.blocked_reason()):
@@ -114,7 +114,7 @@ async def _run_to_end(session: Session, settings: Settings, screen: Screen, stop
     return code
 
 
-async def _wait_for_exit_code(session: Session, settings: Settings, stop: Interrupts) -> int:
+async def _wait_for_exit_code(session: Session, settings: Settings, stop: StopSignals) -> int:
     try:
         async with asyncio.timeout(settings.timeout):
             if not await stop.run_unless(stop.first, session.wait_until_ended()):
@@ -127,7 +127,7 @@ async def _wait_for_exit_code(session: Session, settings: Settings, stop: Interr
     return exit_code(session.view.jobs.values())
 
 
-def _interruption_code(stop: Interrupts, screen: Screen) -> int:
+def _interruption_code(stop: StopSignals, screen: Screen) -> int:
     if screen.output_error is not None:
         return UNAVAILABLE
     return READER_GONE if stop.reader_gone else INTERRUPTED
@@ -272,6 +272,7 @@ class Session:
         await self.watch.logs.finish(ended_pods_only=False)
 
     def close(self) -> None:
+        """Cancel the tasks without waiting for them."""
         self.tasks.cancel_all()
 
 

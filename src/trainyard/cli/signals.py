@@ -1,5 +1,5 @@
 """The first SIGINT, SIGTERM or SIGHUP requests a graceful end, the second an immediate one. A closed reader of the
-output (EPIPE) counts as a first signal."""
+output (EPIPE) counts as a first signal. SIGUSR1 dumps all stacks to stderr."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import signal
 from collections.abc import Awaitable, Coroutine
 from typing import Any
 
+from trainyard.app.stack_dump import dump_stacks_on_signal
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Interrupts:
+class StopSignals:
     """Signal handlers that set the events `first` and `second`. Create it in the event loop; `close` removes the
     handlers."""
 
@@ -23,15 +25,19 @@ class Interrupts:
         self._loop = asyncio.get_running_loop()
         for signum in SIGNALS:
             self._loop.add_signal_handler(signum, self.handle_signal)
+        dump_stacks_on_signal()
 
     def handle_signal(self) -> None:
+        """A signal has come: set `first`, then `second`."""
         (self.second if self.first.is_set() else self.first).set()
 
     def lose_reader(self) -> None:
+        """Nothing reads the output any more: stop as after a first signal."""
         self.reader_gone = True
         self.first.set()
 
     def close(self) -> None:
+        """Restore the default handling of the signals."""
         for signum in SIGNALS:
             self._loop.remove_signal_handler(signum)
 

@@ -35,7 +35,7 @@ def status(name: str | None, output: str | None) -> None:
         states = [_cluster_state(cluster) for cluster in clusters]
         if output in ("json", "yaml"):
             data = [state.data() for state in states]
-            print_data(data[0] if len(data) == 1 else data, output)
+            _print_data(data[0] if len(data) == 1 else data, output)
         elif len(states) > 1:
             _print_clusters(states, output == "wide")
         else:
@@ -61,6 +61,7 @@ class State(msgspec.Struct, frozen=True):
 
     @property
     def word(self) -> str:
+        """The state of the cluster in words, for the first line."""
         if self.facts is not None:
             return "up" if self.jobs is not None else "up, but it does not answer"
         if self.cluster.daemon_alive:
@@ -145,7 +146,7 @@ def _cluster_state(cluster: Background) -> State:
     return State(cluster, facts, asyncio.run(list_cluster_jobs(cluster, LIST_TIMEOUT)) if facts is not None else None)
 
 
-def print_data(value: Any, form: str) -> None:
+def _print_data(value: Any, form: str) -> None:
     from trainyard.cli.printing import as_json, as_yaml
 
     click.echo(as_json(value) if form == "json" else as_yaml(value).rstrip("\n"))

@@ -55,10 +55,10 @@ OTHER_KINDS = (
 
 @dataclass(slots=True)
 class Submission:
-    """The objects to create, in this order: `others`, then `jobs`. `warnings` are printed; `notes` (fields without an
-    effect on one machine), too, if the cluster is local."""
+    """The objects to create, in this order: `other_objects`, then `jobs`. `warnings` are printed; `notes` (fields
+    without an effect on one machine), too, if the cluster is local."""
 
-    others: list[tuple[GVK, Json]] = field(default_factory=list)
+    other_objects: list[tuple[GVK, Json]] = field(default_factory=list)
     jobs: list[tuple[Kind, Json]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -69,7 +69,8 @@ class Submission:
 
     @property
     def namespaces(self) -> list[str]:
-        namespaces = [obj["metadata"].get("namespace", "") for _, obj in [*self.others, *self.jobs]]
+        """The namespaces of all objects, each once, in file order."""
+        namespaces = [obj["metadata"].get("namespace", "") for _, obj in [*self.other_objects, *self.jobs]]
         return list(dict.fromkeys(filter(None, namespaces)))
 
 
@@ -108,7 +109,7 @@ def read(
             working_directory.annotate(document, is_job=kind is not None)
     if problems:
         raise ManifestError(problems)
-    submission.others.sort(key=lambda item: OTHER_KINDS.index(item[0]))
+    submission.other_objects.sort(key=lambda item: OTHER_KINDS.index(item[0]))
     return submission
 
 
@@ -121,7 +122,7 @@ async def create_objects(
     Raises ManifestError for an object that the API server refuses, AlreadyExists for a job."""
     from trainyard.client import AlreadyExists
 
-    for gvk, obj in submission.others:
+    for gvk, obj in submission.other_objects:
         with contextlib.suppress(AlreadyExists):
             await _create_object(api, gvk, obj)
             created(gvk, obj)
@@ -190,7 +191,7 @@ def _add_other(document: Document, submission: Submission) -> list[Problem]:
             if gvk.api_version != obj["apiVersion"]:
                 text = f"{gvk.kind}: apiVersion {obj['apiVersion']} is not known; write {gvk.api_version}"
                 return [Problem(document.location("apiVersion"), text)]
-            submission.others.append((gvk, obj))
+            submission.other_objects.append((gvk, obj))
             has_name = isinstance(obj.get("metadata"), dict) and name_of(obj)
             return (
                 []

@@ -37,11 +37,11 @@ def up(name: str, fresh: bool, merge_kubeconfig: bool, **params: Any) -> None:
         cluster = Background(name)
         target = _merge_target() if merge_kubeconfig else None
         arguments, kept = _daemon_arguments(params), {} if fresh else cluster.kept_options()
-        given = {name: arguments[name] for name in _OPTION_NAMES if _is_on_command_line(name)}
-        started = cluster.start({**arguments, **kept, **given}, note, fresh)
+        from_command_line = {name: arguments[name] for name in _OPTION_NAMES if _is_on_command_line(name)}
+        started = cluster.start({**arguments, **kept, **from_command_line}, note, fresh)
         if started:
-            cluster.keep_options({**kept, **given})
-        _report(cluster, started, [_OPTION_NAMES[name] for name in kept if name not in given])
+            cluster.keep_options({**kept, **from_command_line})
+        _report(cluster, started, [_OPTION_NAMES[name] for name in kept if name not in from_command_line])
         if not started and (given_options := _given_options(cluster, params)):
             command = f"{cluster.word('down')}, then {cluster.word('up')} {' '.join(given_options)} ..."
             note(f"It stays as it is; for what you have given: {command}")

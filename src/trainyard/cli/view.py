@@ -16,11 +16,11 @@ from trainyard.cli.layout import UNKNOWN_WIDTH, coloured, prose, table_lines
 from trainyard.cli.replica_view import (
     REFERENCE_TIMEOUT,
     TEMPORARY_BLOCK_PREFIXES,
-    Replica,
+    ReplicaView,
     as_dict,
     group_by_slot,
     log_prefix,
-    replica,
+    replica_view,
 )
 from trainyard.core import Config, parse_job
 from trainyard.kinds import kind_of
@@ -76,7 +76,7 @@ class JobView:
     """All observed jobs and replicas. Deleted pods stay in it: the final table shows them, too."""
 
     jobs: dict[str, Json] = field(default_factory=dict)  # by uid
-    replicas: dict[str, Replica] = field(default_factory=dict)  # by the pod's uid
+    replicas: dict[str, ReplicaView] = field(default_factory=dict)  # by the pod's uid
     waiting: dict[str, float] = field(default_factory=dict)  # time since which a pod or owner (by uid) lacks an object
     refused: dict[str, str] = field(default_factory=dict)  # why no pod of an owner (by uid) can be created
 
@@ -89,6 +89,7 @@ class JobView:
         return view
 
     def update_job(self, job: Json, now: float = 0.0) -> None:
+        """Take over the job; its condition Blocked counts as a refusal. `now`: Unix seconds."""
         self.jobs[uid_of(job)] = job
         blocked_condition = find_condition(as_dict(job.get("status")).get("conditions"), "Blocked") or {}
         if blocked_condition.get("status") == "True":
@@ -97,6 +98,7 @@ class JobView:
             self._clear_refusal(uid_of(job))
 
     def update_event(self, event: Json, now: float) -> None:
+        """Take over an event: FailedCreate counts as a refusal. `now`: Unix seconds."""
         involved_object = as_dict(event.get("involvedObject"))
         if event.get("reason") == "FailedCreate":
             self.add_refusal(
@@ -115,7 +117,7 @@ class JobView:
 
     def update_pod(self, pod: Json, now: float) -> bool:
         """False when the pod belongs to none of the jobs."""
-        pod_replica = replica(pod)
+        pod_replica = replica_view(pod)
         if pod_replica.job not in self.jobs:
             return False
         self.replicas[pod_replica.uid] = pod_replica
@@ -126,7 +128,7 @@ class JobView:
             self.waiting.pop(pod_replica.uid, None)
         return True
 
-    def slots(self, job_uid: str) -> list[Replica]:
+    def slots(self, job_uid: str) -> list[ReplicaView]:
         """The replicas of a job (by uid), sorted by name: each in the state of its newest pod, with the restarts of all
         its pods."""
         replicas = (pod_replica for pod_replica in self.replicas.values() if pod_replica.job == job_uid)
@@ -140,7 +142,7 @@ class JobView:
         stored = _count(as_dict(job_object.get("status")).get("restarts"))
         return stored if _is_gang(job_object) else max(stored, sum(slot.restarts for slot in self.slots(job_uid)))
 
-    def label(self, replica: Replica) -> str:
+    def label(self, replica: ReplicaView) -> str:
         """The replica in a log line's prefix, with its job if there are several."""
         return self._label(replica.job, replica.name)
 
@@ -176,7 +178,7 @@ class JobView:
         )
 
 
-def _newest_replica(pods: list[Replica], job: Json) -> Replica:
+def _newest_replica(pods: list[ReplicaView], job: Json) -> ReplicaView:
     """The newest pod of a slot, with the restarts of the slot. `pods`: the oldest first."""
     *earlier, last = pods
     in_place = sum(pod.restarts for pod in pods)
@@ -202,6 +204,7 @@ def _count(value: Any) -> int:
 
 
 def natural_sort_key(name: str) -> tuple[str, int, str]:
+    """A key by which worker-2 precedes worker-10."""
     head, _, tail = name.rpartition("-")
     return (head, int(tail), "") if tail.isdecimal() else (name, -1, tail)
 
@@ -227,7 +230,7 @@ def format_since(stamp: object, now: float) -> str:
     return "" if timestamp is None else format_age(now - timestamp)
 
 
-def count_states(slots: list[Replica]) -> str:
+def count_states(slots: list[ReplicaView]) -> str:
     """The numbers of replicas by role and state: worker: 2 Running, 1 Pending · ps: 1 Running."""
     texts = []
     for role in dict.fromkeys(slot.role for slot in slots):
@@ -239,7 +242,7 @@ def count_states(slots: list[Replica]) -> str:
     return " · ".join(texts)
 
 
-def missing_peers_text(job: Json, slots: list[Replica]) -> str:
+def missing_peers_text(job: Json, slots: list[ReplicaView]) -> str:
     """The text "waiting for peers: 1 of 2" if fewer replicas run than must run at the same time; else ""."""
     kind = kind_of(job)
     needed = kind.diagnosis.peers_needed(as_dict(job.get("spec"))) if kind and not job_result(job) else None
@@ -275,7 +278,7 @@ def progress(view: JobView, elapsed: float | None, now: float = 0.0) -> str:
 REPLICA_HEADS = ("REPLICA", "STATE", "RESTARTS", "EXIT", "TIME")
 
 
-def replica_cells(slot: Replica, now: float) -> list[str]:
+def replica_cells(slot: ReplicaView, now: float) -> list[str]:
     """A replica's cells of a table, under REPLICA_HEADS."""
     duration = "" if slot.started is None else format_clock((slot.ended or now) - slot.started)
     return [slot.name, slot.state, str(slot.restarts), slot.exit, duration]

@@ -77,6 +77,7 @@ class Watches:
         self.changed.clear()
 
     async def stop(self) -> None:
+        """End all watches."""
         await self.tasks.stop()
 
 

@@ -36,7 +36,9 @@ DEAD_PEER_MARGIN = 30.0  # a watch that lasts this much longer than its timeoutS
 
 
 class ApiClient:
-    """A client of one API server. Use as `async with Api(url) as api`, or call `close`.
+    """A client of one API server. Use as `async with ApiClient(url) as api`, or call `close`.
+
+    More than 15 methods: one for each verb and way to send a request.
 
     These attributes may be set before the first request:
     - `before_send` is called with each request immediately before it is sent; an exception that it raises cancels the
@@ -93,6 +95,7 @@ class ApiClient:
             await self._transport.close()
 
     async def get(self, gvk: GVK, namespace: str, name: str, subresource: str = "") -> Json:
+        """The object or its subresource. Raises NotFound and other ApiErrors."""
         return await self._json(requests.get(gvk, namespace, name, subresource))
 
     async def list(
@@ -119,6 +122,8 @@ class ApiClient:
         return await self._json(requests.create(gvk, namespace, obj, subresource))
 
     async def replace(self, gvk: GVK, namespace: str, name: str, obj: Json, subresource: str = "") -> Json:
+        """Replace the object (PUT); its resourceVersion, if set, must be the stored one. Returns the stored object.
+        Raises Conflict and other ApiErrors."""
         return await self._json(requests.replace(gvk, namespace, name, obj, subresource))
 
     async def patch(self, gvk: GVK, namespace: str, name: str, body: Json, subresource: str = "") -> Json:
@@ -172,7 +177,8 @@ class ApiClient:
         tail_lines: int | None = None,
         timestamps: bool = False,
     ) -> AsyncGenerator[bytes, None]:
-        """The log of a container, in chunks as received; `since` in seconds, `tail` in lines."""
+        """The log of a container, in chunks as received. `follow`: until the container has ended; `previous`: of the
+        run before."""
         query = {
             "container": container,
             "follow": "true" if follow else "",
@@ -227,8 +233,8 @@ class ApiClient:
     ) -> AsyncGenerator[bytes, None]:
         """Send one request and yield the body of its response in chunks as received.
 
-        `seconds`: the timeout without `DEAD_PEER_MARGIN`, None for no timeout. `opened` is called after a response with
-        status 200, before the first chunk. Any other status raises an ApiError.
+        `timeout`: seconds, to which `DEAD_PEER_MARGIN` is added; None for no timeout. `opened` is called after a
+        response with status 200, before the first chunk. Any other status raises an ApiError.
         """
         total = timeout + DEAD_PEER_MARGIN if timeout is not None else None
         identity = await self._get_credentials().identity()

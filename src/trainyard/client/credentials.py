@@ -1,11 +1,11 @@
 """Credentials: the bearer token and the TLS context of each request. They are read before each request, as both change.
 
-    Fixed      a constant token and TLS context
-    Files      loaded from files (a ServiceAccount's volume, a kubeconfig), again when one of them changes
-    Plugin     from an exec plugin (client.authentication.k8s.io), run again when its ExecCredential expires
+    StaticCredentials  a constant token and TLS context
+    FileCredentials    loaded from files (a ServiceAccount's volume, a kubeconfig), again when one of them changes
+    ExecPlugin         from an exec plugin (client.authentication.k8s.io), run again when its ExecCredential expires
 
 Rules for this file:
-- After a 401 the client calls `anew` with the rejected identity. It returns another identity, or the same if there is
+- After a 401 the client calls `renew` with the rejected identity. It returns another identity, or the same if there is
   no other.
 - Files that cannot be read, and a plugin that fails before its ExecCredential has expired, are logged as a warning and
   tried again at the next request; until then the last valid identity is used.
@@ -63,9 +63,11 @@ class StaticCredentials:
         self._identity = Identity(token, secure)
 
     async def identity(self) -> Identity:
+        """The only identity; it does not expire."""
         return self._identity
 
     async def renew(self, refused: Identity) -> Identity:
+        """The same identity again: the caller then does not retry."""
         return self._identity
 
 
@@ -80,11 +82,13 @@ class FileCredentials:
         self._identity = load()
 
     async def identity(self) -> Identity:
+        """The identity of the files, which are read again when their modification times have changed."""
         if (stamps := self._get_stamps()) != self._stamps:
             self._reload(stamps)
         return self._identity
 
     async def renew(self, refused: Identity) -> Identity:
+        """Read the files again after a 401. Returns `refused` itself when their token has not changed."""
         if refused is self._identity:
             old_identity = self._identity
             self._reload(self._get_stamps())
@@ -171,6 +175,7 @@ class ExecPlugin:
             return self._current()
 
     async def renew(self, refused: Identity) -> Identity:
+        """Run the plugin again after a 401, once for all requests that `refused` was sent with."""
         failures = self._failures
         async with self._lock:
             if self._identity is refused:
@@ -208,7 +213,7 @@ class ExecPlugin:
 class ExecCredentialStatus:
     """The `status` of an ExecCredential: a token, a client certificate with its key (PEM), or both.
 
-    `until` is the expirationTimestamp in seconds since the epoch, infinity without one.
+    `expiration` is the expirationTimestamp in seconds since the epoch, infinity without one.
     """
 
     token: str = field(default="", repr=False)

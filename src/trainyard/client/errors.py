@@ -1,8 +1,8 @@
 """The errors of a request to the API server. All are ApiErrors; a caller catches the subclasses that it can handle.
 
     ApiError                    the response was not 2xx; has code, reason, message, details
-    +-- Conflict        409     our copy was stale, or a precondition (uid, resourceVersion) failed: read again
-    +-- AlreadyExists   409     the name is taken, by an object that we created before or by one of another owner
+    +-- Conflict        409     the resourceVersion was stale, or the uid is another: read again
+    +-- AlreadyExists   409     the name is taken, by an object of an earlier create or of another owner
     +-- NotFound        404     no such object, or no such resource (its CRD is missing)
     +-- Gone            410     the resourceVersion or continue token has expired: list again
     +-- Invalid         422     the object is invalid; a retry does not help
@@ -34,7 +34,7 @@ class ApiError(Exception):
 
 
 class Conflict(ApiError):
-    """Our copy was stale, or a precondition failed."""
+    """The resourceVersion of the request was stale, or a precondition failed."""
 
 
 class AlreadyExists(ApiError):

@@ -63,6 +63,7 @@ class HttpTransport:
         self._stream_session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
+        """Close both connection pools; a later request opens them again."""
         for session in (self._pooled_session, self._stream_session):
             if session is not None:
                 await session.close()
@@ -72,6 +73,8 @@ class HttpTransport:
     async def open(
         self, request: ApiRequest, identity: Identity, seconds: float | None, guard: BeforeSend | None, *, streams: bool
     ) -> AsyncIterator[_Reply]:
+        """Send the request and yield the response, whose body is still to be read. `seconds`: the limit for all of it,
+        None for no limit; `guard` may refuse the request. Raises Unavailable when no response comes."""
         headers = {"Content-Type": request.content_type} if request.content_type else {}
         if identity.token:
             headers["Authorization"] = f"Bearer {identity.token}"

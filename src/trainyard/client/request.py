@@ -1,7 +1,8 @@
 """Requests and responses of the Kubernetes API, as values. Pure functions: no I/O.
 
 Rules for this file:
-- Each verb is a function that returns a `ApiRequest`. `answer` returns the body of a response or raises an ApiError.
+- Each verb is a function that returns an `ApiRequest`. `check_response` returns the body of a response or raises an
+  ApiError.
 - A request for one object needs a name that is not empty: a DELETE with an empty name would delete the collection.
 - Patches are JSON merge patches; a null removes a key.
 """
@@ -115,6 +116,7 @@ def object_path(gvk: GVK, namespace: str, name: str, subresource: str = "") -> s
 
 
 def get(gvk: GVK, namespace: str, name: str, subresource: str = "") -> ApiRequest:
+    """GET of an object or its subresource."""
     return ApiRequest("GET", object_path(gvk, namespace, name, subresource))
 
 
@@ -149,10 +151,12 @@ def create(gvk: GVK, namespace: str, obj: Json, subresource: str = "") -> ApiReq
 
 
 def replace(gvk: GVK, namespace: str, name: str, obj: Json, subresource: str = "") -> ApiRequest:
+    """PUT of a whole object."""
     return ApiRequest("PUT", object_path(gvk, namespace, name, subresource), (), encode(obj), JSON)
 
 
 def patch(gvk: GVK, namespace: str, name: str, body: Json, subresource: str = "") -> ApiRequest:
+    """PATCH with a JSON merge patch (RFC 7386)."""
     return ApiRequest("PATCH", object_path(gvk, namespace, name, subresource), (), encode(body), MERGE_PATCH)
 
 

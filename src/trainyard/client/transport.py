@@ -20,7 +20,8 @@ class ApiResponse(Protocol):
         """The HTTP status code."""
 
     @property
-    def headers(self) -> Mapping[str, str]: ...
+    def headers(self) -> Mapping[str, str]:
+        """The response headers, whose names are case-insensitive."""
 
     async def read(self) -> bytes:
         """The whole body."""

@@ -46,10 +46,8 @@ EventMapper: TypeAlias = Callable[[T | None, T | None], Iterable[K]]
 
 # The first and the longest back-off after each kind of failure, in seconds.
 CONFLICT_INITIAL_DELAY, CONFLICT_MAX_DELAY = 0.05, 5.0
-UNAVAILABLE_INITIAL_DELAY, UNAVAILABLE_MAX_DELAY = (
-    0.5,
-    8.0,
-)  # keys are retried within ten seconds after the API server is back
+# Keys are retried within ten seconds after the API server is back.
+UNAVAILABLE_INITIAL_DELAY, UNAVAILABLE_MAX_DELAY = 0.5, 8.0
 ERROR_INITIAL_DELAY, ERROR_MAX_DELAY = 1.0, 300.0
 MAX_REQUEUE_DELAY = 300.0  # seconds
 
@@ -88,12 +86,13 @@ class Latch:
         return self._event.is_set()
 
     def set(self) -> None:
+        """Make the condition true and wake all that wait for it. Further calls change nothing."""
         self._event.set()
 
 
 class Controller(Generic[K]):
-    """One controller: reflectors, stores, work queue and workers. `counts` has the number of reconciles ("passes") and
-    of failures of each kind. `synced` is set when every store has received one complete list."""
+    """One controller: reflectors, stores, work queue and workers. `counts` has the number of reconciles ("reconciles")
+    and of failures of each kind. `synced` is set when every store has received one complete list."""
 
     def __init__(
         self,
@@ -178,7 +177,7 @@ class Controller(Generic[K]):
             self.queue.add(key, remaining)
             return
         self._not_before.pop(key, None)
-        self.counts["passes"] += 1
+        self.counts["reconciles"] += 1
         started = time.perf_counter()
         outcome = "abandoned"
         try:
@@ -193,7 +192,7 @@ class Controller(Generic[K]):
         try:
             requeue_after = await self._reconcile(key)
         except Conflict as error:
-            log.debug("our copy was old key=%s why=%s", key, error)
+            log.debug("conflict, the store was stale key=%s error=%s", key, error)
             self._requeue_after_failure(key, "conflicts", CONFLICT_INITIAL_DELAY, CONFLICT_MAX_DELAY)
             return "conflict"
         except ApiError as error:
@@ -203,14 +202,14 @@ class Controller(Generic[K]):
                     key, "unavailable", UNAVAILABLE_INITIAL_DELAY, UNAVAILABLE_MAX_DELAY, retry_after or 0.0
                 )
                 self._not_before[key] = time.monotonic() + backoff
-                log.warning("the API server cannot now key=%s again_in=%.1fs why=%s", key, backoff, error)
+                log.warning("API server unavailable key=%s requeue_after=%.1fs error=%s", key, backoff, error)
                 return "unavailable"
             backoff = self._requeue_after_failure(key, "refused", ERROR_INITIAL_DELAY, ERROR_MAX_DELAY)
-            log.error("the API server refuses key=%s again_in=%.1fs why=%s", key, backoff, error)
+            log.error("request refused key=%s requeue_after=%.1fs error=%s", key, backoff, error)
             return "refused"
         except Exception:
             backoff = self._requeue_after_failure(key, "faults", ERROR_INITIAL_DELAY, ERROR_MAX_DELAY)
-            log.exception("bug while reconciling key=%s again_in=%.1fs", key, backoff)
+            log.exception("reconcile failed with an unexpected error key=%s requeue_after=%.1fs", key, backoff)
             return "fault"
         self._failures.pop(key, None)
         if requeue_after is not None:

@@ -33,13 +33,16 @@ class RecordableEvent(Protocol):
     """An event to record. `type` is Normal or Warning; `reason` is CamelCase; `message` is for users."""
 
     @property
-    def type(self) -> str: ...
+    def type(self) -> str:
+        """`Normal` or `Warning`."""
 
     @property
-    def reason(self) -> str: ...
+    def reason(self) -> str:
+        """A word in CamelCase, as in `kubectl get events`."""
 
     @property
-    def message(self) -> str: ...
+    def message(self) -> str:
+        """The sentence for the user."""
 
 
 class EventRecorder:
@@ -54,7 +57,8 @@ class EventRecorder:
         self._clock = clock
         self._buffer: deque[Json] = deque(maxlen=BUFFER_SIZE)
         self._not_empty = asyncio.Event()
-        self._recent: dict[tuple[str, str, str, str], float] = {}  # oldest first; see `_is_new`
+        # The hashes of recent events and their times, oldest first. The events themselves would be a megabyte and more.
+        self._recent: dict[int, float] = {}
 
     def record(self, obj: Json, events: Iterable[RecordableEvent], component: str) -> None:
         """Record the events about `obj`, except those recorded in the last DEDUPLICATION_SECONDS. `component` is their
@@ -74,9 +78,9 @@ class EventRecorder:
                 try:
                     await self._api.create(EVENT, namespace_of(obj), obj)
                 except ApiError as error:
-                    log.debug("event not recorded object=%s why=%s", obj["involvedObject"]["name"], error)
+                    log.debug("event not recorded object=%s error=%s", obj["involvedObject"]["name"], error)
                 except Exception:
-                    log.exception("bug while recording an event object=%s", obj["involvedObject"]["name"])
+                    log.exception("event not recorded, unexpected error object=%s", obj["involvedObject"]["name"])
 
     def _is_new(self, uid: str, event: RecordableEvent) -> bool:
         now = self._clock()
@@ -84,7 +88,7 @@ class EventRecorder:
             len(self._recent) >= MAX_RECENT or now - next(iter(self._recent.values())) > DEDUPLICATION_SECONDS
         ):
             del self._recent[next(iter(self._recent))]
-        key = (uid, event.type, event.reason, event.message)
+        key = hash((uid, event.type, event.reason, event.message))
         if key in self._recent:
             return False
         self._recent[key] = now

@@ -86,4 +86,6 @@ class WriteExecutor:
         listed = await self._api.list(create.gvk, create.namespace, field_selector=f"metadata.name={create.name}")
         for obj in listed.get("items") or ():
             return {"apiVersion": create.gvk.api_version, "kind": create.gvk.kind, **obj}
-        raise Conflict(409, "Conflict", f'{create.gvk.kind} "{create.name}" has gone since it was in the way')
+        raise Conflict(
+            409, "Conflict", f'{create.gvk.kind} "{create.name}" has been deleted since it blocked the create'
+        )

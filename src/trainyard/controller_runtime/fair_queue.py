@@ -22,6 +22,7 @@ class FairQueue(Generic[T]):
         return bool(self._namespaces)
 
     def push(self, namespace: str, uid: str, item: T) -> None:
+        """Append an item to the line of the object with this namespace and uid."""
         objects = self._namespaces.setdefault(namespace, OrderedDict())
         objects.setdefault(uid, deque()).append(item)
 

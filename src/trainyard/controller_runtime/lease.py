@@ -65,7 +65,7 @@ class Claim(msgspec.Struct, frozen=True):
         return same and not self.kinds.isdisjoint(other.kinds)
 
     def annotations(self) -> dict[str, str]:
-        """How a lease says it."""
+        """The annotations of a Lease with this claim."""
         return {KINDS: ",".join(sorted(self.kinds)), NAMESPACE: self.namespace}
 
 
@@ -78,7 +78,7 @@ def claim_of(lease: Json) -> Claim | None:
 
 
 class LeaseIdentity(msgspec.Struct, frozen=True):
-    """The Lease to compete for, and our holderIdentity (`me`): unique among all processes, our own restarts included.
+    """The Lease to compete for, and the candidate's holderIdentity: another one for each start of a process.
 
     Without a claim no other Lease is read.
     """
@@ -103,7 +103,7 @@ class LeaseTimings(msgspec.Struct, frozen=True):
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
-    """A lease as the server holds it."""
+    """The fields of a stored Lease. `duration`: seconds; `revision`: its resourceVersion."""
 
     holder: str
     duration: float
@@ -112,32 +112,31 @@ class LeaseRecord(msgspec.Struct, frozen=True):
 
 
 class OverlappingLease(msgspec.Struct, frozen=True):
-    """An overlapping Lease held by another, and since when we have seen it unchanged, on our clock."""
+    """An overlapping Lease that another candidate holds, and when, on our clock, we first saw it as it is."""
 
     record: LeaseRecord
     unchanged_since: float
 
 
 class ObservedLease(msgspec.Struct, frozen=True):
-    """What we know of the lease. All times are of our own clock."""
+    """What this candidate has observed of its Lease. All times are of its own clock."""
 
     record: LeaseRecord | None = None
-    current: bool = False  # False: look before anything else
+    current: bool = False  # False: the Lease must be read before anything else
     unchanged_since: float = float("-inf")  # when we first saw `record` as it is
-    last_request: float = float("-inf")  # last read that found it not ours, or last write attempt
+    last_request: float = float("-inf")  # the last read that showed another holder or none, or the last write
     last_renewal: float = float("-inf")  # when we sent the last accepted acquire or renewal; -inf: not the holder
     confirmed: bool = True  # since we took it, a list has shown that no overlapping lease is held
-    overlapping: Mapping[str, OverlappingLease] = msgspec.field(
-        default_factory=dict
-    )  # overlapping leases that others hold, by name
+    # Overlapping leases that others hold, by name.
+    overlapping: Mapping[str, OverlappingLease] = msgspec.field(default_factory=dict)
 
 
 class LeaseAction(Enum):
     """The request that the leader election sends next."""
 
-    READ = "look"
-    CREATE = "make"
-    ACQUIRE = "take"
+    READ = "read"
+    CREATE = "create"
+    ACQUIRE = "acquire"
     RENEW = "renew"
     CONFIRM = "confirm"
     YIELD = "yield"
@@ -145,7 +144,7 @@ class LeaseAction(Enum):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """No request for so many seconds."""
+    """Send no request for that many seconds."""
 
     seconds: float
 
@@ -156,7 +155,7 @@ LeaseMove: TypeAlias = LeaseAction | Wait
 def next_move(  # noqa: PLR0911  (a table: a row, a return)
     identity: str, observed: ObservedLease, now: float, timings: LeaseTimings
 ) -> LeaseMove:
-    """The table."""
+    """The table of the module's docstring. `now`: on the clock of `observed`."""
     record = observed.record
     rest = observed.last_request + timings.retry - now
     if not observed.current:
@@ -188,7 +187,7 @@ def next_move(  # noqa: PLR0911  (a table: a row, a return)
 
 
 def is_leading(observed: ObservedLease, now: float, timings: LeaseTimings) -> bool:
-    """True while nobody else can have taken it."""
+    """Whether no other candidate can have acquired the Lease yet."""
     return observed.confirmed and now - observed.last_renewal < timings.deadline
 
 
@@ -197,12 +196,12 @@ def observe(identity: str, observed: ObservedLease, record: LeaseRecord | None, 
 
     A read that finds us as the holder follows a failed write, so a renewal is due at once.
     """
-    looked = float("-inf")
+    read_at = float("-inf")
     if record is None or record.holder != identity:
-        observed, looked = replace(observed, last_renewal=float("-inf")), now
+        observed, read_at = replace(observed, last_renewal=float("-inf")), now
     if observed.record == record and observed.unchanged_since > float("-inf"):
-        return replace(observed, current=True, last_request=looked)
-    return replace(observed, record=record, current=True, unchanged_since=now, last_request=looked)
+        return replace(observed, current=True, last_request=read_at)
+    return replace(observed, record=record, current=True, unchanged_since=now, last_request=read_at)
 
 
 def record_write(observed: ObservedLease, record: LeaseRecord, sent: float, confirmed: bool = True) -> ObservedLease:
@@ -246,7 +245,7 @@ def record_failure(observed: ObservedLease, now: float) -> ObservedLease:
 
 
 def parse_lease(lease: Json) -> LeaseRecord:
-    """What a lease says, whoever wrote it."""
+    """The record of a Lease that any program may have written: missing and malformed fields get defaults."""
     spec = lease.get("spec")
     spec = spec if isinstance(spec, dict) else {}
     return LeaseRecord(

@@ -141,4 +141,4 @@ def decode_objects(adapter: ObjectAdapter[T], raw_objects: list[bytes], resource
         try:
             yield adapter.decode(raw)
         except Exception:
-            log.exception("object left out: it could not be decoded resource=%s starts=%r", resource, raw[:120])
+            log.exception("object ignored: it cannot be decoded resource=%s starts=%r", resource, raw[:120])

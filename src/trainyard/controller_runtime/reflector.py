@@ -134,7 +134,7 @@ class ListReplaced(msgspec.Struct, Generic[T], frozen=True):
 
 
 class ObjectChanged(msgspec.Struct, Generic[T], frozen=True):
-    """An `ObjectEvent` that passed the checks of `step`: newer than the store, and `verb` (its event type) is ADDED,
+    """An `ObjectEvent` that passed the checks of `step`: newer than the store, and its event type is ADDED,
     MODIFIED or DELETED. The store sets or deletes the object."""
 
     type: str
@@ -235,7 +235,7 @@ class Reflector(Generic[T]):
 
     @property
     def failures(self) -> int:
-        """The number of consecutive failures, with no successful watch in between (see StreamBackoff)."""
+        """The number of consecutive failures, with no successful watch in between (see WatchBackoff)."""
         return self._backoff.failures
 
     @property
@@ -258,7 +258,7 @@ class Reflector(Generic[T]):
 
     def relist(self) -> None:
         """Cancel the list or watch in progress, forget its resourceVersion, and list again now."""
-        log.warning("listing again resource=%s", self.target.gvk.plural)
+        log.warning("relist resource=%s", self.target.gvk.plural)
         self.state = NotListed()
         if self._request is not None:
             self._request.cancel()
@@ -363,7 +363,7 @@ class Reflector(Generic[T]):
     def _log_recovery(self, failures: int) -> None:
         self.last_error = ""
         if failures:
-            log.info("watch is back resource=%s after=%d", self.target.gvk.plural, failures)
+            log.info("watch restored resource=%s failures=%d", self.target.gvk.plural, failures)
 
     def _failed(self, failure: WatchInput[T], error: object, retry_after: float | None = None) -> float:
         """Apply the failure of a request to the state and log `error`. Returns the pause in seconds."""
@@ -372,5 +372,5 @@ class Reflector(Generic[T]):
         pause = self._backoff.next_delay(retry_after, longest)
         self.last_error = str(error)
         level = logging.WARNING if self.failures in (1, 10) else logging.DEBUG
-        log.log(level, "watch failed resource=%s tries=%d why=%s", self.target.gvk.plural, self.failures, error)
+        log.log(level, "watch failed resource=%s failures=%d error=%s", self.target.gvk.plural, self.failures, error)
         return pause

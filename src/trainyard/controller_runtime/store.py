@@ -47,9 +47,11 @@ class Store(Generic[T]):
         return iter(tuple(self._objs.values()))
 
     def get(self, key: NamespacedName) -> T | None:
+        """The object with this key, None when it does not exist or the store has not received it yet."""
         return self._objs.get(key)
 
     def by_uid(self, uid: str) -> T | None:
+        """The object with this uid, None when it does not exist or the store has not received it yet."""
         return self._by_uid.get(uid)
 
     def by_index(self, index: str) -> tuple[T, ...]:

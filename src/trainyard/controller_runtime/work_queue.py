@@ -15,7 +15,7 @@ import asyncio
 import heapq
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from itertools import count
 from typing import Generic, TypeVar
 
@@ -45,11 +45,14 @@ class WorkQueue(Generic[K]):
         """The number of queued keys, due or not."""
         return len(self._due)
 
-    @property
-    def ready_count(self) -> int:
-        """The number of queued keys that are due, including those added again while a worker processes them."""
+    def states(self) -> Iterator[tuple[K, str]]:
+        """The state of each key: "due", also if it was added again while a worker processes it; "later", with a due
+        time in the future; "held" by a worker. A key may be both held and due or later."""
         now = self._clock()
-        return sum(due_time <= now for due_time in self._due.values())
+        for key, due_time in self._due.items():
+            yield key, "due" if due_time <= now else "later"
+        for key in self._processing:
+            yield key, "held"
 
     @property
     def processing_count(self) -> int:

@@ -67,14 +67,14 @@ def find_blocks(
     edited = _without_template(job, replicas) if outcome.phase != "Suspended" else ""
     missing, terminating = _missing_pod(job, replicas, owned, now), _terminating_pod(job, owned, creates, now)
     wakeups = tuple(wait.due for wait in (missing, terminating) if wait.due is not None)
-    not_admitted = changes.blocking_objects(job, owned) if creates else {}
+    not_admitted = sorted(changes.blocking_refs(job, owned) & owned.by_ref.keys()) if creates else []
     waits = {
         "TemplateEdited": edited,
         "NoPod": missing.message,
         "PodTerminating": terminating.message,
         "NotAdmitted": "; ".join(
-            f"{ref.kind} {ref.name} is {child.phase or 'Pending'}: its scheduler has not admitted the job yet"
-            for ref, child in not_admitted.items()
+            f"{ref.kind} {ref.name} is {owned.by_ref[ref].phase or 'Pending'}: its scheduler has not admitted the job"
+            for ref in not_admitted
         ),
     }
     message = "; ".join(filter(None, (_refusals_text(blocks), *waits.values())))

@@ -46,17 +46,18 @@ def missing_creates(job: Job, owned: OwnedObjects) -> list[PlannedCreate]:
 
 
 def _missing(job: Job, dependencies: tuple[Ref, ...], owned: OwnedObjects) -> tuple[Ref, ...]:
-    blocking = blocking_objects(job, owned)
+    blocking = blocking_refs(job, owned)
     return tuple(ref for ref in dependencies if ref not in owned.by_ref or ref in blocking)
 
 
-def blocking_objects(job: Job, owned: OwnedObjects) -> dict[Ref, Child]:
-    """The existing auxiliary objects in a phase that blocks what depends on them (AuxiliaryObject.blocking_phases)."""
-    phases = {ref: auxiliary.blocking_phases for ref, auxiliary in job.auxiliary_objects.items()}
+def blocking_refs(job: Job, owned: OwnedObjects) -> set[Ref]:
+    """The auxiliary objects whose phase blocks what depends on them (AuxiliaryObject.blocking_phases). One that is not
+    created yet has the phase ""."""
     return {
-        ref: child
-        for ref, blocking in phases.items()
-        if blocking and (child := owned.by_ref.get(ref)) and child.phase in blocking
+        ref
+        for ref, auxiliary in job.auxiliary_objects.items()
+        if auxiliary.blocking_phases
+        and (owned.by_ref[ref].phase if ref in owned.by_ref else "") in auxiliary.blocking_phases
     }
 
 
@@ -83,9 +84,7 @@ def sendable_creates(
     """
     older = blocking_pods(job, owned)
     not_created = {ref for ref, refusal in observed.refused.items() if refusal.verb == "create"}
-    not_created |= blocking_objects(job, owned).keys()
-    # an object that blocks in some phase is in none before it exists
-    not_created |= {ref for ref in job.blocking_objects() if ref not in owned.by_ref}
+    not_created |= blocking_refs(job, owned)
     if not (older or not_created):
         return creates
     slots = {Slot(child.role, child.index) for child in older}
@@ -181,6 +180,7 @@ def suspended_deletes(job: Job, owned: OwnedObjects, reason: str) -> list[Delete
 
 
 def delete_child(job: Job, child: Child, reason: str, propagation: Propagation = "Background") -> Delete:
+    """The delete of a child by its uid; `reason` is for the event and the log."""
     gvk = job.kind.resource(child.kind, job.config)
     return Delete(gvk, child.namespace, child.name, child.uid, propagation, reason=reason)
 

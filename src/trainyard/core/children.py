@@ -116,6 +116,7 @@ class _Object(msgspec.Struct, gc=False):
 _decoder = msgspec.json.Decoder(_Object)
 
 
+# Longer than 40 lines: the table of the fields of a child. It decodes each object and watch event, so that calls count.
 def decode_child(obj: bytes | dict[str, Any], kind: str = "") -> Child:
     """The record of one object, from JSON or decoded JSON. `kind` is for list items, which have no field `kind`.
 

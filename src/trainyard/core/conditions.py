@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from trainyard.core.children import decode_containers
@@ -61,19 +60,7 @@ def write_conditions(job: Job, replicas: list[Replica], conditions: list[Conditi
             written = _write(job, written, name, holds, update, now)
         if holds and (old is None or old.get("status") != "True" or old.get("reason") != update.reason):
             updates.append(update)
-            written = _without_replaced(written, condition_type, shape.replaced_conditions)
     return WrittenConditions(tuple(written), tuple(updates))
-
-
-def _without_replaced(
-    conditions: list[Json], condition_type: str, replaced: Mapping[str, tuple[str, ...]]
-) -> list[Json]:
-    """The conditions without those that `condition_type` replaces, and with itself at the end
-    (StatusShape.replaced_conditions)."""
-    if condition_type not in replaced:
-        return conditions
-    kept = [item for item in conditions if item["type"] not in (condition_type, *replaced[condition_type])]
-    return [*kept, *(item for item in conditions if item["type"] == condition_type)]
 
 
 def _write(job: Job, conditions: list[Json], name: str, holds: bool, update: ConditionUpdate, now: float) -> list[Json]:

@@ -75,6 +75,7 @@ def _unfinished(job: Job, owned: OwnedObjects, observed: Observed, now: float) -
     )
 
 
+# Longer than 40 lines: it puts the results of all steps of the pipeline together.
 def _plan(  # noqa: PLR0913  (the results of all steps of the pipeline)
     job: Job,
     after: Job,

@@ -39,6 +39,7 @@ class Role(msgspec.Struct, frozen=True):
     container: str = ""  # the container whose exit code is the replica's; "": Kind.roles.container
 
     def resized(self, replicas: int) -> Role:
+        """The same role with another number of replicas."""
         return replace(self, replicas=replicas)
 
 
@@ -92,6 +93,7 @@ class JobStatus(msgspec.Struct, frozen=True):
     roles: Mapping[str, RoleStatus] = msgspec.field(default_factory=dict)
 
     def role(self, name: str) -> RoleStatus:
+        """What the status remembers of a role; a RoleStatus of zeros for a new one."""
         return self.roles.get(name) or RoleStatus()
 
 
@@ -127,6 +129,7 @@ class Job:
 
     @property
     def policy(self) -> Policy:
+        """The run policy of the parsed spec."""
         return self.parsed.policy
 
     def blocking_objects(self) -> tuple[Ref, ...]:
@@ -145,9 +148,11 @@ class Job:
         return refs
 
     def role(self, name: str) -> Role | None:
+        """The role of this name, None when the spec has none."""
         return next((role for role in self.roles if role.name == name), None)
 
     def carrier(self, role: str) -> WorkloadAdapter:
+        """The adapter of the workload (Job, Pod, StatefulSet) that carries the replicas of a role."""
         return self.kind.roles.carrier(role)
 
     def slots(self) -> list[Slot]:
@@ -246,6 +251,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def finished(self) -> bool:
+        """Whether the phase is final: the job never runs again."""
         return self.phase in ("Succeeded", "Failed", "Invalid")
 
 
@@ -259,6 +265,8 @@ class OwnedObjects(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, uid: str, children: tuple[Child, ...]) -> OwnedObjects:
+        """Sort the children of the job with this uid: owned objects, pods by owner uid, and pods whose owner is
+        gone."""
         by_ref = {child.ref: child for child in children if child.owner_uid == uid}
         uids = {child.uid for child in by_ref.values()} | {uid}
         pods_by_owner: dict[str, list[Child]] = {}

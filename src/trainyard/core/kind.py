@@ -97,6 +97,7 @@ class AuxiliaryObject(msgspec.Struct, frozen=True):
 
     @property
     def ref(self) -> Ref:
+        """Kind and name of the object."""
         return Ref(self.gvk.kind, self.name)
 
 
@@ -205,6 +206,7 @@ class Lifecycle(msgspec.Struct, frozen=True):
     template_change_of: Mapping[str, TemplateChange] = msgspec.field(default_factory=dict)
 
     def on_template_change(self, role: str) -> TemplateChange:
+        """The effect of an edit of this role while the job runs."""
         return self.template_change_of.get(role, self.template_change)
 
     def follows_edits(self, role: str) -> bool:
@@ -232,8 +234,6 @@ class StatusShape(msgspec.Struct, frozen=True):
     write_events: Callable[[Job, PlannedCreate | Delete | Replica], tuple[Event, ...]] = lambda job, subject: ()
     # condition type -> its type in the old operators' documents, which is written in addition
     condition_aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
-    # condition type -> the types that leave the list when it becomes True; a type that is a key moves to the end then
-    replaced_conditions: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     extra_timestamps: tuple[str, ...] = ()  # further time fields of a condition in the old operators' documents
     # (job, replicas, the conditions of this reconcile, now) -> those of the status; unset: conditions.write_conditions
     write_conditions: Callable[[Job, list[Replica], list[Condition], float], WrittenConditions] | None = None
@@ -256,6 +256,7 @@ class Kind(msgspec.Struct, frozen=True):
 
     @property
     def gvk(self) -> GVK:
+        """The GVK of the kind, as in `api`."""
         return self.api.gvk
 
     def resource(self, kind: str, config: Config) -> GVK:

@@ -66,6 +66,7 @@ class Child(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def ref(self) -> Ref:
+        """Kind and name of the object."""
         return Ref(self.kind, self.name)
 
 
@@ -125,6 +126,7 @@ class PlannedCreate(msgspec.Struct, frozen=True):
 
     @property
     def ref(self) -> Ref:
+        """Kind and name of the object."""
         return Ref(self.gvk.kind, self.name)
 
 
@@ -162,4 +164,5 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def idle(self) -> bool:
+        """Whether the plan writes nothing."""
         return not (self.status_changed or self.spec_patch or self.writes_objects)

@@ -38,6 +38,7 @@ class Rule(msgspec.Struct, frozen=True):
     early: bool = False
 
     def message(self, value: Any) -> str:
+        """The text of the problem with this value."""
         return self.detail(value) if self.detail else self.default_message
 
 

@@ -140,19 +140,23 @@ def is_distributed(job: Job) -> bool:
 
 
 def carrier(role: str) -> WorkloadAdapter:
+    """A batch Job for the master, a StatefulSet for a set of workers."""
     return RETRYING_JOB_CARRIER if role == MASTER else STATEFUL_SET_CARRIER
 
 
 def child_name(job: Job, slot: Slot) -> str:
+    """The name of the Job or StatefulSet of a slot."""
     return f"{job.key.name}-master" if slot.role == MASTER else stateful_set_name(job.key.name, slot.role)
 
 
 def child_labels(job: Job, slot: Slot) -> dict[str, str]:
+    """The labels of the child of a slot, and of its pods."""
     labels = {**job_labels(job), f"{LABEL}role": MASTER if slot.role == MASTER else "workerset"}
     return labels if slot.role == MASTER else {**labels, f"{LABEL}workersetname": slot.role}
 
 
 def job_labels(job: Job) -> dict[str, str]:
+    """The labels of all objects of the job."""
     return {f"{LABEL}name": job.key.name}
 
 
@@ -228,6 +232,7 @@ def condition_message(job: Job, update: ConditionUpdate, replicas: Sequence[Repl
 
 
 def condition_event(job: Job, update: ConditionUpdate) -> Event | None:
+    """The event for a condition that became True, with the reasons of the old operator."""
     if update.type == "Created":
         return Event("Normal", "Synced", "ChainerJob synced successfully")
     event = default_condition_event(update)
@@ -239,6 +244,7 @@ def condition_event(job: Job, update: ConditionUpdate) -> Event | None:
 
 
 def warnings(job: Job) -> tuple[Problem, ...]:
+    """Warnings about fields of the pod templates that the operator replaces."""
     problems = []
     for role in job.parsed.roles:
         spec = spec_of(role.template)

@@ -90,6 +90,7 @@ def with_container_names(containers: list[Json]) -> list[Json]:
 
 
 def has_chainer(template: object) -> bool:
+    """Whether a pod template has the container `chainer`."""
     return any(container.get("name") == CONTAINER for container in with_container_names(containers_of(template)))
 
 

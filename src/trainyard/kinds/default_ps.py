@@ -48,6 +48,7 @@ def config_map(job: Job, labels: Json) -> tuple[AuxiliaryObject, ...]:
 
 
 def config_map_name(job: Job) -> str:
+    """The name of the ConfigMap with the program of the default PS."""
     return f"cm-ps-{job.runtime_id}"
 
 

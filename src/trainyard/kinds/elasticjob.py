@@ -116,14 +116,17 @@ def _roles(spec: Json) -> tuple[Role, ...]:
 
 
 def child_name(job: Job, slot: Slot) -> str:
+    """The name of the Pod and of the Service of a slot."""
     return f"{job.key.name}-{slot.role.lower()}-{slot.index}"
 
 
 def child_labels(job: Job, slot: Slot) -> dict[str, str]:
+    """The labels of the objects of a slot."""
     return {**job_labels(job), "replica-type": slot.role.lower(), "replica-index": str(slot.index)}
 
 
 def job_labels(job: Job) -> dict[str, str]:
+    """The labels of all objects of the job."""
     return {"group-name": GROUP, "job-name": job.key.name}
 
 
@@ -296,6 +299,7 @@ def _restart_policy_event(job: Job, fact: PlannedCreate | Delete) -> tuple[Event
 
 
 def warnings(job: Job) -> tuple[Problem, ...]:
+    """Warnings about fields that have no effect, or not the expected one."""
     spec, problems = job.parsed.spec, []
     template = worker_of(spec).get("template")
     policy = worker_of(spec).get("restartPolicy")

@@ -89,6 +89,7 @@ def worker_of(spec: Json) -> Json:
 
 
 def has_worker(spec: Json) -> bool:
+    """Whether the spec has the replica set Worker."""
     sets = spec.get("replicaSpecs")
     return isinstance(sets, dict) and isinstance(sets.get(WORKER), dict)
 

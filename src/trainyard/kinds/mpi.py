@@ -45,6 +45,7 @@ class WorkerSet(NamedTuple):
     slots: int
 
     def pods(self) -> list[str]:
+        """The names of the set's pods."""
         return [f"{self.name}-{index}" for index in range(self.replicas)]
 
 

@@ -90,18 +90,22 @@ def _with_defaults(item: Json) -> Json:
 
 
 def is_dist(job: Job) -> bool:
+    """Whether the job is distributed (jobMode: dist), and therefore a gang."""
     return job.parsed.spec.get("jobMode") == DIST
 
 
 def child_name(job: Job, slot: Slot) -> str:
+    """The name of the Job of a slot."""
     return f"{job.key.name}-{slot.role.lower()}-{job.runtime_id}-{slot.index}"
 
 
 def job_labels(job: Job) -> dict[str, str]:
+    """The labels of all objects of the job."""
     return {"mxnet.mlkube.io": "", "runtime_id": job.runtime_id, "mx_job_name": job.key.name}
 
 
 def child_labels(job: Job, slot: Slot) -> dict[str, str]:
+    """The labels of the Job of a slot, and of its pod."""
     return {**job_labels(job), "job_type": slot.role, "task_index": str(slot.index)}
 
 
@@ -134,6 +138,7 @@ def _dmlc_variables(job: Job, slot: Slot, container: Json) -> list[tuple[str, st
 
 
 def subdomain(job: Job) -> str:
+    """The headless Service in a distributed job; "" in a local one, which has none."""
     return f"mxjob-{job.runtime_id}" if is_dist(job) else ""
 
 
@@ -171,6 +176,7 @@ def render_status(job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, 
 
 
 def warnings(job: Job) -> tuple[Problem, ...]:
+    """Warnings about numbers of replicas with which MXNet does not run as written."""
     problems = []
     items = replica_list.items_of(job.parsed.spec)
     if job.parsed.spec.get("jobMode") == LOCAL and any(item.get("replicas") != 1 for item in items):

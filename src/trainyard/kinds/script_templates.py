@@ -10,6 +10,7 @@ from trainyard.objects import Json
 
 
 def job_object(api_version: str, kind: str, options: JobOptions, spec: Json) -> Json:
+    """The job that `trainyard run SCRIPT` submits."""
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": options.name}, "spec": spec}
 
 

@@ -37,6 +37,7 @@ def containers_of(template: object) -> list[Json]:
 
 
 def has_container(template: object, name: str) -> bool:
+    """Whether a pod template has a container of this name."""
     return any(container.get("name") == name for container in containers_of(template))
 
 
@@ -162,4 +163,5 @@ def append_env(container: Json, *pairs: tuple[str, str]) -> None:
 
 
 def append_volume(template: Json, volume: Json) -> None:
+    """Add a volume to the pod template, in place."""
     append_to_list(template["spec"], "volumes", volume)

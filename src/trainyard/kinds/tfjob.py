@@ -97,14 +97,17 @@ def _value_or_default(value: Any, default: int) -> Any:
 
 
 def child_name(job: Job, slot: Slot) -> str:
+    """The name of the Job of a slot."""
     return f"{slot.role.lower()}-{job.runtime_id}-{slot.index}"
 
 
 def job_labels(job: Job) -> dict[str, str]:
+    """The labels of all objects of the job."""
     return {"tensorflow.org": "", "runtime_id": job.runtime_id, "tf_job_name": job.key.name}
 
 
 def child_labels(job: Job, slot: Slot) -> dict[str, str]:
+    """The labels of the Job of a slot, and of its pod."""
     return {**job_labels(job), "job_type": slot.role, "task_index": str(slot.index)}
 
 
@@ -158,6 +161,7 @@ def mutate_pod_template(template: Json, job: Job, slot: Slot) -> Json:
 
 
 def subdomain(job: Job) -> str:
+    """The name of the headless Service, through which replicas find each other."""
     return f"tfjob-{job.runtime_id}"
 
 
@@ -170,6 +174,7 @@ def auxiliary_objects(job: Job) -> tuple[AuxiliaryObject, ...]:
 
 
 def render_status(job: Job, outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> Json:
+    """The status fields in the shape of the old operator; `reason` is set only on failure."""
     phase, state = replica_list.PHASES[outcome.phase]
     return {
         "phase": phase,

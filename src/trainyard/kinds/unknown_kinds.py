@@ -64,7 +64,7 @@ BUILT_IN = {
 
 
 def unknown_kind_message(api_version: str, kind: str, kinds: Iterable[Kind]) -> str:
-    """The message for an object that was probably meant as a job, "" for any other. `ours`: the kinds that run here."""
+    """The message for an object that was probably meant as a job, "" for any other. `kinds`: those that run here."""
     group = api_version.rpartition("/")[0]
     known = tuple(kinds)
     type_name = f"{api_version} {kind}"

@@ -3,12 +3,12 @@
 Structure: `kubelet` watches the pods of this Node. The lifecycle of a pod is a transition table (`kubelet.lifecycle`);
 its inputs are computed by pure modules (`pod_spec`, `volumes`, `interpolation`, `status`); `kubelet.pod_worker`
 performs its actions for one pod. Only two parts start processes or open ports: `kubelet.supervisor_client`, the client
-of the helper program `supervisor`, and `network`. `images` turns an image into an environment of this machine.
+of the program `supervisor`, and `network`. `images` turns an image into an environment of this machine.
 
 Rules:
 - The node knows pods, not the jobs that own them.
-- No isolation is promised: a pod is a process of the user who started the runner.
-- When the runner ends, in whatever way, all processes of its pods end (see `supervisor`).
+- No isolation is promised: a pod is a process of the user who started the node process.
+- When the node process ends, in whatever way, all processes of its pods end (see `supervisor`).
 """
 
 from trainyard.node.images import Images

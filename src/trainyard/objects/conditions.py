@@ -18,7 +18,7 @@ def find_condition(conditions: object, condition_type: str) -> Json | None:
 
 
 def is_condition_true(conditions: object, kind: str) -> bool:
-    """Whether the condition of type `condition_type` has status "True"; an absent one has not."""
+    """Whether the condition of type `kind` has status "True"; an absent one has not."""
     entry = find_condition(conditions, kind)
     return entry is not None and entry.get("status") == "True"
 
@@ -26,7 +26,7 @@ def is_condition_true(conditions: object, kind: str) -> bool:
 def set_condition(
     conditions: Sequence[Json], kind: str, status: bool, reason: str, message: str, now: float
 ) -> list[Json]:
-    """A new list with the condition of type `condition_type` set. The order is kept. `now` is in seconds since 1970
+    """A new list with the condition of type `kind` set. The order is kept. `now` is in seconds since 1970
     (UTC).
 
     lastTransitionTime changes only when the status does.

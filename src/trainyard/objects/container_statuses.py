@@ -22,10 +22,21 @@ class ContainerStatus(NamedTuple):
     @property
     def last_terminated(self) -> Json | None:
         """The terminated state of the last run: `state.terminated`, else `lastState.terminated`; None without one."""
-        return self.state("terminated") or _object_at(self.status.get("lastState"), "terminated")
+        return self.state("terminated") or self.previous_terminated
+
+    @property
+    def previous_terminated(self) -> Json | None:
+        """`lastState.terminated`: how the run before the present one ended; None without one."""
+        return _object_at(self.status.get("lastState"), "terminated")
+
+    @property
+    def ended_run(self) -> Json | None:
+        """The terminated state of a container that does not run now: of its last run, also in back-off; else None."""
+        return self.state("terminated") or (self.previous_terminated if self.state("waiting") else None)
 
     @property
     def restarts(self) -> int:
+        """`restartCount`, 0 when unset."""
         return int(self.status.get("restartCount") or 0)
 
 

@@ -37,6 +37,7 @@ class Document:
 
     @property
     def object_location(self) -> str:
+        """The place in messages: `FILE:LINE` of the document's first line."""
         return f"{self.source}:{self.line}"
 
     def location(self, path: str) -> str:
@@ -71,9 +72,8 @@ def _expand(value: Value, source: str, documents: list[Document], problems: list
             # In reverse: the stack pops the last item first, so the documents are in the order of the file.
             for item, index in items[::-1]:
                 item_path = ".".join(filter(None, (prefix, f"items[{index}]")))
-                item_line = (
-                    line if value.lines.load else value.lines.line_of(item_path)
-                )  # JSON: computed on demand only
+                # JSON: computed on demand only.
+                item_line = line if value.lines.load else value.lines.line_of(item_path)
                 stack.append((item, item_line, f"items[{index}]", item_path))
         else:
             documents.append(Document(obj, source, line, value.lines, prefix))

@@ -20,6 +20,7 @@ class GVK(msgspec.Struct, frozen=True):
 
     @property
     def api_version(self) -> str:
+        """`GROUP/VERSION`; only the version in the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
@@ -46,14 +47,17 @@ def _meta(obj: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def name_of(obj: Mapping[str, Any]) -> str:
+    """`metadata.name`, "" when unset."""
     return str(_meta(obj).get("name") or "")
 
 
 def namespace_of(obj: Mapping[str, Any]) -> str:
+    """`metadata.namespace`, "" when unset or cluster-scoped."""
     return str(_meta(obj).get("namespace") or "")
 
 
 def uid_of(obj: Mapping[str, Any]) -> str:
+    """`metadata.uid`, "" when unset."""
     return str(_meta(obj).get("uid") or "")
 
 
@@ -63,10 +67,12 @@ def resource_version_of(obj: Mapping[str, Any]) -> str:
 
 
 def key_of(obj: Mapping[str, Any]) -> NamespacedName:
+    """Namespace and name of the object."""
     return NamespacedName(namespace_of(obj), name_of(obj))
 
 
 def labels_of(obj: Mapping[str, Any]) -> dict[str, str]:
+    """`metadata.labels`, {} when unset or malformed."""
     labels = _meta(obj).get("labels")
     return labels if isinstance(labels, dict) else {}
 

@@ -23,6 +23,7 @@ _LARGEST_POWER = 64
 
 
 def is_quantity(text: str) -> bool:
+    """Whether the text is a resource.Quantity of Kubernetes: `500m`, `2Gi`, `1e3`."""
     return bool(_QUANTITY.match(text))
 
 

@@ -24,14 +24,17 @@ class Create(msgspec.Struct, frozen=True):
 
     @property
     def namespace(self) -> str:
+        """The namespace of the object."""
         return namespace_of(self.obj)
 
     @property
     def name(self) -> str:
+        """The name of the object."""
         return name_of(self.obj)
 
     @property
     def ref(self) -> Ref:
+        """Kind and name of the object."""
         return Ref(self.gvk.kind, self.name)
 
 
@@ -51,6 +54,7 @@ class Patch(msgspec.Struct, frozen=True):
 
     @property
     def ref(self) -> Ref:
+        """Kind and name of the object."""
         return Ref(self.gvk.kind, self.name)
 
 
@@ -71,4 +75,5 @@ class Delete(msgspec.Struct, frozen=True):
 
     @property
     def ref(self) -> Ref:
+        """Kind and name of the object."""
         return Ref(self.gvk.kind, self.name)

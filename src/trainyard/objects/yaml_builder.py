@@ -80,6 +80,7 @@ class ValueBuilder:
         self._aliased_weight = 0
 
     def take(self, event: yaml.Event) -> None:
+        """Add one event of the YAML parser to the value of the current document."""
         line = event.start_mark.line + 1 if event.start_mark else 0
         match event:
             case yaml.ScalarEvent():

@@ -1,8 +1,9 @@
 """The Prometheus metrics of the operator.
 
 Rules for this file:
-- The set of label values is bounded: kinds, resources, verbs, codes, outcomes and states; never a job's name or
-  namespace. The standby metric names a Lease and its holder, which the administrator controls.
+- The set of label values is bounded: kinds, resources, verbs, codes, outcomes and states; never a job's name. The
+  metrics of jobs (job_metrics.py) have its namespace. The standby metric names a Lease and its holder, which the
+  administrator controls.
 - Counters and histograms are updated by each reconcile and request; gauges (queue, watches, jobs) are computed at each
   scrape.
 - This package's `__init__` does not import this file: a local cluster runs without prometheus_client.
@@ -11,7 +12,6 @@ Rules for this file:
 from __future__ import annotations
 
 import platform
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics, generate_latest
@@ -23,21 +23,13 @@ from prometheus_client.registry import Collector
 from trainyard import __version__
 from trainyard.client import ApiRequest, request_info
 from trainyard.core import Kind
-from trainyard.objects import Json, is_condition_true
+from trainyard.operator.job_metrics import JobMetrics
 from trainyard.operator.operator import JobKey, Operator
 
 DURATION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-JOB_STATES = ("New", "Created", "Suspended", "Restarting", "Running", "Succeeded", "Failed")
 OUTCOMES = ("done", "conflict", "unavailable", "refused", "fault", "abandoned")
 WATCH_STATES = ("listing", "watching", "failing", "missing")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-def job_state(job: Json) -> str:
-    """The state of a job: the last of JOB_STATES whose condition is true, else "New"."""
-    status = job.get("status")
-    conditions = status.get("conditions") if isinstance(status, dict) else None
-    return next((state for state in reversed(JOB_STATES) if is_condition_true(conditions, state)), "New")
 
 
 class Metrics:
@@ -46,49 +38,52 @@ class Metrics:
     def __init__(
         self, kinds: Iterable[Kind], is_leader: Callable[[], bool], standby_for: Callable[[], str] = lambda: ""
     ) -> None:
-        """`leads` returns whether this process is the leader. `standby` returns "LEASE held by HOLDER" while this
+        """`is_leader` returns whether this process leads. `standby_for` returns "LEASE held by HOLDER" while this
         process waits for a lease, else ""."""
         disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the number of series
         self._kinds = tuple(kinds)
         self.registry = registry = CollectorRegistry(auto_describe=False)
-        self._reconciles = PrometheusCounter(
-            "trainyard_reconcile", "Passes over one job, by how they ended.", ["kind", "outcome"], registry=registry
-        )
+        reconciles = ("trainyard_reconcile", "Reconciles of jobs, by outcome.")
+        self._reconciles = PrometheusCounter(*reconciles, ["kind", "outcome"], registry=registry)
         self._reconcile_durations = Histogram(
             "trainyard_reconcile_duration_seconds",
-            "Seconds that a pass took, its requests included.",
+            "Seconds of a reconcile, its requests included.",
             ["kind", "outcome"],
             buckets=DURATION_BUCKETS,
             registry=registry,
         )
         self._requests = PrometheusCounter(
             "trainyard_api_requests",
-            "Requests to the API server; the code is 'none' where no answer came.",
+            "Requests to the API server; the code is 'none' without a response.",
             ["verb", "resource", "code"],
             registry=registry,
         )
         self._request_durations = Histogram(
             "trainyard_api_request_duration_seconds",
-            "Seconds until an answer began.",
+            "Seconds until a response began.",
             ["verb"],
             buckets=DURATION_BUCKETS,
             registry=registry,
         )
         self.config_reloads = PrometheusCounter(
-            "trainyard_config_reloads", "The controller config file was read again.", ["outcome"], registry=registry
+            "trainyard_config_reloads", "Reloads of the controller config file.", ["outcome"], registry=registry
         )
-        self._state_collector = _StateCollector(self._kinds, is_leader, standby_for)
+        self._jobs = JobMetrics(registry, self._kinds)
+        self._state_collector = _StateCollector(self._jobs, is_leader, standby_for)
         registry.register(self._state_collector)
         ProcessCollector(registry=registry)
         for kind in self._kinds:  # rate() needs a sample of 0 before the first reconcile
             for outcome in OUTCOMES:
                 self._reconciles.labels(kind.gvk.kind, outcome)
+        for outcome in ("used", "refused"):
+            self.config_reloads.labels(outcome)
 
     def observe_operator(self, operator: Operator | None) -> None:
         """Show the metrics of this operator from now on; None: of no operator."""
         self._state_collector.operator = operator
         if operator is not None:
             operator.set_reconcile_callback(self._observe_reconcile)
+            operator.on_job_changed = self._jobs.observe_change
 
     def observe_request(self, request: ApiRequest, code: int, seconds: float) -> None:
         """Count a request, its status code (0: no answer) and its latency in seconds. To be set as an ApiClient's
@@ -109,42 +104,29 @@ class Metrics:
 class _StateCollector(Collector):
     """The metrics that are computed at each scrape."""
 
-    def __init__(self, kinds: tuple[Kind, ...], leads: Callable[[], bool], standby: Callable[[], str]) -> None:
+    def __init__(self, jobs: JobMetrics, leads: Callable[[], bool], standby: Callable[[], str]) -> None:
         self.operator: Operator | None = None
-        self._kinds = kinds
+        self._jobs = jobs
         self._leads = leads
         self._standby = standby
 
     def collect(self) -> Iterator[Metric]:
         build_info = {"version": __version__, "python": platform.python_version()}
-        yield InfoMetricFamily("trainyard_build", "Which operator this is.", value=build_info)
-        yield GaugeMetricFamily("trainyard_leader", "1 while this operator works, 0 while it stands by.", self._leads())
+        yield InfoMetricFamily("trainyard_build", "The version of the operator.", value=build_info)
+        yield GaugeMetricFamily("trainyard_leader", "1 while this operator leads, 0 while it stands by.", self._leads())
         lease, _, holder = self._standby().partition(" held by ")
         help_text = "The lease that this operator waits for, and who holds it."
         yield InfoMetricFamily(
             "trainyard_standby", help_text, value={"lease": lease, "holder": holder} if lease else None
         )
         if self.operator is not None:
-            yield self._queue(self.operator)
             yield from self._watches(self.operator)
-            yield self._jobs(self.operator)
-
-    def _queue(self, operator: Operator) -> Metric:
-        queue = operator.queue
-        depth = GaugeMetricFamily(
-            "trainyard_queue_depth",
-            "Jobs due for a look, waiting for a later time, or being looked at.",
-            labels=["state"],
-        )
-        ready = queue.ready_count
-        for state, count in (("due", ready), ("later", len(queue) - ready), ("held", queue.processing_count)):
-            depth.add_metric([state], count)
-        return depth
+            yield from self._jobs.collect(self.operator)
 
     def _watches(self, operator: Operator) -> Iterator[Metric]:
         labels = ["group", "resource"]
-        states = GaugeMetricFamily("trainyard_watch_state", "1 for how a watch stands.", labels=[*labels, "state"])
-        objects = GaugeMetricFamily("trainyard_watch_objects", "Objects that a watch knows.", labels=labels)
+        states = GaugeMetricFamily("trainyard_watch_state", "1 for the state of a watch.", labels=[*labels, "state"])
+        objects = GaugeMetricFamily("trainyard_watch_objects", "Objects in the store of a watch.", labels=labels)
         for watch in operator.watches:
             label_values = [watch.gvk.group, watch.gvk.plural]
             objects.add_metric(label_values, watch.object_count)
@@ -152,13 +134,3 @@ class _StateCollector(Collector):
                 states.add_metric([*label_values, state], watch.state == state)
         yield states
         yield objects
-
-    def _jobs(self, operator: Operator) -> Metric:
-        counts: Counter[tuple[str, str]] = Counter()
-        for kind in self._kinds:
-            counts.update((kind.gvk.kind, job_state(job)) for job in operator.jobs(kind.gvk))
-        jobs = GaugeMetricFamily("trainyard_jobs", "Jobs, by kind and state.", labels=["kind", "state"])
-        for kind_name in dict.fromkeys(kind.gvk.kind for kind in self._kinds):
-            for state in JOB_STATES:
-                jobs.add_metric([kind_name, state], counts[kind_name, state])
-        return jobs

@@ -70,6 +70,7 @@ class Operator:
         now: Callable[[], float] = time.time,
         report: Callable[[str], object] | None = None,
     ) -> None:
+        self.on_job_changed: Callable[[GVK, Json | None, Json | None], None] | None = None  # old job, new job
         self._config = config
         self._now = now
         self._kinds = {kind.gvk: kind for kind in kinds}
@@ -92,7 +93,7 @@ class Operator:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of reconciles ("passes") and of those that failed: conflicts, unavailable, refused, faults."""
+        """`reconciles` and those of them that failed: conflicts, unavailable, refused, faults."""
         return dict(self._controller.counts)
 
     @property
@@ -160,6 +161,8 @@ class Operator:
     def _job_changed(self, gvk: GVK, before: Json | None, after: Json | None) -> Iterable[JobKey]:
         if before is not None and (after is None or uid_of(after) != uid_of(before)):
             self._forget_job(before)
+        if self.on_job_changed is not None:
+            self.on_job_changed(gvk, before, after)
         if after is not None:
             runtime_ids = self._runtime_ids.setdefault(namespace_of(after), {})
             runtime_ids[uid_of(after)] = core.runtime_id_of(after)
@@ -208,7 +211,7 @@ class Operator:
         """The stores do not show all writes of this job yet: their watch events will enqueue it. The resources of
         overdue writes are listed again. Returns the seconds until the next write is overdue."""
         for gvk in self.writes.overdue_resources(uid, time.monotonic()):
-            log.warning("a write has not shown up job=%s resource=%s", job_key, gvk.plural)
+            log.warning("no watch event for a write, listing again job=%s resource=%s", job_key, gvk.plural)
             self._controller.relist(self._targets[gvk])
         deadline = self.writes.deadline(uid)
         return None if deadline is None else deadline - time.monotonic()

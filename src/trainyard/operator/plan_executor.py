@@ -58,7 +58,7 @@ class JobState:
     server_errors: dict[Ref, int] = field(default_factory=dict)  # consecutive 5xx answers to writes of the object
     last_status_patch: float = float("-inf")  # monotonic time of the last status patch
     progressed: bool = False  # the last reconcile created or deleted a child, even if it failed later
-    generation: object = None  # metadata.generation of the job that `refusals` and `parsed` belong to
+    generation: object = None  # metadata.generation of the job when `refusals` and `parsed` were set
     parsed: ParsedSpec | None = None
 
     def parse(self, kind: Kind, job: Json) -> ParsedSpec:
@@ -94,18 +94,22 @@ class Reconcile(msgspec.Struct, frozen=True):
 
     @property
     def gvk(self) -> GVK:
+        """The GVK of the job."""
         return self.kind.gvk
 
     @property
     def namespace(self) -> str:
+        """The namespace of the job."""
         return key_of(self.job).namespace
 
     @property
     def name(self) -> str:
+        """The name of the job."""
         return key_of(self.job).name
 
     @property
     def uid(self) -> str:
+        """The uid of the job: the label value by which its children are watched."""
         return uid_of(self.job)
 
     @property
@@ -155,7 +159,7 @@ class PlanExecutor:
         events = tuple(event for event in plan.events if event.regarding not in reconcile.state.refusals)
         self._recorder.record(reconcile.job, events, reconcile.kind.status.source)
         log.info(
-            "pass wrote kind=%s job=%s/%s deletes=%d patches=%d creates=%d",
+            "plan applied kind=%s job=%s/%s deletes=%d patches=%d creates=%d",
             *(reconcile.gvk.kind, reconcile.namespace, reconcile.name),
             *(len(plan.deletes), len(plan.patches), len(plan.creates)),
         )
@@ -179,12 +183,12 @@ class PlanExecutor:
         try:
             answer = await self._patch_job(reconcile, body)
         except NotFound:
-            log.debug("job has gone kind=%s job=%s/%s", reconcile.gvk.kind, reconcile.namespace, reconcile.name)
+            log.debug("job is gone kind=%s job=%s/%s", reconcile.gvk.kind, reconcile.namespace, reconcile.name)
             return True
         except ApiError as error:
             if _is_transient(error):
                 raise
-            log_format = "defaults are not stored, the job goes on without kind=%s job=%s/%s why=%s"
+            log_format = "defaults are not stored, the job continues without them kind=%s job=%s/%s error=%s"
             log.warning(log_format, reconcile.gvk.kind, reconcile.namespace, reconcile.name, error)
             return False
         return resource_version_of(answer) != resource_version_of(reconcile.job)
@@ -201,7 +205,7 @@ class PlanExecutor:
         try:
             await self._patch_job(reconcile, body, "status")
         except NotFound:
-            log.debug("job has gone kind=%s job=%s/%s", reconcile.gvk.kind, reconcile.namespace, reconcile.name)
+            log.debug("job is gone kind=%s job=%s/%s", reconcile.gvk.kind, reconcile.namespace, reconcile.name)
             return False
         reconcile.state.last_status_patch = time.monotonic()
         return True
@@ -282,7 +286,13 @@ class PlanExecutor:
             error.code, error.reason, message, self._now(), tries, verb, policy
         )
         log.warning(
-            "%s refused %s=%s/%s tries=%d why=%s", verb, write.gvk.kind, reconcile.namespace, write.name, tries, message
+            "%s refused %s=%s/%s attempts=%d error=%s",
+            verb,
+            write.gvk.kind,
+            reconcile.namespace,
+            write.name,
+            tries,
+            message,
         )
 
     async def _run_concurrently(self, reconcile: Reconcile, calls: Iterable[Callable[[], Awaitable[None]]]) -> None:
@@ -310,7 +320,7 @@ class PlanExecutor:
 
 def _create_waves(creates: Iterable[PlannedCreate]) -> Iterator[list[PlannedCreate]]:
     """Split the creates into waves, in order. A new wave begins before an object that depends on an object of the
-    current wave, and between replicas (with a slot) and extras (Services, ConfigMaps)."""
+    current wave, and between replicas (with a slot) and auxiliary objects (Services, ConfigMaps)."""
     wave: list[PlannedCreate] = []
     refs: set[Ref] = set()
     for create in creates:
@@ -346,9 +356,9 @@ def _why_not_owned(reconcile: Reconcile, existing: Json) -> str:
     """The reason why an existing object with a child's name is not a child of this job."""
     owner = controller_of(existing)
     if owner is not None and owner.get("uid") == reconcile.uid:  # the watches of children select by the label
-        return f"has no label {OWNER} with this job's uid, so it is not looked at: delete it, or give it the label"
+        return f"has no label {OWNER} with this job's uid, so it is not watched: delete it, or give it the label"
     owner_name = f"{owner.get('kind')} {owner.get('name')}" if owner else "nobody"
     if is_deleting(existing):
-        return f"belongs to {owner_name}, not to this job; it is being deleted: it is waited for"
+        return f"belongs to {owner_name}, not to this job; it is being deleted, and the operator waits for that"
     name_field = "RuntimeId" if reconcile.kind.api.has_runtime_id else "name"
     return f"belongs to {owner_name}, not to this job: delete or rename it, or give this job another {name_field}"

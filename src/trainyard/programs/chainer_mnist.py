@@ -22,8 +22,8 @@ def parser(mpi):
     add("--epoch", "-e", type=int, default=20)
     add("--unit", "-u", type=int, default=1000, help="units of a hidden layer")
     add("--out", "-o", default="result", help="folder for what is saved")
-    add("--resume", "-r", default="", help="a snapshot to go on from")
-    add("--noplot", action="store_true", help="accepted: no curves are drawn here")
+    add("--resume", "-r", default="", help="a snapshot to continue from")
+    add("--noplot", action="store_true", help="accepted: no curves are plotted")
     add("--frequency", "-f", type=int, default=-1, help="epochs between two snapshots; -1: only at the end")
     if mpi:
         add("--gpu", "-g", action="store_true", help="there is none here: the CPU trains")
@@ -42,8 +42,8 @@ def problem(args):
     return ""
 
 
-class Plain:
-    """The stream of the table: removes the codes that clear a terminal's line."""
+class WithoutControlCodes:
+    """A stream for the table of PrintReport: removes the codes that clear a terminal's line."""
 
     def __init__(self, out):
         self.out = out
@@ -103,7 +103,7 @@ def train(args, comm):
         every = (args.frequency if args.frequency > 0 else args.epoch, "epoch")
         trainer.extend(extensions.snapshot(filename="snapshot_iter_{.updater.iteration}"), trigger=every)
         trainer.extend(extensions.LogReport())
-        trainer.extend(extensions.PrintReport(ENTRIES, out=Plain(sys.stdout)))
+        trainer.extend(extensions.PrintReport(ENTRIES, out=WithoutControlCodes(sys.stdout)))
     if args.resume:
         chainer.serializers.load_npz(args.resume, trainer)
     trainer.run()

@@ -7,7 +7,7 @@ of the amplitude of the digit. Guessing gives 10 %; a single layer stays clearly
 import numpy as np
 
 HEIGHT, WIDTH, NOISE = 9, 7, 0.33
-DRAWN = """
+GLYPHS = """
 .###. ..#.. .###. .###. ...#. ##### ..##. ##### .###. .###.
 #...# .##.. #...# #...# ..##. #.... .#... ....# #...# #...#
 #..## ..#.. ....# ....# .#.#. ####. #.... ...#. #...# #...#
@@ -20,7 +20,7 @@ DRAWN = """
 
 def digits(count, seed):
     """`count` images (rows of HEIGHT * WIDTH numbers) and their labels."""
-    rows = [line.split() for line in DRAWN.split("\n") if line]
+    rows = [line.split() for line in GLYPHS.split("\n") if line]
     ink = np.array([[[dot == "#" for dot in row[digit]] for row in rows] for digit in range(10)], np.float32)
     random = np.random.RandomState(seed)
     labels = random.randint(10, size=count)

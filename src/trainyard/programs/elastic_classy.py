@@ -52,13 +52,13 @@ def course(config, pictures):
 def main():
     args, unknown = parser().parse_known_args()
     if unknown:
-        print("not known here, ignored: %s" % " ".join(unknown), flush=True)
+        print("unknown arguments are ignored: %s" % " ".join(unknown), flush=True)
     try:
         with open(args.config_file) as file:
             parameters = course(json.load(file), args.pictures)
     except (OSError, ValueError) as error:
         sys.exit("--config_file=%s: %s" % (args.config_file, error))
-    print("data: %d pictures are drawn here, no data set is read" % args.pictures, flush=True)
+    print("data: %d pictures are generated; no data set is read" % args.pictures, flush=True)
     file = elastic_train.TEMPORARY
     if args.checkpoint_folder:
         os.makedirs(args.checkpoint_folder, exist_ok=True)

@@ -14,7 +14,7 @@ import elastic_train
 def parser():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = options.add_argument
-    add("data", nargs="?", default="", metavar="DIR", help="not read: the pictures are drawn here")
+    add("data", nargs="?", default="", metavar="DIR", help="not read: the pictures are generated")
     add("-a", "--arch", default="resnet18")
     add("-j", "--workers", type=int, default=0, help="accepted: the pictures are in memory")
     add("--epochs", type=int, default=90)
@@ -48,7 +48,7 @@ def main():
     args = parser().parse_args()
     if problem(args):
         sys.exit(problem(args))
-    print("data: %d pictures are drawn here; no folder is read" % args.pictures, flush=True)
+    print("data: %d pictures are generated; no folder is read" % args.pictures, flush=True)
     course = elastic_train.Course(
         args.epochs, args.batch_size, args.lr, args.momentum, args.wd, args.pictures, depth(args.arch)
     )

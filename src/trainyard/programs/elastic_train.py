@@ -140,7 +140,7 @@ class Training:
             self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": checkpoint["optimizer"]})
             self.epoch, self.seen, self.step = checkpoint["epoch"], checkpoint["seen"], checkpoint["step"]
         source = "from rank %d's checkpoint" % best if int(steps[best]) else "from the beginning"
-        self.say("rank %d of %d: going on %s, epoch %d step %d" % (self.rank, self.world, source, self.epoch, self.step))
+        self.say("rank %d of %d: continues %s, epoch %d step %d" % (self.rank, self.world, source, self.epoch, self.step))
 
     def save(self):
         """Write the checkpoint to a temporary file and rename it. The optimizer's settings are those of the course,

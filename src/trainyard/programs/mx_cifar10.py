@@ -40,13 +40,13 @@ def parser():
     add("--batch-size", type=int, default=128)
     add("--disp-batches", type=int, default=20, help="batches between two lines")
     add("--model-prefix", help="save the model under this name after each epoch")
-    add("--load-epoch", type=int, help="go on from this saved epoch of --model-prefix")
+    add("--load-epoch", type=int, help="continue from this saved epoch of --model-prefix")
     add("--monitor", type=int, default=0)
     add("--top-k", type=int, default=0, help="also report the accuracy among the best K")
     add("--test-io", type=int, default=0)
     add("--dtype", default="float32")
     add("--benchmark", type=int, default=0)
-    add("--data-train", default="data/cifar10_train.rec", help="not read: the pictures are drawn here")
+    add("--data-train", default="data/cifar10_train.rec", help="not read: the pictures are generated")
     add("--data-val", default="data/cifar10_val.rec", help="not read")
     add("--image-shape", default="3,28,28")
     add("--num-classes", type=int, default=10)
@@ -76,7 +76,7 @@ def problem(args, role):
     except ValueError:
         return "--image-shape=%s is no list of three numbers such as 3,28,28" % args.image_shape
     if channels != 3 or not (16 <= height <= 256 and 16 <= width <= 256):
-        return "--image-shape=%s: the pictures drawn here have 3 channels and 16 to 256 rows and columns" % args.image_shape
+        return "--image-shape=%s: the generated pictures have 3 channels and 16 to 256 rows and columns" % args.image_shape
     if args.num_classes < 10:
         return "--num-classes=%d: the pictures are of 10 classes" % args.num_classes
     if args.batch_size < 1 or args.num_examples < args.batch_size:

@@ -26,7 +26,7 @@ class Task:
             self.index = int(config["task"]["index"])
             self.address = self.cluster[self.role][self.index]
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-            sys.exit("TF_CONFIG does not say who I am (%s: %s); the operator sets it" % (type(error).__name__, error))
+            sys.exit("TF_CONFIG does not name this task (%s: %s); the operator sets it" % (type(error).__name__, error))
 
     @property
     def leads(self):

@@ -82,7 +82,7 @@ def lead(task, flags):
     answers, devices = ask(tf, server, fetches, {left: matrices[0], right: matrices[1], file: HOST_NAME})
     expected = float((matrices[0].astype(np.float64) @ matrices[1].astype(np.float64)).sum())
     if not report(task, answers, expected):
-        sys.exit("a task computed something else than %.4f" % expected)
+        sys.exit("a task computed another checksum than %.4f" % expected)
     # A server chooses a random incarnation number at its start: so the numbers count the servers.
     servers = len({device.incarnation for device in devices if device.device_type == "CPU"})
     if servers != len(task.everyone):

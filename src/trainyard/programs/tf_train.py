@@ -94,8 +94,8 @@ class Model:
         return tf.matmul(inputs, weights) + biases
 
 
-class Begin(tf.train.SessionCreator):
-    """A session whose variables are initialised. Created again whenever a parameter server was lost."""
+class InitialisedSession(tf.train.SessionCreator):
+    """Creates sessions whose variables are initialised. Called again whenever a parameter server was lost."""
 
     def __init__(self, task, server, model, folder):
         self.task, self.server, self.model, self.folder = task, server, model, folder
@@ -111,7 +111,7 @@ class Begin(tf.train.SessionCreator):
         missing = [name.decode() for name in session.run(self.model.missing)]
         saved = tf.train.latest_checkpoint(self.folder)
         if not missing:
-            self.task.say("the parameter servers hold step %d; going on" % session.run(self.model.step))
+            self.task.say("the parameter servers hold step %d; continuing" % session.run(self.model.step))
         elif saved:
             self.model.saver.restore(session, saved)
             self.task.say("lost: %s; restored step %d" % (", ".join(missing), session.run(self.model.step)))
@@ -183,7 +183,7 @@ def learn(task, flags, folder):
     task.say("TensorFlow %s serves at %s" % (tf.__version__, task.address))
     model = Model(task, flags)
     beside = hooks(flags, model, folder) if task.leads else []
-    with tf.train.MonitoredSession(Begin(task, server, model, folder), hooks=beside) as session:
+    with tf.train.MonitoredSession(InitialisedSession(task, server, model, folder), hooks=beside) as session:
         task.say("training begins")
         train(task, flags, model, session)
         finish(task, session, model)

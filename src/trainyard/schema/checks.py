@@ -78,7 +78,7 @@ def is_type(value: Any, kind: str) -> bool:
 
 
 def compile_check(schema: Json) -> Check:
-    """The check of a schema that `examine` has accepted."""
+    """The check of a schema that is known to be valid (schema_validity.py)."""
     kind = schema.get("type")
     checks = [
         *_number_checks(schema),

@@ -23,9 +23,8 @@ _HEX = "[0-9a-fA-F]"
 
 
 def _matches(pattern: str, max_length: int = 1 << 20) -> Callable[[str], bool]:
-    return lambda text: (
-        len(text) <= max_length and re.fullmatch(pattern, text) is not None
-    )  # `re` compiles it at its first use
+    # `re` compiles it at its first use.
+    return lambda text: len(text) <= max_length and re.fullmatch(pattern, text) is not None
 
 
 def _parsed_by(parse: Callable[[str], object]) -> Callable[[str], bool]:

@@ -32,6 +32,7 @@ class StatusError(Exception):
         self.metadata: Json = metadata or {}
 
     def status(self) -> Json:
+        """The error as a Status object."""
         return {
             "kind": "Status",
             "apiVersion": "v1",
@@ -44,6 +45,7 @@ class StatusError(Exception):
         }
 
     def body(self) -> bytes:
+        """The Status as JSON."""
         return encode(self.status())
 
 
@@ -79,6 +81,7 @@ def patch_invalid(text: str) -> StatusError:
 
 
 def success(details: Json, code: int = 0) -> Json:
+    """A Status of success, as a DELETE returns it; `code` is left out when 0."""
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
     return {**status, "code": code} if code else status
 
@@ -94,20 +97,24 @@ def _details(plural: str, group: str, name: str, **details: Any) -> Json:
 
 
 def not_found(plural: str, group: str, name: str) -> StatusError:
+    """404 for an object."""
     text = f'{qualified(plural, group)} "{name}" not found'
     return StatusError(404, "NotFound", text, _details(plural, group, name))
 
 
 def path_not_found() -> StatusError:
+    """404 for a path that this server does not serve."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def already_exists(plural: str, group: str, name: str) -> StatusError:
+    """409 AlreadyExists for a create."""
     text = f'{qualified(plural, group)} "{name}" already exists'
     return StatusError(409, "AlreadyExists", text, _details(plural, group, name))
 
 
 def conflict(plural: str, group: str, name: str, why: str) -> StatusError:
+    """409 Conflict for an update; `why` names what has changed."""
     text = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}'
     return StatusError(409, "Conflict", text, _details(plural, group, name))
 
@@ -116,20 +123,24 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 def forbidden(plural: str, group: str, name: str, why: str, **more: Any) -> StatusError:
+    """403 for an object; `more`: further fields of the details."""
     quoted_name = f' "{name}"' if name else ""
     text = f"{qualified(plural, group)}{quoted_name} is forbidden: {why}"
     return StatusError(403, "Forbidden", text, _details(plural, group, name, **more))
 
 
 def bad_request(text: str) -> StatusError:
+    """400 with this message."""
     return StatusError(400, "BadRequest", text)
 
 
 def namespace_mismatch() -> StatusError:
+    """400 for a body whose namespace is not that of the path."""
     return bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
 
 def method_not_allowed() -> StatusError:
+    """405 for the path."""
     return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
@@ -140,6 +151,7 @@ def not_supported(verb: str, plural: str, group: str, text: str = "") -> StatusE
 
 
 def unsupported_media_type(accepted: Sequence[str], got: str) -> StatusError:
+    """415; `accepted`: the media types that the server reads."""
     text = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     return StatusError(415, "UnsupportedMediaType", text)
 
@@ -150,10 +162,12 @@ def options_invalid(kind: str, problems: Sequence[Problem]) -> StatusError:
 
 
 def expired(text: str) -> StatusError:
+    """410: the client must list again."""
     return StatusError(410, "Expired", text)
 
 
 def too_old(requested: int, floor: int) -> StatusError:
+    """410 for a resourceVersion below the oldest one that is kept."""
     return expired(f"too old resource version: {requested} ({floor})")
 
 

@@ -91,6 +91,7 @@ class TypeSchema:
 
     @cached_property
     def fields(self) -> Mapping[str, TypeSchema]:
+        """The fields of the object by name; {} for other types."""
         return (
             self.own_fields
             if self.own_fields is not None

@@ -19,6 +19,7 @@ from trainyard.server.http.listeners import Listeners, resolve_loopback
 from trainyard.server.registry.admission import Checks
 from trainyard.server.registry.resources import Registry
 from trainyard.server.registry.verbs import Verbs
+from trainyard.server.storage.heap import trim_heap
 from trainyard.server.storage.log import RevisionLog
 from trainyard.server.storage.watches import BOOKMARK_SECONDS, WatchHub
 
@@ -50,6 +51,7 @@ class Server:
         self.log = RevisionLog() if log is None else log
         self.registry = Registry(BUILT_IN)
         self.hub = WatchHub(self.log)
+        self._now = now
         self._verbs = Verbs(self.log, self.registry, checks or {}, now, key)
         self._limits = limits or Limits()
         self.kubelet_token = kubelet_token or token
@@ -65,6 +67,7 @@ class Server:
 
     @property
     def verbs(self) -> Counter[tuple[str, str]]:
+        """The number of requests by (verb, resource)."""
         return self._verbs.counts
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -78,7 +81,7 @@ class Server:
         """Starts the server without a listener, for `in_process` clients. `start_tls` adds one."""
         bootstrap(self._verbs.answer)
         self.verbs.clear()
-        await self.log.wait_durable(self.log.revision)
+        await self.log.wait_committed(self.log.revision)
         self._listeners = Listeners(
             lambda: self._load_http().new_connection(),
             lambda: self._http_handler.connection_count if self._http_handler else 0,
@@ -135,5 +138,6 @@ class Server:
     async def _run_periodic(self) -> None:
         while True:
             await asyncio.sleep(BOOKMARK_SECONDS)
-            self._verbs.expire_objects()
+            self._verbs.writes.expire_objects(self._now())
             self.hub.send_bookmarks()
+            trim_heap()

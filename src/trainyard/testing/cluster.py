@@ -156,10 +156,10 @@ def _gvk_of(obj: Json) -> GVK:
     if kind := kinds.kind_of(obj):
         return kind.gvk
     names = str(obj.get("apiVersion")), str(obj.get("kind"))
-    found = next((gvk for gvk in BUILT_IN if (gvk.api_version, gvk.kind) == names), None)
-    if found is None:
+    built_in = next((gvk for gvk in BUILT_IN if (gvk.api_version, gvk.kind) == names), None)
+    if built_in is None:
         raise ValueError(f"unknown kind: apiVersion {names[0]}, kind {names[1]}")
-    return found
+    return built_in
 
 
 def _with_type(gvk: GVK, obj: Json) -> Json:

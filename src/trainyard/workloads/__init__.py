@@ -3,7 +3,8 @@ Deployment, ReplicaSet, StatefulSet, EndpointSlices and namespace defaults, the 
 
 Rules for this package:
 - Each controller decides in one pure function `decide` in a file of its own: arguments are objects and the time `now`,
-  the result is a `Decision` (writes and events). `controller_manager.py` calls it, and `executor.py` sends the writes.
+  the result is a `Decision` (writes and events). `controller_manager.py` calls it, and `decision_executor.py` sends the
+  writes.
 - The controllers behave as those of Kubernetes. Where they do less, the docstring of the file says so.
 - None of this runs on a real cluster.
 """

@@ -71,9 +71,11 @@ class ControllerManager:
 
     @property
     def synced(self) -> Latch:
+        """Set when every store has received one complete list."""
         return self._controller.synced
 
     async def start(self) -> None:
+        """Watch every resource that the server serves, and start the workers. Raises ApiError when discovery fails."""
         await self._discover()
         self.tasks.start("record events", self._executor.recorder.run)
         await self._controller.start()
@@ -87,13 +89,13 @@ class ControllerManager:
         without that ConfigMap wait for it."""
         self._root_ca = root_ca
         for namespace in self._graph.all(NAMESPACE):
-            self._controller.queue.add(WorkItem("furnish", NAMESPACE, key_of(namespace)))
+            self._controller.queue.add(WorkItem("namespace", NAMESPACE, key_of(namespace)))
 
     def resync(self) -> None:
         """Enqueue every Job, Deployment, ReplicaSet and StatefulSet now: to be called after the clock was set."""
         for gvk in WORKLOAD_RESOURCES:
             for obj in self._graph.all(gvk):
-                self._controller.queue.add(WorkItem("owner", gvk, key_of(obj)))
+                self._controller.queue.add(WorkItem("workload", gvk, key_of(obj)))
 
     # --- watches and event handlers
 
@@ -153,7 +155,7 @@ class ControllerManager:
             return NOT_FOUND_REQUEUE_SECONDS  # deleted meanwhile: the watch will deliver the DELETED event
 
     async def _reconcile_object(self, item: WorkItem) -> float | None:
-        if item.controller == "discover":
+        if item.controller == "discovery":
             return await self._discover()
         if not self._graph.synced:
             self._deferred_until_synced.add(item)
@@ -172,13 +174,13 @@ class ControllerManager:
 
     async def _decide(self, item: WorkItem, obj: Json, now: float) -> Decision:
         match item.controller:
-            case "owner":
+            case "workload":
                 return decisions.decide_workload(self._graph, item.gvk, obj, now)
             case "endpoints":
                 return decisions.decide_endpoint_slices(self._graph, obj)
-            case "furnish":
+            case "namespace":
                 return decisions.decide_namespace(self._graph, obj, self._root_ca)
-            case "place":
+            case "scheduler":
                 if uid_of(obj) in self._executor.assumed:
                     return Decision()
                 return decisions.decide_placement(self._graph, obj, now, self._local_claims)
@@ -195,7 +197,7 @@ class ControllerManager:
                 first_error = first_error or error
             else:
                 self._executor.record_events(
-                    obj, *(events.event_of_write(item.gvk, obj, write) if item.controller == "owner" else ())
+                    obj, *(events.event_of_write(item.gvk, obj, write) if item.controller == "workload" else ())
                 )
         if first_error:
             raise first_error

@@ -69,7 +69,7 @@ class DecisionExecutor:
         try:
             await self._executor.create(create, uid_of(reconciled))
         except NameTaken:
-            text = f"{create.gvk.kind} {create.name} is there already and belongs to somebody else; it has to go first"
+            text = f"{create.gvk.kind} {create.name} exists already and has another owner; it has to be deleted first"
             self._record_failed_create(reconciled, text)
             raise CreateFailed(0, "NameConflict", text) from None
         except Forbidden as error:

@@ -32,6 +32,8 @@ POD_CONTROLLERS = {
 
 
 def decide_workload(graph: Graph, gvk: GVK, obj: Json, now: float) -> Decision:
+    """The writes for a Job, ReplicaSet, StatefulSet or Deployment, from the pods that it controls. `now`: Unix
+    seconds."""
     pods = graph.controlled_by(POD, uid_of(obj))
     if gvk in POD_CONTROLLERS:
         return POD_CONTROLLERS[gvk](obj, pods, now)
@@ -41,6 +43,8 @@ def decide_workload(graph: Graph, gvk: GVK, obj: Json, now: float) -> Decision:
 
 
 def decide_namespace(graph: Graph, namespace: Json, root_ca: str) -> Decision:
+    """The writes that create the ServiceAccount `default` and the ConfigMap with the root certificate `root_ca`
+    (PEM)."""
     account, root = (
         graph.get(gvk, NamespacedName(name_of(namespace), name)) for gvk, name in namespaces.DEFAULT_OBJECTS.items()
     )
@@ -48,6 +52,7 @@ def decide_namespace(graph: Graph, namespace: Json, root_ca: str) -> Decision:
 
 
 def decide_endpoint_slices(graph: Graph, service: Json) -> Decision:
+    """The writes that make the EndpointSlices of a Service match the pods that it selects."""
     pods = [pod for pod in graph.all(POD) if endpoint_slices.selects(service, pod)]
     slices = [
         endpoint_slice
@@ -59,6 +64,8 @@ def decide_endpoint_slices(graph: Graph, service: Json) -> Decision:
 
 
 def decide_placement(graph: Graph, pod: Json, now: float, local_claims: Container[str]) -> Decision:
+    """The binding of a pod to a node, or its condition PodScheduled False. `local_claims`: names of claims that the
+    nodes provide themselves, without a PersistentVolumeClaim."""
     nodes = list(graph.all(NODE))
     load: Counter[str] = Counter()
     if len(nodes) > 1:

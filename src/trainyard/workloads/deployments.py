@@ -63,6 +63,20 @@ def decide(deployment: Json, replica_sets: list[Json], pods: list[Json], now: fl
         if active is not None:
             _scale(active, pod_facts.replicas(deployment), writes, events)
         return Decision(tuple(writes), events=tuple(events))
+    _roll_out(deployment, by_revision, current, pods, writes, events)
+    return Decision(tuple(writes), events=tuple(events))
+
+
+def _roll_out(
+    deployment: Json,
+    by_revision: list[Json],
+    current: Json | None,
+    pods: list[Json],
+    writes: list[Write],
+    events: list[Event],
+) -> None:
+    """Append the writes and events that bring the ReplicaSets to the present template. `by_revision`: the ReplicaSets,
+    oldest first; `current`: the one of the present template, None before its creation."""
     outdated = [replica_set for replica_set in by_revision if replica_set is not current]
     for replica_set in outdated:
         _scale(replica_set, 0, writes, events)
@@ -78,14 +92,13 @@ def decide(deployment: Json, replica_sets: list[Json], pods: list[Json], now: fl
         if not old_pods or pod_facts.replicas(current) > pod_facts.replicas(deployment):
             _scale(current, pod_facts.replicas(deployment), writes, events)
     elif not old_pods:
-        new_set = _new_replica_set(deployment, template_hash, revision)
+        new_set = _new_replica_set(deployment, pod_template_hash(deployment), revision)
         writes.append(Create(REPLICA_SET, new_set))
         if replicas := pod_facts.replicas(deployment):
             events.append(_scaling_event(new_set, 0, replicas))
     if (deployment["metadata"].get("annotations") or {}).get(REVISION) != str(revision) and (current or not old_pods):
         writes.append(_annotate(DEPLOYMENT, deployment, {REVISION: str(revision)}))
     writes += _delete_old_revisions(deployment, outdated, old_pods)
-    return Decision(tuple(writes), events=tuple(events))
 
 
 def pod_template_hash(deployment: Json) -> str:

@@ -36,7 +36,7 @@ class GarbageCollector:
             owners[str(ref.get("uid"))] = await self._owner_state(obj, ref)
         decision = gc.decide(gvk, obj, owners, await self._dependents(obj))
         if gc.OwnerState.NOT_SERVED in owners.values():
-            self._unknown_owner_kind.add(WorkItem("collect", gvk, key_of(obj)))
+            self._unknown_owner_kind.add(WorkItem("garbage collector", gvk, key_of(obj)))
         return decision
 
     async def _dependents(self, obj: Json) -> list[gc.Dependent]:

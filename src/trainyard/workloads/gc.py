@@ -2,17 +2,17 @@
 
 Owners are identified by uid, never by name: an object of the same name with another uid is not the owner. Before a
 dependent is deleted, an owner that the stores do not have is read from the API server, because its watch may lag. An
-owner whose resource is not served (any more) is `UNKNOWN`, and its dependents are kept.
+owner whose resource is not served (any more) is NOT_SERVED, and its dependents are kept.
 
 For one object:
 - It is being deleted and has the finalizer `orphan`: the owner reference to it is removed from its dependents, then
   the finalizer is removed.
 - It is being deleted and has the finalizer `foregroundDeletion`: the finalizer is removed when no dependent with
   `blockOwnerDeletion` is left.
-- Otherwise its owners decide. While an owner is SOLID or UNKNOWN, the object stays, and its references to ABSENT and
-  WAITING owners are removed. Else it is deleted: with propagationPolicy Foreground when an owner is WAITING (in
-  foreground deletion) and the object has dependents of its own; a finalizer of the object itself (`orphan`,
-  `foregroundDeletion`) overrides the policy; the default is Background.
+- Otherwise its owners decide. While an owner is EXISTS or NOT_SERVED, the object stays, and its references to ABSENT
+  and WAITING_FOR_DEPENDENTS owners are removed. Else it is deleted: with propagationPolicy Foreground when an owner is
+  WAITING_FOR_DEPENDENTS (in foreground deletion) and the object has dependents of its own; a finalizer of the object
+  itself (`orphan`, `foregroundDeletion`) overrides the policy; the default is Background.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
 class OwnerState(Enum):
-    """The state of an owner. SOLID: it exists; WAITING: foreground deletion; UNKNOWN: its resource is not served."""
+    """The state of an owner. WAITING_FOR_DEPENDENTS: in foreground deletion; NOT_SERVED: its
+    resource is not served, so that it cannot be read."""
 
-    EXISTS = "there"
+    EXISTS = "exists"
     WAITING_FOR_DEPENDENTS = "being deleted, waits for its dependents"
-    ABSENT = "gone"
-    NOT_SERVED = "of a kind that nobody serves"
+    ABSENT = "absent"
+    NOT_SERVED = "of a resource that is not served"
 
 
 class Dependent(NamedTuple):
@@ -67,6 +68,7 @@ def decide(gvk: GVK, obj: Json, owners: Mapping[str, OwnerState], dependents: Se
 
 
 def finalizers(obj: Json) -> list[str]:
+    """`metadata.finalizers`, [] when unset."""
     return obj["metadata"].get("finalizers") or []
 
 
@@ -104,7 +106,7 @@ def _orphan(gvk: GVK, obj: Json, dependents: Sequence[Dependent]) -> list[Write]
 
 def _foreground(gvk: GVK, obj: Json, dependents: Sequence[Dependent]) -> list[Write]:
     """Remove the finalizer when no dependent blocks the deletion. Dependents are deleted by their own reconciles, in
-    which this owner is WAITING."""
+    which this owner is WAITING_FOR_DEPENDENTS."""
     blocked = any(
         ref.get("uid") == uid_of(obj) and ref.get("blockOwnerDeletion") is True
         for dependent in dependents

@@ -59,17 +59,21 @@ class Graph:
 
     @property
     def synced(self) -> bool:
+        """Whether every store has received one complete list."""
         return all(store.synced for store in self.stores.values())
 
     def get(self, gvk: GVK, key: NamespacedName) -> Json | None:
+        """The object, None when it does not exist or its resource is not watched."""
         store = self.stores.get(gvk)
         return store.get(key) if store else None
 
     def all(self, gvk: GVK) -> Iterator[Json]:
+        """The objects of one resource, none when it is not watched."""
         store = self.stores.get(gvk)
         return iter(store) if store else iter(())
 
     def by_uid(self, uid: str) -> tuple[GVK, Json] | None:
+        """The object with this uid and its GVK, None when no watched resource has it."""
         for gvk, store in self.stores.items():
             obj = store.by_uid(uid)
             if obj is not None:
@@ -106,6 +110,7 @@ class Graph:
             del self._gone[next(iter(self._gone))]
 
     def is_absent(self, uid: str) -> bool:
+        """Whether a lookup has shown that no object has this uid."""
         return uid in self._gone
 
     def _remove_dependent(self, owner_uid: str, dependent: tuple[GVK, NamespacedName]) -> None:

@@ -39,9 +39,8 @@ from trainyard.workloads import pods as pod_facts
 from trainyard.workloads.pods import status_of
 from trainyard.workloads.writes import Decision, UpdateStatus, Write, delete_of
 
-FAILURES_BEFORE = (
-    PREFIX + "failures-before"
-)  # annotation of a pod: the number of failed pods of its Job when it was created
+# Annotation of a pod: the number of failed pods of its Job when it was created.
+FAILURES_BEFORE = PREFIX + "failures-before"
 JOB_CONTROLLER_NAME = "kubernetes.io/job-controller"
 INITIAL_BACKOFF, MAX_BACKOFF = 10.0, 360.0  # back-off in seconds
 

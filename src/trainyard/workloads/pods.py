@@ -17,11 +17,13 @@ _NAME_LIMIT = 63
 
 
 def status_of(obj: Json) -> Json:
+    """`status`, {} when it is absent or malformed."""
     status = obj.get("status")
     return status if isinstance(status, dict) else {}
 
 
 def spec_of(obj: Json) -> Json:
+    """`spec`, {} when it is absent or malformed."""
     spec = obj.get("spec")
     return spec if isinstance(spec, dict) else {}
 
@@ -33,6 +35,7 @@ def replicas(workload: Json) -> int:
 
 
 def phase(pod: Json) -> str:
+    """`status.phase`; Pending when it is unset."""
     return str(status_of(pod).get("phase") or "Pending")
 
 
@@ -47,6 +50,7 @@ def active(pod: Json) -> bool:
 
 
 def ready(pod: Json) -> bool:
+    """Whether an active pod has condition Ready True."""
     return active(pod) and is_condition_true(status_of(pod).get("conditions"), "Ready")
 
 

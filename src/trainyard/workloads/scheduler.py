@@ -50,8 +50,8 @@ def decide(
 ) -> Decision:
     """The writes and events for one pod.
 
-    `load` has the number of pods by node name. `claims` maps the name of each PersistentVolumeClaim of the pod to its
-    object, None for a claim that does not exist.
+    `pods_per_node` has the number of pods by node name. `claims` maps the name of each PersistentVolumeClaim of the pod
+    to its object, None for a claim that does not exist.
     """
     if not needs_scheduling(pod):
         return Decision()

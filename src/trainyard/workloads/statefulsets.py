@@ -51,8 +51,8 @@ _LABEL_LIMIT = 63
 
 
 class Step(NamedTuple):
-    """The result of one step of a reconcile. `wait`: with OrderedReady, no later step is taken now. `after`: requeue at
-    this time (seconds since the epoch)."""
+    """The result of one step of a reconcile. `wait`: with OrderedReady, no later step is taken now. `requeue_at`:
+    requeue at this time (seconds since the epoch)."""
 
     writes: tuple[Write, ...] = ()
     wait: bool = False

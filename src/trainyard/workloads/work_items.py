@@ -6,7 +6,7 @@ A change of an object adds its own item, and the items of the objects whose cont
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from trainyard.controller_runtime.store import Change
 from trainyard.objects import (
@@ -40,20 +40,24 @@ from trainyard.workloads.pods import spec_of
 WORKLOAD_RESOURCES = (JOB, REPLICA_SET, STATEFUL_SET, DEPLOYMENT)
 
 
+ControllerName = Literal["workload", "endpoints", "namespace", "scheduler", "garbage collector", "discovery"]
+
+
 class WorkItem(NamedTuple):
     """An item of the work queue: an object, and the controller that reconciles it.
 
-    `controller` is "owner" (the controller of Job, Deployment, ReplicaSet or StatefulSet), "endpoints" (EndpointSlices
-    of a Service), "furnish" (default objects of a Namespace), "place" (scheduling of a Pod), "collect" (garbage
-    collection of any object) or "discover" (API discovery; the key is empty).
+    `controller` is "workload" (the controller of Job, Deployment, ReplicaSet or StatefulSet), "endpoints"
+    (EndpointSlices of a Service), "namespace" (default objects of a Namespace), "scheduler" (binding of a Pod),
+    "garbage collector" (of any object) or "discovery" (of the API; the key is empty).
     """
 
-    controller: str
+    controller: ControllerName
     gvk: GVK
     key: NamespacedName
 
     @property
     def namespace(self) -> str:
+        """The namespace by which the work queue is fair; "" for cluster-scoped objects."""
         return self.key.namespace
 
 
@@ -88,17 +92,17 @@ def _affected_items(
     if obj is None:
         return
     if gvk in WORKLOAD_RESOURCES and after is not None:
-        yield WorkItem("owner", gvk, key_of(obj))
+        yield WorkItem("workload", gvk, key_of(obj))
     if gvk == REPLICA_SET:
         yield from _owner_items(mapper, obj)
     if gvk == NAMESPACE and after is not None:
-        yield WorkItem("furnish", gvk, key_of(obj))
+        yield WorkItem("namespace", gvk, key_of(obj))
     if namespaces.DEFAULT_OBJECTS.get(gvk) == name_of(obj):
-        yield WorkItem("furnish", NAMESPACE, NamespacedName("", namespace_of(obj)))
+        yield WorkItem("namespace", NAMESPACE, NamespacedName("", namespace_of(obj)))
     for key in endpoint_slices.affected_services(gvk, before, after, graph.all(SERVICE)):
         yield WorkItem("endpoints", SERVICE, key)
     if gvk == CRD:
-        yield WorkItem("discover", CRD, NamespacedName("", ""))
+        yield WorkItem("discovery", CRD, NamespacedName("", ""))
     if gvk == NODE:
         yield from _unscheduled_pod_items(graph, "")
     if gvk == PERSISTENT_VOLUME_CLAIM:
@@ -113,7 +117,7 @@ def _unscheduled_pod_items(graph: Graph, namespace: str) -> Iterator[WorkItem]:
     """The pods that have no node yet; namespace "" means all namespaces."""
     for pod in filter(scheduler.needs_scheduling, graph.all(POD)):
         if namespace in ("", namespace_of(pod)):
-            yield WorkItem("place", POD, key_of(pod))
+            yield WorkItem("scheduler", POD, key_of(pod))
 
 
 def _owner_items(mapper: RESTMapper, obj: Json) -> list[WorkItem]:
@@ -122,7 +126,7 @@ def _owner_items(mapper: RESTMapper, obj: Json) -> list[WorkItem]:
     gvk = mapper.resource_for(str(owner.get("apiVersion")), str(owner.get("kind"))) if owner else None
     if owner is None or gvk is None or gvk not in WORKLOAD_RESOURCES:
         return []
-    return [WorkItem("owner", gvk, NamespacedName(namespace_of(obj), str(owner.get("name"))))]
+    return [WorkItem("workload", gvk, NamespacedName(namespace_of(obj), str(owner.get("name"))))]
 
 
 def _pod_items(graph: Graph, mapper: RESTMapper, pod: Json, after: Json | None) -> Iterator[WorkItem]:
@@ -132,20 +136,20 @@ def _pod_items(graph: Graph, mapper: RESTMapper, pod: Json, after: Json | None) 
         if owner is not None and owner.get("kind") == "ReplicaSet":
             yield from _owner_items(mapper, owner)  # a Deployment scales up when the pods of older templates have gone
     if after is not None and not spec_of(after).get("nodeName") and scheduler.needs_scheduling(after):
-        yield WorkItem("place", POD, key_of(after))
+        yield WorkItem("scheduler", POD, key_of(after))
 
 
 def _gc_items(graph: Graph, gvk: GVK, obj: Json, after: Json | None) -> Iterator[WorkItem]:
     """The garbage collector's fields of `obj` changed: the object itself, its dependents, and those of its owners that
     are being deleted (foreground deletion waits for dependents)."""
     if after is not None:
-        yield WorkItem("collect", gvk, key_of(after))
+        yield WorkItem("garbage collector", gvk, key_of(after))
     for dependent in graph.dependents(uid_of(obj)):
-        yield WorkItem("collect", dependent.gvk, key_of(dependent.obj))
+        yield WorkItem("garbage collector", dependent.gvk, key_of(dependent.obj))
     for ref in gc.owner_references(obj):
         owner = graph.by_uid(str(ref.get("uid")))
         if owner and is_deleting(owner[1]):
-            yield WorkItem("collect", owner[0], key_of(owner[1]))
+            yield WorkItem("garbage collector", owner[0], key_of(owner[1]))
 
 
 def _gc_fields(obj: Json) -> object:

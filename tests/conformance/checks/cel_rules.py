@@ -101,9 +101,9 @@ async def reasons(cluster: Cluster) -> None:
 
 
 def _plain_rule(rule: Json) -> Any:
-    from trainyard.server.crd.rules import Rule
+    from trainyard.server.crd.rules import ValidationRule
 
-    return Rule(rule["rule"], rule.get("message", ""), "", "", "", "")
+    return ValidationRule(rule["rule"], rule.get("message", ""), "", "", "", "")
 
 
 @check("Every rule of a schema is evaluated, also for list items and map values.", area=AREA, mutation=NOT_EVALUATED)

@@ -12,7 +12,9 @@ AREA = "server-side apply"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 _KEEPS_FIELDS = replaced("patch.apply:remove_paths", lambda value, *more: value, "never removes a field")
-_NO_CONFLICTS = replaced("patch.apply:_settled", lambda conflicting, *more: conflicting, "detects no conflict")
+_NO_CONFLICTS = replaced(
+    "patch.apply:_without_changed_paths", lambda conflicting, *more: conflicting, "detects no conflict"
+)
 _NO_TRACKING: Mutation = replaced("patch.apply:track_update", lambda *all: None, "does not track updates")
 SCHEMA: Json = {
     "type": "object",

@@ -18,7 +18,7 @@ from trainyard.cli.layout import UNKNOWN_WIDTH, wrapped
 from trainyard.cli.view import job_result
 from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Endpoint, Finding, ObservedReplicas
 
-Rule = Callable[[Facts], Iterable[Finding]]
+DiagnosisRule = Callable[[Facts], Iterable[Finding]]
 
 
 def kind_rules(facts: Facts) -> Iterator[Finding]:
@@ -29,9 +29,13 @@ def kind_rules(facts: Facts) -> Iterator[Finding]:
 
 
 # `why` evaluates EXCLUSIVE_RULES in order; the findings of the first one that yields any are the whole answer.
-EXCLUSIVE_RULES: tuple[Rule, ...] = (job_rules.managed_elsewhere, job_rules.terminating, job_rules.not_reconciled)
-ENDED_JOB_RULES: tuple[Rule, ...] = (job_rules.ended_job, failures.pending_at_deadline, job_rules.ineffective)
-ACTIVE_JOB_RULES: tuple[Rule, ...] = (
+EXCLUSIVE_RULES: tuple[DiagnosisRule, ...] = (
+    job_rules.managed_elsewhere,
+    job_rules.terminating,
+    job_rules.not_reconciled,
+)
+ENDED_JOB_RULES: tuple[DiagnosisRule, ...] = (job_rules.ended_job, failures.pending_at_deadline, job_rules.ineffective)
+ACTIVE_JOB_RULES: tuple[DiagnosisRule, ...] = (
     job_rules.suspended,
     job_rules.problem_conditions,
     kind_rules,

@@ -36,7 +36,7 @@ def children_without_pods(facts: Facts) -> Iterator[Finding]:
         elif desired and not has_pod and _is_late(facts, child):
             where = f"{child['kind']} {name_of(child)}: status"
             fix = "see that the controllers of the cluster run (kube-controller-manager)"
-            yield Finding(BLOCK, f"{child['kind']} {name_of(child)} has made no pod yet", where, (), fix)
+            yield Finding(BLOCK, f"{child['kind']} {name_of(child)} has created no pod yet", where, (), fix)
     for members in refused_children.values():
         yield _refused_children_finding(members)
 
@@ -46,10 +46,10 @@ def _refused_children_finding(members: list[tuple[Json, str]]) -> Finding:
 
     members: (child, message of its FailedCreate event)."""
     child, message = members[0]
-    summary = f"no pod can be made for {child['kind']} {join_names(name_of(member) for member, _ in members)}"
+    summary = f"no pod can be created for {child['kind']} {join_names(name_of(member) for member, _ in members)}"
     where = f"{child['kind']} {name_of(child)}: events"
-    if absent := missing_object(message, namespace_of(child)):
-        return Finding(BLOCK, f"{summary}: there is no {absent.kind} {absent.name}", where, (message,), absent.fix)
+    if missing := missing_object(message, namespace_of(child)):
+        return Finding(BLOCK, f"{summary}: there is no {missing.kind} {missing.name}", where, (message,), missing.fix)
     fix = "raise the quota, or ask for less" if "quota" in message else "mend the template as the message says"
     return Finding(BLOCK, summary, where, (message,), fix)
 
@@ -83,10 +83,10 @@ def slots_without_pods(facts: Facts) -> Iterator[Finding]:
         where = f"pod {job.kind.pods.name(job, slots[0])}"
         if is_planned:
             fix = "see that the operator runs: on this machine `trainyard status` names its log"
-            yield Finding(BLOCK, f"{summary}, and the operator has not made one yet", where, (), fix)
+            yield Finding(BLOCK, f"{summary}, and the operator has not created one yet", where, (), fix)
         else:
             fix = f"`{facts.command('suspend')}` and then resume make its replicas anew"
-            yield Finding(BLOCK, f"{summary}, and none will be made", where, (), fix)
+            yield Finding(BLOCK, f"{summary}, and none will be created", where, (), fix)
 
 
 def operator_plan(facts: Facts) -> core.Plan:

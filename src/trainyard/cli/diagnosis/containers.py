@@ -43,6 +43,7 @@ def termination_cause(
 
 
 def declared_ports(pod: Json, container: str) -> list[int]:
+    """The containerPorts of a container."""
     port_specs = container_spec(pod, container).get("ports")
     ports = (
         [port.get("containerPort") for port in port_specs if isinstance(port, dict)]

@@ -36,9 +36,7 @@ def failures(facts: Facts, include_stopped: bool = True) -> Iterator[Finding]:
         if _past_deadline(facts) and not _stays_failed(pod):
             continue  # the deadline deletes this pod: the findings must not depend on the progress of the deletion
         for container in container_statuses(pod.get("status")):
-            terminated = container.state("terminated") or (
-                container.last_terminated if container.state("waiting") else None
-            )
+            terminated = container.ended_run
             if terminated is not None and terminated.get("exitCode"):
                 terminations.append((parse_time(terminated.get("finishedAt")) or 0.0, pod, container, terminated))
     supervised = {(slot.role, str(slot.index)) for slot in facts.parsed_job.supervised_slots()}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from trainyard.cli.replica_view import Replica, group_by_slot, replica
+from trainyard.cli.replica_view import ReplicaView, group_by_slot, replica_view
 from trainyard.cli.view import job_result
 from trainyard.core import Config, Job, Kind, parse_job
 from trainyard.core.diagnosis import ContainerContext, Endpoint, MissingModules
@@ -26,9 +26,8 @@ class Facts:
     deleted_pods: tuple[Json, ...] = ()  # of a failed job: deleted pods, the last one of each replica
     children: tuple[Json, ...] = ()
     events: tuple[Json, ...] = ()
-    logs: Mapping[tuple[str, str], tuple[str, ...]] = field(
-        default_factory=dict
-    )  # (uid of the pod, container): last lines
+    # (uid of the pod, container): last lines.
+    logs: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     nodes: tuple[Json, ...] | None = None  # None: not fetched
     endpoint: Endpoint | None = None
     notes: tuple[Problem, ...] = ()  # fields that have no effect where the job runs
@@ -39,20 +38,24 @@ class Facts:
 
     @cached_property
     def parsed_job(self) -> Job:
+        """The job as the operator parses it."""
         return parse_job(self.kind, self.job, Config())
 
     @property
     def status(self) -> Json:
+        """`status` of the job, {} when it is missing or malformed."""
         status = self.job.get("status")
         return status if isinstance(status, dict) else {}
 
     @property
     def spec(self) -> Json:
+        """`spec` of the job, {} when it is missing or malformed."""
         spec = self.job.get("spec")
         return spec if isinstance(spec, dict) else {}
 
     @property
     def conditions(self) -> list[Json]:
+        """The conditions of the job."""
         conditions = self.status.get("conditions")
         return [entry for entry in conditions if isinstance(entry, dict)] if isinstance(conditions, list) else []
 
@@ -62,9 +65,9 @@ class Facts:
         return job_condition if job_condition is not None and job_condition.get("status") == "True" else None
 
     @cached_property
-    def replicas(self) -> tuple[tuple[Replica, Json], ...]:
+    def replicas(self) -> tuple[tuple[ReplicaView, Json], ...]:
         """The newest pod of each slot."""
-        slots = group_by_slot([(replica(pod), pod) for pod in self.pods], lambda pair: pair[0])
+        slots = group_by_slot([(replica_view(pod), pod) for pod in self.pods], lambda pair: pair[0])
         return tuple(pairs[-1] for pairs in slots.values())
 
     @property
@@ -88,9 +91,11 @@ class Facts:
 
     @property
     def title(self) -> str:
+        """`KIND NAMESPACE/NAME` of the job."""
         return f"{self.kind.gvk.kind} {namespace_of(self.job)}/{name_of(self.job)}"
 
     def age(self, stamp: object) -> float | None:
+        """Seconds since an RFC 3339 timestamp, None for another value."""
         timestamp = parse_time(stamp)
         return None if timestamp is None else self.now - timestamp
 
@@ -104,6 +109,7 @@ def join_names(names: Iterable[str]) -> str:
 
 
 def container_spec(pod: Json, name: str) -> Json:
+    """The container of this name in the pod spec, init or not; {} when there is none."""
     spec = pod.get("spec") or {}
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     return next(
@@ -114,6 +120,7 @@ def container_spec(pod: Json, name: str) -> Json:
 def container_context(
     facts: Facts, pod: Json, name: str, status: Json, holders: tuple[tuple[int, str], ...] = ()
 ) -> ContainerContext:
+    """What the rules about output need to know of a container. `status`: its containerStatus."""
     spec = container_spec(pod, name)
     resources = spec.get("resources")
     limits = resources.get("limits") if isinstance(resources, dict) else None
@@ -139,8 +146,10 @@ def container_context(
 
 
 def container_field(pod: Json, container: str, field: str) -> str:
+    """A place in a pod, as a finding names it."""
     return f"pod {name_of(pod)}, container {container}: {field}"
 
 
 def log_key(pod: Json, container: str) -> tuple[str, str]:
+    """The key of a container's log in `Facts.logs`."""
     return uid_of(pod), container

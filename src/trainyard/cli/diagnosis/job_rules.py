@@ -24,12 +24,12 @@ FAILURE_FIXES = {
     "PermanentFailure": "mend the program or its arguments and make the job again",
 }
 PROBLEM_CONDITIONS = {
-    "NameConflict": (BLOCK, "an object that is not this job's holds the name of one of its children"),
-    "Blocked": (BLOCK, "the API server does not take one of its children, or makes no pod for it"),
-    "Degraded": (BLOCK, "a replica has given up, and the job cannot get it back"),
-    "DeploymentUnavailable": (NOTE, "what stands beside its replicas does not run"),
-    "SpecChangeIgnored": (NOTE, "an edit of its spec is not followed"),
-    "UnknownFields": (NOTE, "its spec has fields that nobody here knows"),
+    "NameConflict": (BLOCK, "an object of another owner has the name of one of its children"),
+    "Blocked": (BLOCK, "the API server rejects one of its children, or creates no pod for it"),
+    "Degraded": (BLOCK, "a replica has failed for good, and the job cannot replace it"),
+    "DeploymentUnavailable": (NOTE, "an object beside its replicas, such as a Deployment, is not available"),
+    "SpecChangeIgnored": (NOTE, "an edit of its spec has no effect"),
+    "UnknownFields": (NOTE, "its spec has unknown fields, which are ignored"),
 }
 PROBLEM_CONDITION_FIXES = {
     "NameConflict": "delete or rename that object, or give this job another name",
@@ -40,7 +40,7 @@ PROBLEM_CONDITION_FIXES = {
 }
 BLOCKED_FIXES = {
     "QuotaExceeded": "raise the ResourceQuota of the namespace, free some of it, or ask for less in the template",
-    "Forbidden": "give the operator the right that the message names, or mend the name of the ServiceAccount",
+    "Forbidden": "grant the operator the permission that the message names, or mend the name of the ServiceAccount",
     "NotFound": "make what the message names",
     "PodSecurity": "mend in the template what the message lists, or ask for another level of the namespace",
     "AdmissionPolicy": "mend in the template what the policy asks for, or ask whoever keeps that policy",
@@ -52,6 +52,7 @@ BLOCKED_FIXES = {
 
 
 def managed_elsewhere(facts: Facts) -> Iterator[Finding]:
+    """`spec.managedBy` names another controller."""
     managed_by = facts.parsed_job.policy.managed_by
     if not is_managed_here(facts.parsed_job):
         summary = f"the job is managed by {managed_by}: Trainyard makes no request for it"
@@ -60,6 +61,7 @@ def managed_elsewhere(facts: Facts) -> Iterator[Finding]:
 
 
 def terminating(facts: Facts) -> Iterator[Finding]:
+    """The job is being deleted, and what that waits for."""
     metadata = facts.job["metadata"]
     if deleted_at := metadata.get("deletionTimestamp"):
         finalizers = ", ".join(metadata.get("finalizers") or ())
@@ -127,16 +129,19 @@ def not_reconciled(facts: Facts) -> Iterator[Finding]:
         return
     seconds = facts.age(facts.job["metadata"].get("creationTimestamp"))
     if seconds is not None and seconds < RECONCILE_SECONDS:
-        yield Finding(WAIT, "it has just been made, and nobody has looked at it yet", "status", (), "wait a moment")
+        yield Finding(
+            WAIT, "it has just been created, and the operator has not reconciled it yet", "status", (), "wait a moment"
+        )
         return
     fix = (
         "see that the operator runs: on this machine `trainyard status` names its log, elsewhere `kubectl get pods -A`"
     )
     evidence = (f"status is empty{_for_duration(seconds)}",)
-    yield Finding(BLOCK, "no operator looks at it", "status", evidence, fix)
+    yield Finding(BLOCK, "no operator reconciles it", "status", evidence, fix)
 
 
 def suspended(facts: Facts) -> Iterator[Finding]:
+    """The job is suspended, or being resumed."""
     if condition := facts.true_condition("Suspended"):
         seconds = facts.age(condition.get("lastTransitionTime"))
         if facts.parsed_job.policy.suspend:
@@ -205,15 +210,15 @@ def running(facts: Facts) -> Iterator[Finding]:
     running_since = (running_condition or {}).get("lastTransitionTime") or facts.status.get("startTime")
     succeeded_text = f", {succeeded} ended well" if succeeded else ""
     counts = f"{running} of {total} replicas run{succeeded_text}"
-    evidence = deadline_note(facts)
+    evidence = _deadline_note(facts)
     if running + succeeded < total:
-        yield Finding(WAIT, f"{counts}; no pod of the others is there yet", "status", evidence, "wait a moment")
+        yield Finding(WAIT, f"{counts}; the others have no pod yet", "status", evidence, "wait a moment")
         return
     summary = f"it runs fine{_for_duration(facts.age(running_since))}: {counts}"
     yield Finding(FINE, summary, "status.conditions[Running]", evidence)
 
 
-def deadline_note(facts: Facts) -> tuple[str, ...]:
+def _deadline_note(facts: Facts) -> tuple[str, ...]:
     limit, start = facts.parsed_job.policy.active_deadline_seconds, parse_time(facts.status.get("startTime"))
     if limit is None or start is None:
         return ()

@@ -89,4 +89,5 @@ def _lost_peer(exception: UncaughtException, launcher: LauncherOutput | None) ->
 
 
 def is_launcher_line(line: str, launcher: LauncherOutput) -> bool:
+    """Whether a line is output of the launcher (torchrun, mpiexec), not of the program."""
     return bool(re.search(launcher.lines, line))

@@ -139,7 +139,7 @@ OUTPUT_PATTERNS = (
     ),
     OutputPattern(
         r"connection refused|ECONNREFUSED|failed to connect to all addresses",
-        "somebody it needs does not answer (connection refused)",
+        "a server that it connects to does not answer (connection refused)",
         "see that the other replica, or the service it connects to, runs and listens on that port",
     ),
     OutputPattern(
@@ -280,6 +280,7 @@ _ADDRESS_IN_USE_PATTERN = re.compile(r"Address already in use|Errno 98\b|EADDRIN
 
 
 def port_in_use(lines: Sequence[str]) -> bool:
+    """Whether the output has the error of a port that another process listens on."""
     return any(_ADDRESS_IN_USE_PATTERN.search(line) for line in lines)
 
 

@@ -81,7 +81,7 @@ def _failed_pod_finding(facts: Facts, pod: Json) -> Finding:
             summary = f"its pod has failed, and {restart_text}; it {summary}"
             return Finding(WAIT, summary, where, lines[-MAX_LINES:], fix)
     status = pod.get("status") or {}
-    summary = f"its pod has failed ({status.get('reason') or 'no reason is said'}), and {restart_text}"
+    summary = f"its pod has failed ({status.get('reason') or 'without a reason'}), and {restart_text}"
     where = f"pod {name_of(pod)}: status.reason"
     return Finding(WAIT, summary, where, tuple(filter(None, [str(status.get("message") or "")])), "wait a moment")
 
@@ -109,7 +109,7 @@ def _unscheduled_finding(facts: Facts, pod: Json) -> Finding | None:
         fix = "see that a scheduler runs, and that spec.schedulerName and schedulingGates of the template are meant"
         return Finding(
             BLOCK,
-            f"no scheduler has looked at its pod for {format_age(seconds)}",
+            f"no scheduler has handled its pod for {format_age(seconds)}",
             f"pod {name_of(pod)}: spec.nodeName",
             (),
             fix,
@@ -121,9 +121,9 @@ def _unscheduled_finding(facts: Facts, pod: Json) -> Finding | None:
         ready_nodes = sum(_is_schedulable(node) for node in facts.nodes)
         evidence.append(f"{ready_nodes} of {len(facts.nodes)} nodes are ready")
     where = f"pod {name_of(pod)}: status.conditions[PodScheduled]"
-    summary = "no node takes its pod (unschedulable)"
-    if absent := missing_object(message, namespace_of(pod)):
-        summary = f"there is no {absent.kind} {absent.name} (unschedulable)"
+    summary = "no node fits its pod (unschedulable)"
+    if missing := missing_object(message, namespace_of(pod)):
+        summary = f"there is no {missing.kind} {missing.name} (unschedulable)"
     return Finding(BLOCK, summary, where, tuple(evidence), fix)
 
 
@@ -180,7 +180,7 @@ def _preparing_finding(facts: Facts, pod: Json, container: ContainerStatus, reas
     seconds = facts.age((pod.get("status") or {}).get("startTime") or pod["metadata"].get("creationTimestamp"))
     if reason == "PodInitializing" or seconds is None or seconds < PREPARATION_SECONDS:
         return None
-    summary = f"its container is being prepared for {format_age(seconds)} ({reason or 'no reason is said'})"
+    summary = f"its container is being prepared for {format_age(seconds)} ({reason or 'without a reason'})"
     fix = (
         "wait: an image's environment is built once; on this machine the log of `trainyard status` shows how far it is"
     )
@@ -246,7 +246,7 @@ def _error_output_finding(facts: Facts, pod: Json, container: ContainerStatus) -
         return None
     return Finding(
         WAIT,
-        f"it runs, but its last lines speak of trouble: {cause[0]}",
+        f"it runs, but its last lines report an error: {cause[0]}",
         container_field(pod, container.name, "log"),
         lines[-5:],
         cause[1],

@@ -29,6 +29,7 @@ class UncaughtException(NamedTuple):
 
     @property
     def text(self) -> str:
+        """`TYPE: message`, cut to MAX_TEXT_LENGTH characters."""
         text = f"{self.kind}: {self.message}" if self.message else self.kind
         return text if len(text) <= MAX_TEXT_LENGTH else text[: MAX_TEXT_LENGTH - 1] + "…"
 
@@ -72,8 +73,8 @@ def tracebacks(lines: Sequence[str]) -> list[Traceback]:
 
 def last_exception(lines: Sequence[str]) -> UncaughtException | None:
     """The last exception that a traceback precedes. None where there is no traceback."""
-    found = tracebacks(lines)
-    return found[-1].exception if found else None
+    in_order = tracebacks(lines)
+    return in_order[-1].exception if in_order else None
 
 
 def _spans(lines: Sequence[str]) -> list[tuple[int, int]]:
@@ -115,6 +116,7 @@ def is_header(line: str) -> bool:
 
 
 def is_launcher_exception(raised: UncaughtException) -> bool:
+    """Whether the exception only reports that a child process of a launcher failed."""
     return raised.kind in LAUNCHER_EXCEPTIONS
 
 

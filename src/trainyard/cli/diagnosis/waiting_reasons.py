@@ -17,13 +17,13 @@ WAITING_CAUSES = {
         "its image is not on its node, and imagePullPolicy Never forbids to pull it",
         "load the image into that node, or let imagePullPolicy be IfNotPresent",
     ),
-    "ErrImagePull": Cause("its image cannot be had", _PULL_FIX),
-    "ImagePullBackOff": Cause("its image cannot be had", _PULL_FIX),
-    "InvalidImageName": Cause("the name of its image is not legal", "mend the image's name in the template"),
-    "ImageInspectError": Cause("its image cannot be looked into", _PULL_FIX),
-    "CreateContainerError": Cause("its container cannot be made", "mend the template as the message says"),
+    "ErrImagePull": Cause("its image cannot be pulled", _PULL_FIX),
+    "ImagePullBackOff": Cause("its image cannot be pulled", _PULL_FIX),
+    "InvalidImageName": Cause("the name of its image is invalid", "mend the image's name in the template"),
+    "ImageInspectError": Cause("its image cannot be inspected", _PULL_FIX),
+    "CreateContainerError": Cause("its container cannot be created", "mend the template as the message says"),
     "CreateContainerConfigError": Cause(
-        "something that its container refers to is not there", "make it, or mend the reference"
+        "an object that its container refers to does not exist", "make it, or mend the reference"
     ),
     "RunContainerError": Cause("its container cannot be started", "check command, args and workingDir of the template"),
 }
@@ -94,10 +94,10 @@ def missing_object(message: str, namespace: str) -> MissingObject | None:
 
 def waiting_cause(facts: Facts, pod: Json, container: str, reason: str, message: str) -> Cause | None:
     """Why a container waits; None when its reason needs no action of the user."""
-    if absent := missing_object(message, namespace_of(pod)):
-        if absent.is_key:
-            return Cause(f"its {absent.kind} has no key {absent.name}", absent.fix)
-        return Cause(f"there is no {absent.kind} {absent.name}", absent.fix)
+    if missing := missing_object(message, namespace_of(pod)):
+        if missing.is_key:
+            return Cause(f"its {missing.kind} has no key {missing.name}", missing.fix)
+        return Cause(f"there is no {missing.kind} {missing.name}", missing.fix)
     if reason in IMAGE_REASONS and facts.runs_as_processes(pod):
         return _local_image_cause(pod, container, reason, _RUN_AGAIN_FIX if facts.cluster_ends else _NODE_RETRIES_FIX)
     return WAITING_CAUSES.get(reason)
@@ -108,7 +108,7 @@ def _local_image_cause(pod: Json, container: str, reason: str, retry_fix: str) -
     spec = container_spec(pod, container)
     image = str(spec.get("image") or "")
     if reason != "ErrImageNeverPull":
-        return Cause(f"what its image {image} stands for cannot be had on this machine", retry_fix)
+        return Cause(f"the environment of its image {image} cannot be provided on this machine", retry_fix)
     fix = "write the program as command of the container, or an entry for the image in a catalogue (--images FILE)"
     if spec.get("args"):
         return Cause(f"it has args but no command, and no catalogue says which program its image {image} starts", fix)
@@ -139,6 +139,7 @@ def volume_cause(message: str) -> Cause | None:
 
 
 def unschedulable_fix(message: str, namespace: str) -> str:
-    if absent := missing_object(message, namespace):
-        return absent.fix
+    """The fix for a message of the scheduler."""
+    if missing := missing_object(message, namespace):
+        return missing.fix
     return next((fix for keyword, fix in UNSCHEDULABLE_FIXES if keyword in message), "mend what the message names")

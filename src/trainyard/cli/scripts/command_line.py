@@ -40,11 +40,13 @@ class ScriptCommand(click.Command):
     `ctx.meta[PROGRAM_META_KEY]` holds it as `ProgramArguments`; None for manifests."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the options before the program; the program and its arguments are kept unparsed."""
         own_args, program = split_arguments(args, self.params)
         ctx.meta[PROGRAM_META_KEY] = program
         return super().parse_args(ctx, own_args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """The arguments in the usage line."""
         return ["[OPTIONS]", "FILE... | SCRIPT [ARGS]... | -m MODULE [ARGS]... | -- COMMAND..."]
 
 

@@ -16,7 +16,7 @@ import msgspec
 from trainyard.cli.scripts.command_line import ProgramArguments
 from trainyard.cli.scripts.commented_yaml import yaml_with_comments
 from trainyard.cli.scripts.frameworks import FRAMEWORKS, PLAIN, GuessedFramework, guess_framework
-from trainyard.cli.scripts.program import Program, program_of
+from trainyard.cli.scripts.program import WorkerProgram, program_of
 from trainyard.core.names import is_dns_label
 from trainyard.core.scripts import LOCAL_IMAGE, JobOptions, ProgramCommand, ScriptFramework
 from trainyard.objects import Json, Problem
@@ -51,12 +51,13 @@ class ProgramJob(msgspec.Struct, frozen=True):
     """A job made of a program. `note`: text with the guessed framework and the reason; "" when it was not guessed."""
 
     job: Json
-    program: Program
+    program: WorkerProgram
     framework: str
     note: str
 
     @property
     def document(self) -> Document:
+        """The job as if it had been read from a manifest."""
         return Document(self.job, self.program.label, 1)
 
     def with_working_directory(self) -> ProgramJob:
@@ -99,7 +100,7 @@ def make_job(arguments: ProgramArguments, options: dict[str, Any]) -> ProgramJob
     return ProgramJob(job, program, name, note)
 
 
-def misplaced_option(arguments: ProgramArguments, program: Program) -> str:
+def misplaced_option(arguments: ProgramArguments, program: WorkerProgram) -> str:
     """The first of the script's arguments that is an option of trainyard and does not occur in the script; else ""."""
     text = program.source.read_text(errors="replace") if program.source else ""
     names = (argument.partition("=")[0] for argument in arguments.arguments)
@@ -107,7 +108,7 @@ def misplaced_option(arguments: ProgramArguments, program: Program) -> str:
     return next((argument for name, argument in options if name in _OWN_OPTIONS and name not in text), "")
 
 
-def unreachable_files(arguments: ProgramArguments, program: Program, folder: Path) -> list[str]:
+def unreachable_files(arguments: ProgramArguments, program: WorkerProgram, folder: Path) -> list[str]:
     """The script's arguments that name a file relative to `folder`, the current directory, but not relative to the
     script's own directory, in which the script runs: it would not find these files."""
     if folder.resolve() == program.directory.resolve():
@@ -121,7 +122,7 @@ def unreachable_files(arguments: ProgramArguments, program: Program, folder: Pat
     ]
 
 
-def unpassed_variables(program: Program, options: dict[str, Any]) -> list[str]:
+def unpassed_variables(program: WorkerProgram, options: dict[str, Any]) -> list[str]:
     """The environment variables that the script's own source reads, that are set here, and that it does not get: those
     that a launcher sets are not among them."""
     from trainyard.node.kubelet.pod_spec import is_inherited
@@ -147,7 +148,7 @@ def _names_file(folder: Path, word: str) -> bool:
         return False
 
 
-def _framework(program: Program, options: dict[str, Any]) -> GuessedFramework:
+def _framework(program: WorkerProgram, options: dict[str, Any]) -> GuessedFramework:
     if options["framework"]:
         return GuessedFramework(options["framework"], "")
     if program.source is None:
@@ -155,7 +156,7 @@ def _framework(program: Program, options: dict[str, Any]) -> GuessedFramework:
     return guess_framework(program.source, program.directory)
 
 
-def _job_options(program: Program, framework: ScriptFramework, options: dict[str, Any]) -> JobOptions:
+def _job_options(program: WorkerProgram, framework: ScriptFramework, options: dict[str, Any]) -> JobOptions:
     workers = options["workers"] or options["least"] or 1
     problems: list[Problem] = []
     if options["ps"] and not framework.has_servers:

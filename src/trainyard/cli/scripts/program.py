@@ -17,7 +17,7 @@ MAX_NAME_LENGTH = 35
 """Maximum length of a generated job name: the limit of the kind with the shortest names."""
 
 
-class Program(msgspec.Struct, frozen=True):
+class WorkerProgram(msgspec.Struct, frozen=True):
     """A script, a module or a command. `source`: the file whose imports tell the framework; None without one."""
 
     command: tuple[str, ...]
@@ -30,7 +30,7 @@ class Program(msgspec.Struct, frozen=True):
     """The program in messages: the file name of a script, `-m MODULE` or the command."""
 
 
-def program_of(arguments: ProgramArguments) -> Program:
+def program_of(arguments: ProgramArguments) -> WorkerProgram:
     """The program of a command line. A script runs in its own directory, a module and a command in the current one."""
     if arguments.form == "script":
         return _script_program(Path(arguments.target), arguments.arguments)
@@ -39,7 +39,7 @@ def program_of(arguments: ProgramArguments) -> Program:
         command = (PYTHON, "-m", arguments.target, *arguments.arguments)
         torchrun = ("--module", arguments.target, *arguments.arguments)
         source = _module_file(working_directory, arguments.target)
-        return Program(
+        return WorkerProgram(
             command,
             torchrun,
             working_directory,
@@ -48,7 +48,7 @@ def program_of(arguments: ProgramArguments) -> Program:
             f"-m {arguments.target}",
         )
     command = (arguments.target, *arguments.arguments)
-    return Program(
+    return WorkerProgram(
         command,
         ("--no-python", *command),
         working_directory,
@@ -58,14 +58,14 @@ def program_of(arguments: ProgramArguments) -> Program:
     )
 
 
-def _script_program(path: Path, arguments: tuple[str, ...]) -> Program:
+def _script_program(path: Path, arguments: tuple[str, ...]) -> WorkerProgram:
     # A symbolic link is not resolved: the script runs in the directory of the link.
     folder, name = Path(os.path.abspath(path)).parent, path.name
     if path.suffix == ".py":
         command = (PYTHON, name, *arguments)
-        return Program(command, (name, *arguments), folder, path, job_name(path.stem), path.name)
+        return WorkerProgram(command, (name, *arguments), folder, path, job_name(path.stem), path.name)
     command = (*_interpreter(path), *arguments)
-    return Program(command, ("--no-python", *command), folder, None, job_name(path.stem), path.name)
+    return WorkerProgram(command, ("--no-python", *command), folder, None, job_name(path.stem), path.name)
 
 
 def _interpreter(path: Path) -> tuple[str, ...]:

@@ -77,6 +77,7 @@ def render_pod(job: Job, slot: Slot, attempt: int) -> Json:
 
 
 def stop_pod(replica: Replica, reason: str) -> Delete | None:
+    """The delete of a replica's pod, None when it is gone or in deletion."""
     pod = replica.child
     if pod is None or pod.deleting:
         return None

@@ -52,6 +52,7 @@ def render_stateful_set(job: Job, slot: Slot, attempt: int) -> Json:
 
 
 def stop_stateful_set(replica: Replica, reason: str) -> Patch | None:
+    """The patch that scales the StatefulSet to 0, None when it is gone or in deletion."""
     return None if replica.child is None or replica.child.deleting else _scale_patch(replica, 0)
 
 

@@ -63,11 +63,11 @@ def _add_port(framework: Framework, template: Json) -> None:
 
 def services(framework: Framework, job: Job) -> tuple[AuxiliaryObject, ...]:
     """A headless Service for each replica, so that other replicas can resolve its name. It lives as long as its Pod."""
-    admission = tuple(group.ref for group in pod_groups(job) if group.blocking_phases)
-    return tuple(_service(framework, job, slot, admission) for slot in job.slots())
+    groups = tuple(group.ref for group in pod_groups(job))
+    return tuple(_service(framework, job, slot, groups) for slot in job.slots())
 
 
-def _service(framework: Framework, job: Job, slot: Slot, admission: tuple[Ref, ...]) -> AuxiliaryObject:
+def _service(framework: Framework, job: Job, slot: Slot, groups: tuple[Ref, ...]) -> AuxiliaryObject:
     def body() -> Json:
         role = job.role(slot.role)
         ports = named_ports(framework, (role.template if role else None) or {})
@@ -87,7 +87,7 @@ def _service(framework: Framework, job: Job, slot: Slot, admission: tuple[Ref, .
         SERVICE,
         replica_name(job, slot.role, slot.index),
         body,
-        depends_on=admission,
+        depends_on=groups,
         slot=slot,
         deleted_with_slot=True,
         deleted_on_suspend=True,

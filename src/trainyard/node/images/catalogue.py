@@ -269,46 +269,56 @@ def _entry_providers(entry: _CatalogueEntry) -> list[Provider]:
     return entry.listed_providers
 
 
-def _image(entry: _CatalogueEntry, file: Path) -> Image:
-    folder = file.resolve().parent
+class _EntryPaths:
+    """Resolves the paths of a catalogue entry, which are relative to the folder of the catalogue."""
 
-    def filled(text: str) -> str:
-        return text.replace("{programs}", str(PROGRAMS)).replace("{here}", str(folder))
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
-    def path(text: str) -> str:
-        return expand_path(filled(text), folder)
+    def filled(self, text: str) -> str:
+        """The text with `{programs}` and `{here}` replaced by folders."""
+        return text.replace("{programs}", str(PROGRAMS)).replace("{here}", str(self._folder))
 
-    def argument(text: str) -> str:
-        text = filled(text)
-        is_path = text.startswith(("./", "../", "~/")) or (text != "" and (folder / text).is_file())
-        return expand_path(text, folder) if is_path else text
+    def path(self, text: str) -> str:
+        """The absolute path."""
+        return expand_path(self.filled(text), self._folder)
 
-    def program(text: str) -> str:
-        """Resolves a path; a bare name stays as it is and is later looked up on PATH."""
-        return path(text) if "/" in text else text
+    def argument(self, text: str) -> str:
+        """An argument of a command: the absolute path if it names a file beside the catalogue or begins as a path."""
+        text = self.filled(text)
+        is_path = text.startswith(("./", "../", "~/")) or (text != "" and (self._folder / text).is_file())
+        return expand_path(text, self._folder) if is_path else text
 
-    def provider(declared: Provider) -> Provider:
+    def program(self, text: str) -> str:
+        """A program: the absolute path, or a bare name, which is later looked up on PATH."""
+        return self.path(text) if "/" in text else text
+
+    def provider(self, declared: Provider) -> Provider:
+        """The provider with absolute paths, and with the lines of its requirements file."""
         fields: dict[str, Any] = {name: getattr(declared, name) for name in declared.__struct_fields__}
         if declared.requirements is not None:
-            fields["requirements"] = parse_pins(declared.requirements, folder)
+            fields["requirements"] = parse_pins(declared.requirements, self._folder)
         if declared.interpreter is not None:
-            fields["interpreter"] = path(declared.interpreter)
+            fields["interpreter"] = self.path(declared.interpreter)
         if declared.system is not None:
-            fields["system"] = System(program(declared.system.python), declared.system.modules)
+            fields["system"] = System(self.program(declared.system.python), declared.system.modules)
         return Provider(**fields)
 
+
+def _image(entry: _CatalogueEntry, file: Path) -> Image:
+    paths = _EntryPaths(file.resolve().parent)
     # An entry without `providers` runs in the pod's working directory, as images without an entry do.
     workdir = entry.workdir or (WORKING_DIRECTORY if not entry.listed_providers else "")
     return Image(
         match=tuple(_patterns(entry)),
-        providers=tuple(map(provider, _entry_providers(entry))) or (Provider(current={}),),
-        entrypoint=tuple(map(argument, entry.entrypoint)),
-        args=tuple(map(argument, entry.args)),
-        workdir=path(workdir) if workdir not in ("", WORKING_DIRECTORY) else workdir,
-        env={name: filled(value) for name, value in entry.env.items()},
-        files={target: program(filled(place)) for target, place in entry.files.items()},
+        providers=tuple(map(paths.provider, _entry_providers(entry))) or (Provider(current={}),),
+        entrypoint=tuple(map(paths.argument, entry.entrypoint)),
+        args=tuple(map(paths.argument, entry.args)),
+        workdir=paths.path(workdir) if workdir not in ("", WORKING_DIRECTORY) else workdir,
+        env={name: paths.filled(value) for name, value in entry.env.items()},
+        files={target: paths.program(paths.filled(place)) for target, place in entry.files.items()},
         folders=tuple(entry.folders),
         scratch=tuple(entry.scratch),
-        path=tuple(map(path, entry.path)),
+        path=tuple(map(paths.path, entry.path)),
         source=str(file),
     )

@@ -238,6 +238,7 @@ def _telling_lines(output: str) -> list[str]:
 
 
 def display_name(provider: Provider) -> str:
+    """The catalogue's name of the provider, else its first three packages or modules."""
     pins = [line for line in provider.requirements or () if is_pinned(line)]
     return provider.name or ", ".join([*pins, *(provider.system.modules if provider.system else ())][:3])
 

@@ -73,6 +73,7 @@ class Images:
         self._logged: set[str] = set()
 
     def find(self, image: str) -> Image | None:
+        """The catalogue's entry for an image reference, None when there is none."""
         return catalogue.find_entry(self.entries, image)
 
     async def prepare(self, image: str, need_command: bool, has_args: bool = False, folder: str = "") -> PreparedImage:

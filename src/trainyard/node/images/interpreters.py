@@ -43,6 +43,7 @@ class Python(msgspec.Struct, frozen=True):
 
     @property
     def full_version(self) -> str:
+        """`3.11.9` of the interpreter's own description."""
         return self.identity.partition(" ")[0]
 
     @property

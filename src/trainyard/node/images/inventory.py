@@ -26,14 +26,17 @@ class EntryState(msgspec.Struct, frozen=True):
 
     @property
     def available(self) -> Candidate | None:
+        """The first candidate that is ready or can be installed, None when all are missing."""
         return next((candidate for candidate in self.candidates if candidate.state != "missing"), None)
 
     @property
     def state(self) -> Literal["ready", "install", "missing"]:
+        """The state of the candidate that a pod would get."""
         return self.available.state if self.available else "missing"
 
     @property
     def is_shipped(self) -> bool:
+        """Whether the entry is of Trainyard's own catalogue, not of a user's."""
         return self.entry.source == str(catalogue.SHIPPED)
 
     @property
@@ -43,6 +46,7 @@ class EntryState(msgspec.Struct, frozen=True):
 
 
 async def entry_states(images: Images) -> list[EntryState]:
+    """The state of each catalogue entry on this machine, in catalogue order. Runs interpreters, as it finds them."""
     return [EntryState(entry, await images.candidates_of(entry)) for entry in images.entries]
 
 

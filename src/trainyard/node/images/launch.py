@@ -13,6 +13,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
+    """Replace this process by the program; arguments: the pid of the parent, the program and its arguments."""
     parent, program = int(sys.argv[1]), sys.argv[2:]
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -62,9 +62,11 @@ class Meter:
 
     @property
     def seconds(self) -> float:
+        """Seconds since the start of the installation."""
         return time.monotonic() - self._started
 
     def step(self, name: str) -> None:
+        """Show `name` as the current step."""
         self.progress = replace(self.progress, step=name)
 
     def watch_process(self, pid: int) -> None:

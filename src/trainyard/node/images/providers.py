@@ -47,6 +47,7 @@ class Ready(msgspec.Struct, frozen=True):
 
     @property
     def variables(self) -> dict[str, str]:
+        """The environment variables that the interpreter needs, {} without an interpreter."""
         return self.python.variables if self.python else {}
 
 

@@ -15,6 +15,7 @@ import json
 
 
 def exists(module: str) -> bool:
+    """Whether a module can be imported; a broken parent package counts as missing."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
@@ -39,6 +40,7 @@ def versions(modules: "list[str]") -> "dict[str, list[str]]":
 
 
 def main() -> None:
+    """Print one JSON object about this interpreter and the modules named as arguments. Runs on Python 3.5 and later."""
     present = [module for module in sys.argv[1:] if exists(module)]
     module_versions = versions(present) if present else {}
     answer = {

@@ -41,6 +41,7 @@ class ReceivedBytes:
 
     @property
     def total(self) -> int:
+        """Bytes received so far by all sockets of the observed processes."""
         return sum(self._by_socket.values())
 
 

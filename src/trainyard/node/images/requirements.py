@@ -41,6 +41,7 @@ def expand_path(text: str, folder: Path) -> str:
 
 
 def is_pinned(line: str) -> bool:
+    """Whether the requirement names one version: `torch==2.1.0`."""
     return _PIN.match(_HASH.sub("", line)) is not None
 
 

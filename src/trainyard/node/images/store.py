@@ -37,6 +37,7 @@ class Environment(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
+        """The name in messages: the catalogue's, else the folder's."""
         return str(self.record.get("name") or self.folder.name)
 
 
@@ -48,11 +49,12 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 def list_environments(cache: Path) -> list[Environment]:
+    """The built environments in the cache folder, by folder name. Unfinished ones are left out."""
     built = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for folder in sorted((cache / "environments").iterdir()):
             if _ENVIRONMENT_NAME.fullmatch(folder.name) and (folder / "pyvenv.cfg").is_file():
-                built.append(Environment(folder, read_record(folder), _last_used(folder), is_locked(folder)))
+                built.append(Environment(folder, read_record(folder), _last_used(folder), _is_locked(folder)))
     return built
 
 
@@ -64,6 +66,7 @@ def list_leftovers(cache: Path) -> list[Path]:
 
 
 def read_record(folder: Path) -> dict[str, object]:
+    """What the build wrote about the environment: name, requirements, size; {} when the file is missing or broken."""
     with contextlib.suppress(OSError, ValueError):
         record = json.loads((folder / RECORD).read_bytes())
         return record if isinstance(record, dict) else {}
@@ -113,7 +116,8 @@ def lock_environment(folder: Path) -> int:
         os.close(lock)  # the folder and its lock file were removed in between
 
 
-def is_locked(folder: Path) -> bool:
+def _is_locked(folder: Path) -> bool:
+    """Whether a running pod uses the environment: it holds the file lock."""
     try:
         lock = os.open(_use_lock_path(folder), os.O_RDWR | os.O_CLOEXEC)
     except OSError:

@@ -52,7 +52,7 @@ ChangedHandler = Callable[[str, Json], None]
 
 
 class NodeApiClient:
-    """The requests and watches of one node. It has one method for each of them, and so more than fifteen."""
+    """The requests and watches of one node. More than 15 methods: one for each request."""
 
     def __init__(self, api: ApiClient, node: str, say: Say, member: NodeConfig | None = None) -> None:
         self._api, self._node, self.say, self._member = api, node, say, member or NodeConfig()

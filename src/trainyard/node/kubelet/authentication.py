@@ -42,6 +42,7 @@ class TokenAuthenticator:
     ssl_context: ssl.SSLContext | None = None
 
     def refusal(self, request: web.BaseRequest) -> str:
+        """`Unauthorized` when the Authorization header is not the token; "" when it is."""
         header = request.headers.get("Authorization", "")
         credentials = header.encode("utf-8", "surrogateescape")  # the header's bytes as received, also invalid UTF-8
         matches = bool(self.token) and hmac.compare_digest(credentials, f"Bearer {self.token}".encode())
@@ -55,6 +56,7 @@ class CertificateAuthenticator(msgspec.Struct, frozen=True):
     names: Iterable[str] = API_SERVERS
 
     def refusal(self, request: web.BaseRequest) -> str:
+        """Why the client's TLS certificate is refused, "" when it is accepted."""
         certificate = request.get_extra_info("peercert")
         return certificate_refusal(certificate, self.names)
 

@@ -117,8 +117,8 @@ class ContainerRuntime:
         self._context.mount_points.release(self._uid)
         self._tmpdir_link.unlink(missing_ok=True)
 
-    def helper_lost(self) -> None:
-        """The helper process died, and with it the pod's namespaces."""
+    def supervisor_lost(self) -> None:
+        """The supervisor died, and with it the pod's namespaces."""
         self._tokens.stop()
         self._sandbox_ready = False
 
@@ -187,7 +187,7 @@ class ContainerRuntime:
             try:
                 await self._context.sandbox.add_pod(self._uid, hostname_of(self._pod), self._record.address, memory)
             except asyncio.CancelledError:
-                self._sandbox_ready = True  # the helper has created the pod or will: `remove_pod` removes it
+                self._sandbox_ready = True  # the supervisor has created the pod or will: `remove_pod` removes it
                 raise
             self._sandbox_ready = True
             self._tokens.start_renewal(volume_context.folder)

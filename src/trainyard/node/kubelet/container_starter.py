@@ -45,6 +45,7 @@ class ContainerStarter:
         self._early_exits: dict[str, tuple[int, int, str]] = {}
 
     def start(self, container: str, run: int) -> None:
+        """Start run number `run` of the container in a task; its events are fed to the lifecycle."""
         self._tasks[container] = self._spawn(self._start(container, run))
 
     def cancel(self, container: str) -> None:

@@ -97,6 +97,7 @@ class EventWriter:
         return bool(self._queue) and not self._writing
 
     async def run(self) -> None:
+        """Send the queued events one after another, and return when the queue is empty."""
         self._writing = True
         try:
             while self._queue:
@@ -115,8 +116,10 @@ class PodEventRecorder:
         self._writer, self._is_enabled, self._spawn = writer, is_enabled, spawn
 
     def record(self, events: list[PodEvent]) -> None:
+        """Queue the events and send them in a task; nothing while events are off or no more are accepted."""
         if self._is_enabled() and events and self._writer.enqueue(events):
             self._spawn(self._writer.run())
 
     def warn(self, reason: str, message: str) -> None:
+        """Record one event of type Warning."""
         self.record([PodEvent("Warning", reason, message)])

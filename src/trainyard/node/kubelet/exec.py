@@ -66,8 +66,8 @@ class ExecRequest(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class SessionStreams:
-    """File descriptors of a session's streams. `program_fds` go to the program; all others are the session's ends of
-    them: the `result` pipe, `stdin` and `terminal` (-1 for none), `outputs`."""
+    """File descriptors of a session's streams. `program_fds` go to the program; all others are the ends that the
+    session keeps: the `result` pipe, `stdin` and `terminal` (-1 for none), `outputs`."""
 
     program_fds: Streams
     result: int
@@ -80,10 +80,12 @@ class SessionStreams:
         _close(*self.program_fds)
 
     def close(self) -> None:
+        """Close all file descriptors of the session."""
         _close(self.result, self.stdin, self.terminal, *(fd for fd in self.outputs if fd != self.terminal))
         self.stdin = -1
 
     def close_stdin(self) -> None:
+        """Close standard input: the program reads the end of the file. Further calls do nothing."""
         if self.stdin >= 0:
             os.close(self.stdin)
             self.stdin = -1
@@ -130,8 +132,11 @@ def open_streams(request: ExecRequest) -> SessionStreams:
 class Socket(Protocol):
     """What a session needs of a WebSocket."""
 
-    async def send_bytes(self, data: bytes) -> None: ...
-    async def receive(self) -> Any: ...
+    async def send_bytes(self, data: bytes) -> None:
+        """Send one binary message."""
+
+    async def receive(self) -> Any:
+        """The next WebSocket message (aiohttp.WSMessage), of type CLOSED after the last one."""
 
 
 class ExecSession:
@@ -320,6 +325,7 @@ class ExecResult(msgspec.Struct, frozen=True):
         return cls(int(lines.get("code", KILLED)), started="pid" in lines)
 
     def status(self, command: list[str]) -> Json:
+        """The Status object that kubectl gets on the error channel."""
         if not self.started:
             return internal_error("the container ended before the program was started")
         if self.code == 0:

@@ -53,6 +53,7 @@ class KubeletHttp:
         return self
 
     async def stop(self) -> None:
+        """Close the listening socket and all connections."""
         await self._runner.cleanup()
 
     @web.middleware

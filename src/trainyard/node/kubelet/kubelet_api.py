@@ -34,6 +34,7 @@ class KubeletApi:
         await self._server.start()
 
     async def stop(self) -> None:
+        """Close the HTTPS server and the sockets of the pods."""
         await self._server.stop()
         self._sockets.close()
 

@@ -93,6 +93,7 @@ class Container(msgspec.Struct, frozen=True):
 
     @property
     def restarts(self) -> int:
+        """`restartCount` in the status."""
         return max(0, self.run - 1)
 
     @property
@@ -119,9 +120,11 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def over(self) -> bool:
+        """Whether every container has reached a terminal state: nothing runs and nothing starts any more."""
         return all(container.state in TERMINAL_STATES for container in self.containers)
 
     def container(self, name: str) -> Container:
+        """The container of this name. Raises StopIteration for an unknown name."""
         return next(container for container in self.containers if container.name == name)
 
 

@@ -42,6 +42,7 @@ class LifecycleRunner:
         self._timer: asyncio.TimerHandle | None = None
 
     def feed(self, event: lifecycle.Event) -> None:
+        """Apply one event to the state, and perform the actions, events and status patch that follow from it."""
         record, before = self._record, self._record.state
         record.state, actions = lifecycle.step(record.state, event)
         for action in actions:
@@ -52,6 +53,7 @@ class LifecycleRunner:
             self._status_writer.trigger()
 
     def container_exited(self, container: str, run: int, code: int, reason: str) -> None:
+        """The supervisor reports the exit of run number `run`; exits of older runs are ignored."""
         container_state = self._record.state.container(container)
         if container_state.run != run:
             return
@@ -60,8 +62,8 @@ class LifecycleRunner:
         else:
             self._starter.exited_early(container, run, code, reason)
 
-    def helper_lost(self) -> None:
-        """The helper process died, and with it all containers."""
+    def supervisor_lost(self) -> None:
+        """The supervisor died, and with it all containers."""
         for container in self._record.state.containers:
             if container.state is ContainerState.RUNNING:
                 message = "the process that holds this node's pods was killed"
@@ -110,6 +112,7 @@ class LifecycleRunner:
             peers[record.uid] = peer_of(record.pod, record.address, ready)
 
     def cancel_timer(self) -> None:
+        """Cancel the timer of the next Tick, if one is set."""
         if self._timer:
             self._timer.cancel()
 

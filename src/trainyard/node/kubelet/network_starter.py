@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.node.kubelet.supervisor_client import Process, Sandbox, SandboxError, StartError
-from trainyard.node.kubelet.supervisor_process import HelperProcess
+from trainyard.node.kubelet.supervisor_process import SupervisorProcess
 from trainyard.node.network.directory import Directory
 from trainyard.node.network.namespaced import NamespaceNetwork
 from trainyard.node.network.pod_network import ClusterNetwork, Network
@@ -24,8 +24,8 @@ class NodeError(Exception):
 
 
 class NetworkStarter:
-    """`state`: the node's state folder. `hidden`: folders of this machine that pods see empty. `helper`: a helper
-    process that has been started already, None for none. `on_exited` and `on_lost`: see Sandbox."""
+    """`state`: the node's state folder. `hidden`: folders of this machine that pods see empty. `supervisor`: a
+    supervisor process that has been started already, None for none. `on_exited` and `on_lost`: see Sandbox."""
 
     def __init__(
         self,
@@ -34,12 +34,12 @@ class NetworkStarter:
         cluster_network: ClusterNetwork,
         say: Callable[[str], object],
         hidden: Sequence[Path],
-        helper: HelperProcess | None,
+        supervisor: SupervisorProcess | None,
         on_exited: Callable[[str, int, str, dict[str, Any]], None],
         on_lost: Callable[[], None],
     ) -> None:
         self._state, self._directory, self._cluster_network, self._say = state, directory, cluster_network, say
-        self._hidden, self._early_helper = hidden, helper
+        self._hidden, self._early_supervisor = hidden, supervisor
         self._on_exited, self._on_lost = on_exited, on_lost
 
     async def choose(self, requested: str) -> tuple[Sandbox, Network]:
@@ -76,7 +76,7 @@ class NetworkStarter:
                 self._on_exited(container, code, reason, unsaved)
 
         sandbox = Sandbox(mode, exited, self._on_lost, self._hidden)
-        await sandbox.start(self._helper_process(mode))
+        await sandbox.start(self._supervisor_process(mode))
         network = _NETWORKS[mode](sandbox, self._directory, self._say, self._cluster_network)
         try:
             await _probe(sandbox, self._state / "probe", probe_exit)
@@ -88,11 +88,11 @@ class NetworkStarter:
             raise
         return sandbox, network
 
-    def _helper_process(self, mode: str) -> HelperProcess:
-        """The helper process that was passed to the node, which is for the first network it tries; later a new one.
+    def _supervisor_process(self, mode: str) -> SupervisorProcess:
+        """The supervisor that was passed to the node, which is for the first network it tries; later a new one.
         Raises OSError."""
-        helper, self._early_helper = self._early_helper, None
-        return helper or HelperProcess(mode, self._state / "supervisor.log")
+        supervisor, self._early_supervisor = self._early_supervisor, None
+        return supervisor or SupervisorProcess(mode, self._state / "supervisor.log")
 
 
 async def _probe(sandbox: Sandbox, folder: Path, exit_code: asyncio.Future[int]) -> None:

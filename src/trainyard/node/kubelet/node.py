@@ -24,7 +24,7 @@ from trainyard.node.kubelet.pod_sockets import PodSockets
 from trainyard.node.kubelet.registration import NodeConfig
 from trainyard.node.kubelet.service_watch import ServiceWatch
 from trainyard.node.kubelet.supervisor_client import SandboxError
-from trainyard.node.kubelet.supervisor_process import HelperProcess
+from trainyard.node.kubelet.supervisor_process import SupervisorProcess
 from trainyard.node.kubelet.unsaved_files import report_claims
 from trainyard.node.network.directory import Directory
 from trainyard.node.network.pod_network import ClusterNetwork
@@ -40,7 +40,7 @@ class Node:
     for a node that joins another cluster. `working_directory`: for pods without the annotation. `log_folder`: the
     folder in which the logs of a pod outlive it; None keeps them in the pod's folder. `hidden`: folders of this machine
     that pods see empty (network *namespace* only). `log_size`: maximum size in bytes of the log of one run of a
-    container, from a longer log the middle is removed; 0 for no limit. `helper`: a helper process that has been started
+    container, from a longer log the middle is removed; 0 for no limit. `supervisor`: a supervisor that has been started
     already."""
 
     def __init__(  # noqa: PLR0913  (options of a node, all but three with a default)
@@ -61,7 +61,7 @@ class Node:
         log_folder: Callable[[Json], Path | None] = lambda pod: None,
         hidden: Sequence[Path] = (),
         log_size: int = LOG_SIZE,
-        helper: HelperProcess | None = None,
+        supervisor: SupervisorProcess | None = None,
     ) -> None:
         self._now = now
         self._log_folder, self._log_size = log_folder, log_size
@@ -74,9 +74,9 @@ class Node:
         self._directory = Directory()
         self._problem = ""  # why no container can be started
         self._context: NodeContext | None = None
-        self._make_parts(hidden, helper)
+        self._make_parts(hidden, supervisor)
 
-    def _make_parts(self, hidden: Sequence[Path], helper: HelperProcess | None) -> None:
+    def _make_parts(self, hidden: Sequence[Path], supervisor: SupervisorProcess | None) -> None:
         self.tasks = TaskSupervisor("node", self._say, lambda: self._node_status.refresh())
         self._node_status = NodeStatusUpdater(
             self._register, lambda: self._context is not None and not self._context.closing, self.tasks
@@ -95,9 +95,9 @@ class Node:
             self._member.cluster_network,
             self._say,
             hidden,
-            helper,
+            supervisor,
             on_exited=self._pods.container_exited,
-            on_lost=self._on_helper_lost,
+            on_lost=self._on_supervisor_lost,
         )
 
     async def start(self) -> None:
@@ -128,7 +128,7 @@ class Node:
             self.tasks.start("heartbeat", node_status.heartbeat)
 
     async def drain(self, kill: bool, timeout: float = KILL_SECONDS) -> bool:
-        """Before `stop`: end all pods and write their statuses. False when the API server does not answer within
+        """End all pods and write their statuses; `stop` follows. False when the API server does not answer within
         `timeout` seconds."""
         if self._context is None:
             return True
@@ -143,7 +143,8 @@ class Node:
         return await node_shutdown.drain(workers, kill, timeout if answered else 0.0) and answered
 
     async def deregister(self, timeout: float = KILL_SECONDS) -> bool:
-        """After `stop`: delete the Node object, if this node has created it. Raises TimeoutError, ApiError."""
+        """Delete the Node object after the node has stopped, if this node has created it. Raises TimeoutError,
+        ApiError."""
         async with asyncio.timeout(timeout):
             return await self._cluster.deregister()
 
@@ -194,23 +195,23 @@ class Node:
     async def _register(self) -> None:
         await self._cluster.register(self._kubelet.port, self._now(), self._problem or self.tasks.failing)
 
-    def _on_helper_lost(self) -> None:
-        """The helper process was killed, and with it all containers: start another helper process."""
+    def _on_supervisor_lost(self) -> None:
+        """The supervisor was killed, and with it all containers: start another supervisor."""
         if self._context and not self._context.closing:
-            self.tasks.spawn("restart the helper", self._restart_helper(self._context))
+            self.tasks.spawn("restart the supervisor", self._restart_supervisor(self._context))
         else:
-            self._pods.helper_lost()
+            self._pods.supervisor_lost()
 
-    async def _restart_helper(self, context: NodeContext) -> None:
-        self._say("node: the helper process was killed, and all containers with it; starting another")
+    async def _restart_supervisor(self, context: NodeContext) -> None:
+        self._say("node: the supervisor was killed, and all containers with it; starting another")
         await context.network.stop()
         await context.sandbox.close()
         try:
             context.sandbox, context.network = await self._network_starter.start(context.network.name)
             self._problem = ""
         except SandboxError as error:
-            self._problem = f"node: the helper cannot be started again: {error}"
+            self._problem = f"node: the supervisor cannot be started again: {error}"
             self._say(self._problem)
         self._node_status.refresh()
-        self._pods.helper_lost()
+        self._pods.supervisor_lost()
         await context.network.services_changed()

@@ -17,7 +17,7 @@ from trainyard.objects import Json
 
 @dataclass(slots=True)
 class NodeContext:
-    """`sandbox` and `network` are replaced when the helper process is started again: read them at each use. `state`:
+    """`sandbox` and `network` are replaced when the supervisor is started again: read them at each use. `state`:
     the node's state folder; `mounts`: claim -> folder of the user."""
 
     cluster: NodeApiClient
@@ -38,6 +38,7 @@ class NodeContext:
     log_size: int = 0  # maximum size in bytes of the log of one run, 0 for no limit
 
     def print_once(self, text: str) -> None:
+        """Print a message to the user unless this node has printed the same before."""
         if text not in self.printed:
             self.printed.add(text)
             self.say(text)

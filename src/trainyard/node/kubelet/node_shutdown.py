@@ -36,9 +36,8 @@ async def drain(workers: Sequence[PodWorker], kill: bool, report_seconds: float)
 async def leave_for_restart(workers: Sequence[PodWorker], kill: bool) -> None:
     """End all pods so that the next process of the node continues those that may restart."""
     if status_writes := [task for worker in workers if (task := worker.status_writer.in_progress)]:
-        await asyncio.wait(
-            status_writes, timeout=0.0 if kill else _STATUS_WRITE_SECONDS
-        )  # also the statuses of pods that ended by themselves
+        # Also the statuses of pods that ended by themselves.
+        await asyncio.wait(status_writes, timeout=0.0 if kill else _STATUS_WRITE_SECONDS)
     evicted = [worker for worker in workers if worker.state.policy == "Never"]
     for worker in workers:
         if worker in evicted:

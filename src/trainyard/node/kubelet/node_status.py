@@ -34,17 +34,20 @@ class NodeStatusUpdater:
         self._leaving = False
 
     async def heartbeat(self) -> None:
+        """Refresh the Node's conditions at a fixed interval, for ever."""
         while True:
             await asyncio.sleep(_HEARTBEAT_SECONDS)
             self.refresh()
 
     def on_listed(self, nodes: list[Json]) -> None:
+        """The list of the watch of this Node: [] when the Node does not exist."""
         if nodes:
             self.on_changed("MODIFIED", nodes[0])
         else:
             self.on_changed("DELETED", {})
 
     def on_changed(self, verb: str, node: Json) -> None:
+        """An event of the watch of this Node: write the status again when the Node is gone or not Ready."""
         ready = is_condition_true((node.get("status") or {}).get("conditions"), "Ready")
         if verb == "DELETED" or not ready:
             self.refresh()
@@ -68,5 +71,5 @@ class NodeStatusUpdater:
                 await self._register()
             except ApiError as error:
                 self._stale = True
-                log.warning("the Node is not renewed yet why=%s", error)
+                log.warning("the node status could not be written, retrying error=%s", error)
                 await asyncio.sleep(_RETRY_SECONDS)

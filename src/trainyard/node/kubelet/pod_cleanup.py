@@ -47,6 +47,7 @@ class PodCleanup:
         self._loss_events: list[asyncio.Task[None]] = []
 
     def start(self, deletes_object: bool) -> None:
+        """Release what the pod holds, in a task. `deletes_object`: also remove the Pod object from the API server."""
         self._record.deletes_object = self._record.deletes_object or deletes_object
         self._spawn(self._clean_up(deletes_object))
 

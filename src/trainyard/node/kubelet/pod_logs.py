@@ -23,6 +23,7 @@ class PodLogs:
 
     @property
     def exists(self) -> bool:
+        """Whether the pod's log folder is there."""
         return self._folder.is_dir()
 
     @property
@@ -31,6 +32,7 @@ class PodLogs:
         return self._kept_runs > 0 and not self.exists
 
     def path(self, container: str, run: int) -> Path:
+        """The log file of run number `run` of a container."""
         return self._folder / container / f"{run}.log"
 
     def open(self, container: str, run: int, print_once: Callable[[str], None]) -> int:

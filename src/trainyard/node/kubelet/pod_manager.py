@@ -50,6 +50,7 @@ class PodManager:
         raise RequestError(404, f"pod {namespace}/{pod} is not on this node")
 
     def on_listed(self, pods: list[Json]) -> None:
+        """The pods bound to this node: start those that are new, end those that are gone."""
         present = {uid_of(pod) for pod in pods}
         if not self._folders_swept:
             self._folders_swept = True
@@ -77,10 +78,10 @@ class PodManager:
         if worker := self.workers.get(uid):
             worker.container_exited(container, int(run), code, reason, unsaved)
 
-    def helper_lost(self) -> None:
-        """The helper process died, and with it all containers."""
+    def supervisor_lost(self) -> None:
+        """The supervisor died, and with it all containers."""
         for worker in list(self.workers.values()):
-            worker.helper_lost()
+            worker.supervisor_lost()
 
     def _apply(self, verb: str, pod: Json) -> None:
         worker = self.workers.get(uid_of(pod))

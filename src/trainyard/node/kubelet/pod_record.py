@@ -35,6 +35,7 @@ class PodRecord:
 
     @property
     def uid(self) -> str:
+        """The uid of the pod."""
         return uid_of(self.pod)
 
     def keep_newer(self, pod: Json) -> None:

@@ -4,7 +4,7 @@ Rules:
 - Pure: the objects that the spec refers to (ConfigMaps, Secrets) are fetched before and passed as `Refs`.
 - A reference that cannot be resolved raises `Missing`: the container waits, with the kubelet's reason and message.
 - Of the environment variables that Kubernetes adds for Services, only those of the API server exist (pod_network.py).
-  Of the runner's own environment, a container gets only the variables in `inherited`."""
+  Of the node process's own environment, a container gets only the variables in `inherited`."""
 
 from __future__ import annotations
 
@@ -65,6 +65,7 @@ class TokenRequest(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, source: Json) -> TokenRequest:
+        """From a `serviceAccountToken` source of a projected volume, with kube-apiserver's default of one hour."""
         return cls(str(source.get("audience") or ""), int(source.get("expirationSeconds") or 3600))
 
 
@@ -78,6 +79,7 @@ class EnvContext(msgspec.Struct, frozen=True):
     tokens: Mapping[TokenRequest, str | Missing] = msgspec.field(default_factory=dict)
 
     def token(self, request: TokenRequest) -> str:
+        """The token for the request. Raises Missing when it could not be fetched."""
         token = self.tokens.get(request) or Missing("failed to fetch token: not requested", None)
         if isinstance(token, Missing):
             raise token

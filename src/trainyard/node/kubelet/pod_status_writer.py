@@ -59,6 +59,7 @@ class PodStatusWriter:
 
     @property
     def suspended(self) -> bool:
+        """Whether status patches are held back."""
         return self._suspended
 
     def trigger(self) -> None:

@@ -57,12 +57,14 @@ class PodTasks:
         self.running: set[asyncio.Task[None]] = set()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run the coroutine as a task that ends with the pod; an exception ends the pod."""
         task = asyncio.create_task(coroutine)
         self.running.add(task)
         task.add_done_callback(self._task_done)
         return task
 
     async def cancel(self) -> None:
+        """Cancel all tasks and wait until they have ended."""
         tasks = list(self.running)
         for task in tasks:
             task.cancel()
@@ -106,6 +108,7 @@ class PodWorker:
 
     @property
     def state(self) -> Pod:
+        """The lifecycle state of the pod and its containers."""
         return self.record.state
 
     def restore_ended(self) -> bool:
@@ -119,6 +122,7 @@ class PodWorker:
 
     @_fail_pod_on_error
     def start(self) -> None:
+        """Allocate the pod's address and start the containers, or continue where an earlier node process stopped."""
         record, now = self.record, self._node_context.now
         record.address = self._node_context.network.allocate_ip(record.pod)
         self._lifecycle.update_peer()
@@ -182,15 +186,16 @@ class PodWorker:
 
     @_fail_pod_on_error
     def container_exited(self, container: str, run: int, code: int, reason: str, unsaved: dict[str, Any]) -> None:
+        """A container's run has ended. `unsaved`: the count of files that were lost with its root file system."""
         self._runtime.unsaved.add(container, unsaved)
         self._lost_output.add(container, run, unsaved.get("lost_output") or ())
         self._lifecycle.container_exited(container, run, code, reason)
 
     @_fail_pod_on_error
-    def helper_lost(self) -> None:
-        """The helper process died, and with it all containers."""
-        self._runtime.helper_lost()
-        self._lifecycle.helper_lost()
+    def supervisor_lost(self) -> None:
+        """The supervisor died, and with it all containers."""
+        self._runtime.supervisor_lost()
+        self._lifecycle.supervisor_lost()
 
     def fail(self, error: BaseException) -> None:
         """An exception in the work for this pod: its containers are killed and the pod ends as Failed with the

@@ -40,6 +40,7 @@ _PRESSURES = {
 
 
 def has_annotation(node: Json, annotation: str) -> bool:
+    """Whether the Node has the annotation with a value that is not empty."""
     return bool(((node.get("metadata") or {}).get("annotations") or {}).get(annotation))
 
 
@@ -117,6 +118,7 @@ def node_status(
 
 
 def node_info() -> Json:
+    """`status.nodeInfo`, of this machine; "" for what it does not tell."""
     version = f"trainyard-v{__version__}"
     return {
         "machineID": _read_line("/etc/machine-id"),

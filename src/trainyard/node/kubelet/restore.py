@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from trainyard.node.kubelet.lifecycle import DEFAULT_GRACE, TERMINAL_STATES, Container, ContainerState, Pod, Run
 from trainyard.node.kubelet.pod_spec import containers as containers_of
 from trainyard.objects import Json, name_of, namespace_of, parse_time, uid_of
-from trainyard.objects.container_statuses import container_statuses
+from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.structs import replace
 
 LOST = ("ContainerStatusUnknown", "the process was lost when its node stopped or was killed")
@@ -46,9 +46,7 @@ def returned(state: Pod, status: Json, newest_runs: Mapping[str, int] | None = N
     `Ended`. Without any started container the state is returned unchanged. `newest_runs`: container name -> number of
     its newest run that has a log on this machine."""
     statuses = {
-        container.name: container.status
-        for container in container_statuses(status)
-        if container.status.get("containerID")
+        container.name: container for container in container_statuses(status) if container.status.get("containerID")
     }
     newest_runs = newest_runs or {}
     if not statuses and not newest_runs:
@@ -81,15 +79,14 @@ def ended_with_node(state: Pod) -> bool:
     return state.over and bool(failed) and all(run.reason == LOST[0] for run in failed)
 
 
-def _restored_container(container: Container, status: Json) -> Container:
-    state, last = status.get("state") or {}, (status.get("lastState") or {}).get("terminated")
-    number = int(status.get("restartCount") or 0) + 1
-    if running := state.get("running"):
+def _restored_container(container: Container, status: ContainerStatus) -> Container:
+    last, number = status.previous_terminated, status.restarts + 1
+    if running := status.state("running"):
         container = replace(
             container, state=ContainerState.RUNNING, run=number, started=parse_time(running.get("startedAt")) or 0.0
         )
         return replace(container, last=_run(number - 1, last) if last else None, failures=number - 1)
-    if terminated := state.get("terminated"):
+    if terminated := status.state("terminated"):
         previous = _run(number - 1, last) if last else None
         return replace(
             container,

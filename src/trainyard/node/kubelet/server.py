@@ -89,6 +89,7 @@ class LogOptions(msgspec.Struct, frozen=True):
 
 
 def flag(query: dict[str, str], name: str) -> bool:
+    """Whether a query parameter is true: `true` or `1`, as Go parses them."""
     return query.get(name, "").lower() in ("true", "1")
 
 
@@ -134,6 +135,7 @@ class Kubelet:
             self._http = asyncio.create_task(http.serve(listener))
 
     async def stop(self) -> None:
+        """Stop listening, and close the HTTP server if a request has started it."""
         if self._listener is not None:
             asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from trainyard.controller_runtime import TaskSupervisor
@@ -15,12 +16,16 @@ class ServiceWatch:
 
     def __init__(self, directory: Directory, network: Callable[[], Network | None], tasks: TaskSupervisor) -> None:
         self._directory, self._network, self._tasks = directory, network, tasks
+        self._outdated = False  # the network has not adapted to the last change yet
+        self._update: asyncio.Task[None] | None = None
 
     def on_listed(self, services: list[Json]) -> None:
+        """The list of the watch: replaces all known Services."""
         self._directory.replace_services(services)
         self._adapt()
 
     def on_changed(self, verb: str, service: Json) -> None:
+        """One event of the watch."""
         if verb == "DELETED":
             self._directory.services.pop(key_of(service), None)
         else:
@@ -28,10 +33,18 @@ class ServiceWatch:
         self._adapt()
 
     def pod_added(self) -> None:
+        """A pod has an address now; in the shared network a Service of its name needs no forwarder any more."""
         network = self._network()
         if network and not network.isolated_network:
             self._adapt()  # a Service with this pod's name is no longer forwarded
 
     def _adapt(self) -> None:
-        if network := self._network():
-            self._tasks.spawn("update Services", network.services_changed())
+        """Let the network adapt, in one task: changes that come while it adapts are applied together afterwards."""
+        self._outdated = True
+        if self._network() and (self._update is None or self._update.done()):
+            self._update = self._tasks.spawn("update Services", self._update_network())
+
+    async def _update_network(self) -> None:
+        while self._outdated and (network := self._network()):
+            self._outdated = False
+            await network.services_changed()

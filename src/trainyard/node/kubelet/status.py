@@ -28,6 +28,7 @@ class StatusInputs(msgspec.Struct, frozen=True):
 
 
 def phase(pod: Pod) -> str:
+    """`status.phase`, as the kubelet computes it from the states of the containers."""
     if pod.failure and pod.over:
         return "Failed"
     inits = [container for container in pod.containers if container.init]
@@ -55,6 +56,7 @@ def _never_ran(container: Container) -> bool:
 
 
 def is_ready(pod: Pod) -> bool:
+    """Whether every container that is no init container runs; readiness probes have no effect here."""
     return all(container.state is ContainerState.RUNNING for container in pod.containers if not container.init)
 
 

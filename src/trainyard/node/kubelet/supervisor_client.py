@@ -1,4 +1,4 @@
-"""The runner's client of the supervisor, which starts all processes of pods.
+"""The node process's client of the supervisor, which starts all processes of pods.
 
 Rules:
 - Each request gets one response, in any order; a response with an error is raised as `StartError`.
@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from trainyard.node.kubelet.supervisor_process import HelperProcess
+from trainyard.node.kubelet.supervisor_process import SupervisorProcess
 from trainyard.node.supervisor.channel import UNREADABLE, Channel
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Sandbox:
     root folder (supervisor/unsaved_count.py, {} for none), with the output that could not be written (`lost_output`,
     supervisor/log_file.py). `on_lost` is called when the supervisor dies.
 
-    It has one method for each request to the supervisor, and so more than fifteen."""
+    More than 15 methods: one for each request to the supervisor."""
 
     def __init__(
         self,
@@ -97,24 +97,24 @@ class Sandbox:
         self._send_lock = asyncio.Lock()
         self._writable: asyncio.Future[None] | None = None  # set when the socket is writable
         self._ready: asyncio.Future[None] | None = None
-        self.helper: HelperProcess | None = None
+        self.supervisor: SupervisorProcess | None = None
         self._channel: Channel | None = None
         self._closing = False
 
-    async def start(self, helper: HelperProcess) -> None:
-        """Wait until the helper process is ready; it ends with this Sandbox. Raises SandboxError when it does not
+    async def start(self, supervisor: SupervisorProcess) -> None:
+        """Wait until the supervisor is ready; it ends with this Sandbox. Raises SandboxError when it does not
         work."""
-        self.helper, self._channel = helper, helper.channel
+        self.supervisor, self._channel = supervisor, supervisor.channel
         loop = asyncio.get_running_loop()
         self._ready = loop.create_future()
-        loop.add_reader(helper.channel.sock, self._receive)
+        loop.add_reader(supervisor.channel.sock, self._receive)
         try:
             async with asyncio.timeout(_READY_SECONDS):
                 await self._ready
         except TimeoutError:
             await self.close()
             raise SandboxError(
-                f"the helper process sent nothing for {_READY_SECONDS:.0f} s, see {helper.log}"
+                f"the supervisor sent nothing for {_READY_SECONDS:.0f} s, see {supervisor.log}"
             ) from None
         except SandboxError:
             await self.close()
@@ -124,8 +124,8 @@ class Sandbox:
         """End the supervisor and all containers: it reads the end of its socket and exits."""
         self._closing = True
         self._close_channel()
-        if self.helper:
-            await asyncio.to_thread(self.helper.close)
+        if self.supervisor:
+            await asyncio.to_thread(self.supervisor.close)
 
     def _close_channel(self) -> None:
         if self._channel:
@@ -135,9 +135,9 @@ class Sandbox:
             self._channel = None
         if self._writable:
             _resolve(self._writable)  # the sender then finds the channel closed
-        error = SandboxError("the helper process of the pods has ended")
+        error = SandboxError("the supervisor of the pods has ended")
         if self._ready and not self._ready.done():
-            self._ready.set_exception(SandboxError("the helper ended before it was ready"))
+            self._ready.set_exception(SandboxError("the supervisor ended before it was ready"))
         for future in self._pending.values():
             if not future.done():
                 future.set_exception(error)
@@ -156,13 +156,13 @@ class Sandbox:
             try:
                 self._handle(message, fds)
             except Exception:  # only this message is dropped: exits of other containers may follow it
-                log.exception("a message of the helper process is invalid message=%.200s", message)
+                log.exception("a message of the supervisor is invalid message=%.200s", message)
 
     def _handle(self, message: dict[str, Any], fds: list[int]) -> None:
         if "re" in message:
             self._handle_answer(message, fds)
         elif message["event"] == UNREADABLE:
-            log.error("a message of the helper process cannot be parsed text=%s", message["text"])
+            log.error("a message of the supervisor cannot be parsed text=%s", message["text"])
         elif message["event"] == "exited":
             code, reason = int(message["code"]), str(message["reason"])
             self._on_exited(message["container"], code, reason, message.get("unsaved") or {})
@@ -185,7 +185,7 @@ class Sandbox:
 
     async def _request(self, operation: str, fds: tuple[int, ...] = (), **fields: Any) -> list[int]:
         if self._channel is None:
-            raise SandboxError("the helper process of the pods has ended")
+            raise SandboxError("the supervisor of the pods has ended")
         self._request_id += 1
         request_id = self._request_id
         future: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
@@ -215,17 +215,19 @@ class Sandbox:
                         loop.remove_writer(sock)
                 continue
             except OSError as error:
-                raise SandboxError(f"the helper process of the pods has ended: {error}") from None
+                raise SandboxError(f"the supervisor of the pods has ended: {error}") from None
             remaining, fds = remaining[sent:], ()
             if not remaining:
                 return
 
     async def add_pod(self, pod: str, hostname: str, address: str, memory: list[str]) -> None:
-        await self._request("pod", pod=pod, hostname=hostname, address=address, memory=memory)
+        """Create the pod's network namespace, hostname and memory-backed folders. Raises SandboxError."""
+        await self._request("add_pod", pod=pod, hostname=hostname, address=address, memory=memory)
 
     async def remove_pod(self, pod: str) -> None:
+        """Remove the pod's namespaces; no error if they are gone."""
         with contextlib.suppress(SandboxError, StartError):
-            await self._request("unpod", pod=pod)
+            await self._request("remove_pod", pod=pod)
 
     async def spawn(self, process: Process, log: int) -> None:
         """Start a container; returns when its program runs. Raises StartError when it cannot be started, SandboxError.
@@ -242,13 +244,14 @@ class Sandbox:
             await self._request("exec", (file.fileno(), *streams), container=process.container)
 
     async def signal(self, container: str, kill: bool) -> None:
+        """Send SIGTERM, or SIGKILL with `kill`, to the container; no error if it has ended."""
         with contextlib.suppress(SandboxError, StartError):
             await self._request("signal", container=container, kill=kill)
 
     async def add_local_route(self, network: str) -> None:
         """Make the addresses of `network` (such as 10.96.0.0/12) local in the supervisor's network namespace."""
         address, _, bits = network.partition("/")
-        await self._request("own", network=address, bits=int(bits))
+        await self._request("add_route", network=address, bits=int(bits))
 
     async def listen(self, address: str, port: int, udp: bool = False) -> socket.socket:
         """A listening (or UDP) socket in the pods' network. Raises StartError, SandboxError."""
@@ -266,11 +269,11 @@ def _start_failure(error: Any) -> StartError:
     try:
         return StartError(int(error["code"]), str(error["reason"]), str(error["message"]))
     except (KeyError, TypeError, ValueError):
-        return StartError(128, "StartError", f"the response of the helper process cannot be parsed: {str(error)[:200]}")
+        return StartError(128, "StartError", f"the response of the supervisor cannot be parsed: {str(error)[:200]}")
 
 
 def _credentials() -> dict[str, Any]:
-    """User, group and limit of open files for programs: those of the runner."""
+    """User, group and limit of open files for programs: those of the node process."""
     return {"uid": os.getuid(), "gid": os.getgid(), "files": _OPEN_FILES_LIMIT}
 
 

@@ -1,4 +1,4 @@
-"""The process of the helper program `supervisor`, which starts all containers and ends with the process that started
+"""The process of the program `supervisor`, which starts all containers and ends with the process that started
 it.
 
 It may be started before the Node is created: then it gets ready while the rest of the program is loaded.
@@ -19,31 +19,32 @@ PROGRAM = Path(__file__).parents[1] / "supervisor"
 EXIT_SECONDS = 10.0  # from closing its socket to its exit
 
 
-class HelperProcess:
+class SupervisorProcess:
     """`mode` is the network, "namespace" or "shared"; its errors are appended to the file `log`. Raises OSError."""
 
     def __init__(self, mode: str, log: Path) -> None:
         self.mode, self.log = mode, log
-        runner_end, helper_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        runner_end.setblocking(False)
-        self.channel = Channel(runner_end)
+        node_end, supervisor_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        node_end.setblocking(False)
+        self.channel = Channel(node_end)
         with (
-            helper_end,
+            supervisor_end,
             os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab") as errors,
         ):
             self._process = subprocess.Popen(
                 # The program does not read the folder: it only identifies the node in the output of `ps`.
-                [sys.executable, "-I", "-S", str(PROGRAM), str(helper_end.fileno()), mode, str(log.parent)],
-                pass_fds=[helper_end.fileno()],
+                [sys.executable, "-I", "-S", str(PROGRAM), str(supervisor_end.fileno()), mode, str(log.parent)],
+                pass_fds=[supervisor_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 cwd="/",
-                start_new_session=True,  # Ctrl-C in a terminal is for the runner alone
+                start_new_session=True,  # Ctrl-C in a terminal is for the node process alone
             )
 
     @property
     def pid(self) -> int:
+        """The pid of the supervisor."""
         return self._process.pid
 
     def close(self) -> None:

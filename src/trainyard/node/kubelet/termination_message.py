@@ -21,6 +21,7 @@ _LOG_BYTES, _LOG_LINES = 2048, 80
 
 
 def message_file(folder: Path, container: str, run: int | str) -> Path:
+    """The file behind terminationMessagePath of run number `run`."""
     return folder / "messages" / container / str(run)
 
 

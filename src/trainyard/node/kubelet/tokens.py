@@ -94,6 +94,7 @@ class Tokens:
             self.tasks.start("renew tokens", lambda: self._renew(files))
 
     def stop(self) -> None:
+        """Stop the renewals."""
         self.tasks.cancel_all()
 
     async def _renew(self, files: list[tuple[Path, TokenRequest]]) -> None:
@@ -108,7 +109,7 @@ class Tokens:
                         replace_file(file, token.text.encode())
                 except (ApiError, ValueError, OSError) as error:
                     self._failures += 1
-                    log.warning("a token is not renewed file=%s error=%s", file, error)
+                    log.warning("a token could not be renewed, retrying file=%s error=%s", file, error)
 
 
 def replace_file(file: Path, content: bytes) -> None:

@@ -40,6 +40,7 @@ class NameScope(msgspec.Struct, frozen=True):
 
 
 def declared_ports(pod: Json) -> frozenset[int]:
+    """The TCP containerPorts of the pod's containers, init containers left out."""
     return frozenset(
         int(port.get("containerPort") or 0)
         for container, init in containers(pod)

@@ -31,10 +31,12 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 def hostname_of(pod: Json) -> str:
+    """The pod's hostname, of at most 63 characters as in the kubelet."""
     return str((pod.get("spec") or {}).get("hostname") or name_of(pod))[:63].rstrip("-.")
 
 
 def peer_of(pod: Json, address: str, ready: bool) -> Peer:
+    """The entry of a pod in the directory. `address`: its pod IP."""
     spec = pod.get("spec") or {}
     ports = {
         str(port["name"]): int(port.get("containerPort") or 0)
@@ -64,6 +66,7 @@ def cluster_ip(service: Json) -> str:
 
 
 def ports_of(service: Json) -> list[Port]:
+    """The ports of a Service; an unset targetPort is the port itself."""
     ports = []
     for port in (service.get("spec") or {}).get("ports") or []:
         number = int(port.get("port") or 0)
@@ -79,6 +82,7 @@ class Directory:
         self.peers: dict[str, Peer] = {}
 
     def replace_services(self, services: list[Json]) -> None:
+        """Replace all known Services by these."""
         self.services = {key_of(service): service for service in services}
 
     def endpoints_pods(self, service: Json, unready: bool = False) -> list[Peer]:

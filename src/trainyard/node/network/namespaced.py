@@ -1,8 +1,8 @@
 """The network *namespace*: DNS, Services and access to the outside world for pods with network namespaces.
 
 The network namespace of the supervisor has the bridge (10.244.0.1) and a local route for all addresses that Services
-may have. The runner listens on these addresses through sockets that the supervisor opens there: a DNS resolver, an HTTP
-proxy, and one forwarder per port of a Service."""
+may have. The node process listens on these addresses through sockets that the supervisor opens there: a DNS resolver,
+an HTTP proxy, and one forwarder per port of a Service."""
 
 from __future__ import annotations
 
@@ -67,9 +67,8 @@ class NamespaceNetwork(Network):
         self._browser_servers: dict[
             tuple[NamespacedName, int], asyncio.Server
         ] = {}  # listeners on loopback for browsers of this machine
-        self._known_services: set[NamespacedName] = (
-            set()
-        )  # Services at the last sync: the listeners of deleted ones are closed
+        # Services at the last sync: the listeners of deleted ones are closed.
+        self._known_services: set[NamespacedName] = set()
         self._next_host = 1
         self._round_robin = 0
         # A local route for a range that overlaps the pod network would capture the pods' addresses. The addresses of
@@ -80,6 +79,7 @@ class NamespaceNetwork(Network):
         self._ranges = [network for network in ranges if not network.overlaps(POD_CIDR)]
 
     async def start(self) -> None:
+        """Add the routes of the pod networks, and serve DNS and the proxy at the gateway address."""
         loop = asyncio.get_running_loop()
         for network in self._ranges:
             await self.sandbox.add_local_route(str(network))
@@ -91,6 +91,7 @@ class NamespaceNetwork(Network):
         await self.services_changed()
 
     async def stop(self) -> None:
+        """Close all listening sockets."""
         if self._resolver:
             self._resolver.close()
         forwarders = (server for _, server in self._forwarders.values())
@@ -120,7 +121,7 @@ class NamespaceNetwork(Network):
             namespace."""
             if self._is_cluster_address(host):
                 return await self.dial("", host, port)
-            searches = ("", *(f".{domain}" for domain in cluster_searches(client.namespace if client else "default")))
+            searches = ("", *(f".{domain}" for domain in _cluster_searches(client.namespace if client else "default")))
             for search in searches:
                 if addresses := self.directory.lookup(host + search):
                     return await self.dial("", addresses[0], port)
@@ -141,7 +142,7 @@ class NamespaceNetwork(Network):
         """A pod that is created again under the same name gets its last address again when that is free: peers that
         have cached the address keep working. Raises OSError when no address is free."""
         pod_name = f"{namespace_of(pod)}/{hostname_of(pod)}"
-        # Peers from before a restart of the helper process: their containers start again with the addresses they had.
+        # Peers from before a restart of the supervisor: their containers start again with the addresses they had.
         peer_addresses = {peer.address for peer in self.directory.peers.values()}
         last_address = self._last_addresses.get(pod_name, "")
         if last_address and last_address not in self._used and last_address not in peer_addresses:
@@ -159,9 +160,11 @@ class NamespaceNetwork(Network):
         raise OSError("no free address for a pod in 10.244.0.0/16")
 
     def release(self, pod: Json, address: str) -> None:
+        """Make the address free for another pod."""
         self._used.pop(address, None)
 
     def environment(self, pod: Json) -> dict[str, str]:
+        """Proxy and API server variables of a pod."""
         direct_networks = ["localhost", "127.0.0.1", str(POD_CIDR), *map(str, self._ranges), ".svc", f".{DOMAIN}"]
         annotations = (pod.get("metadata") or {}).get("annotations") or {}
         direct_hosts = {hostname_of(pod), *expand_hosts(str(annotations.get(HOSTS) or ""))}
@@ -169,10 +172,8 @@ class NamespaceNetwork(Network):
             if key.namespace == namespace_of(pod):
                 direct_hosts.add(key.name)
             if address := cluster_ip(service):
-                direct_hosts |= {
-                    address,
-                    f"{key.name}.{key.namespace}",
-                }  # most programs do not support networks in no_proxy
+                # Most programs do not support networks in no_proxy.
+                direct_hosts |= {address, f"{key.name}.{key.namespace}"}
         env: dict[str, str] = {}
         if self.apiserver:
             direct_hosts |= {self.cluster_network.kubernetes[0], "kubernetes.default"}
@@ -186,6 +187,7 @@ class NamespaceNetwork(Network):
         return env
 
     def files(self, pod: Json, address: str, folder: Path) -> list[Mount]:
+        """Write the pod's hosts, hostname and resolv.conf into `folder`; returns their mounts."""
         folder.mkdir(parents=True, exist_ok=True)
         spec = pod.get("spec") or {}
         host, subdomain = hostname_of(pod), str(spec.get("subdomain") or "")
@@ -199,9 +201,11 @@ class NamespaceNetwork(Network):
         return [Mount(str(folder / name), f"/etc/{name}", pod_owned=True) for name in contents]
 
     def rewrite(self, pod: Json) -> Rewrite:
+        """The identity: names resolve by DNS, so that addresses stay as they are written."""
         return str
 
     async def dial(self, pod: str, address: str, port: int) -> Streams:
+        """Connect to a port of a pod from inside the pod network. Raises OSError."""
         sock = await self.sandbox.socket()
         try:
             await asyncio.get_running_loop().sock_connect(sock, (address, port))
@@ -211,6 +215,8 @@ class NamespaceNetwork(Network):
             raise
 
     async def forward_to_service(self, service: NamespacedName, port: int) -> int:
+        """A loopback port of this machine that forwards to a port of the Service; the same one for each call."""
+
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             ports = ports_of(self.directory.services.get(service) or {})
             service_port = next(
@@ -273,7 +279,8 @@ class NamespaceNetwork(Network):
         return await self.dial(f"{peer.namespace}/{peer.hostname}", peer.address, number)
 
 
-def cluster_searches(namespace: str) -> list[str]:
+def _cluster_searches(namespace: str) -> list[str]:
+    """The search domains of a pod with dnsPolicy ClusterFirst."""
     return [f"{namespace}.svc.{DOMAIN}", f"svc.{DOMAIN}", DOMAIN]
 
 
@@ -283,7 +290,7 @@ def resolv_conf(spec: Json, namespace: str) -> str:
     config = spec.get("dnsConfig") or {}
     without_cluster_dns = spec.get("dnsPolicy") == "None"
     servers = [*([] if without_cluster_dns else [GATEWAY]), *map(str, config.get("nameservers") or [])]
-    searches = [] if without_cluster_dns else cluster_searches(namespace)
+    searches = [] if without_cluster_dns else _cluster_searches(namespace)
     searches += [domain for domain in map(str, config.get("searches") or []) if domain not in searches]
     options = {} if without_cluster_dns else {"ndots": "5"}
     for option in config.get("options") or []:

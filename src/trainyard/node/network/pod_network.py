@@ -1,7 +1,7 @@
 """The common interface of the two pod networks.
 
-*namespace*: every pod has a network namespace on a bridge; the runner serves DNS, Services and access to the outside
-through sockets that the supervisor opens.
+*namespace*: every pod has a network namespace on a bridge; the node process serves DNS, Services and access to the
+outside through sockets that the supervisor opens.
 *shared*: all pods use this machine's network; each `name:port` has a port of its own, and texts are rewritten to it.
 
 Rule: the node uses only `Network`; the differences between the two are in namespaced.py and shared.py."""
@@ -59,14 +59,16 @@ class Network(abc.ABC):
         """Start to serve names and Services. Raises OSError, SandboxError."""
 
     @abc.abstractmethod
-    async def stop(self) -> None: ...
+    async def stop(self) -> None:
+        """Close all sockets."""
 
     @abc.abstractmethod
     def allocate_ip(self, pod: Json) -> str:
         """Allocate the address of a new pod. Raises OSError when none is free."""
 
     @abc.abstractmethod
-    def release(self, pod: Json, address: str) -> None: ...
+    def release(self, pod: Json, address: str) -> None:
+        """The pod has ended: free its address and ports."""
 
     @abc.abstractmethod
     def environment(self, pod: Json) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Forwarding between two connections, and the HTTP proxy through which pods connect to the outside.
 
 Rules: bytes are forwarded unchanged, and each direction is closed by itself; the proxy supports CONNECT and plain HTTP
-with one request per connection, and uses the runner's own proxy where the runner has one."""
+with one request per connection, and uses the node process's own proxy where the node process has one."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ async def forward_both_ways(client: Streams, upstream: Streams) -> None:
         with contextlib.suppress(OSError):
             await asyncio.gather(_copy(client[0], upstream[1]), _copy(upstream[0], client[1]))
     finally:
-        close_writer(client[1])
-        close_writer(upstream[1])
+        _close_writer(client[1])
+        _close_writer(upstream[1])
 
 
-def close_writer(writer: asyncio.StreamWriter) -> None:
+def _close_writer(writer: asyncio.StreamWriter) -> None:
+    """Close the connection; no error when it is broken or the event loop is closing."""
     with contextlib.suppress(OSError, RuntimeError):
         writer.close()
 
@@ -82,7 +83,7 @@ async def _respond_error(writer: asyncio.StreamWriter, status: str, reason: str)
         head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close"
         writer.write(head.encode() + b"\r\n\r\n" + body)
         await writer.drain()
-    close_writer(writer)
+    _close_writer(writer)
 
 
 async def _open_upstream(head: bytes, inside: ClusterDialer) -> tuple[Streams, bytes, bytes]:
@@ -122,7 +123,8 @@ def _end_to_end_headers(rest: str, tunnel: bool) -> str:
 
 
 def _upstream_proxy(scheme: str, host: str) -> tuple[tuple[str, int], str] | None:
-    """The runner's own proxy for that host: its address and its credentials (base64); None for a direct connection."""
+    """The node process's own proxy for that host: its address and its credentials (base64); None for a direct
+    connection."""
     from urllib.request import getproxies, proxy_bypass  # imported here because it loads all of urllib
 
     proxy_url = getproxies().get(scheme)

@@ -7,7 +7,7 @@ Rules:
 - A pod listens on the port allocated for its own name and port number, or on that port number itself.
 - A port is held by the pods whose texts contain it and by the Service that it forwards to, and is freed with the last
   of them.
-- Two runners on one machine do not use the same port: each port is reserved by an abstract Unix socket name."""
+- Two nodes on one machine do not use the same port: each port is reserved by an abstract Unix socket name."""
 
 from __future__ import annotations
 
@@ -58,6 +58,7 @@ class PortAllocator:
         return self._by_name[key]
 
     def known(self, namespace: str, name: str, port: int) -> int | None:
+        """The loopback port allocated for a declared port of this host name, None when there is none."""
         return self._by_name.get((namespace, name, port))
 
     def release(self, holder: Holder) -> None:
@@ -71,6 +72,7 @@ class PortAllocator:
                     mark.close()
 
     def close(self) -> None:
+        """Release all ports."""
         for holder in list(self._held):
             self.release(holder)
 
@@ -139,41 +141,45 @@ class SharedNetwork(Network):
         self.host_ip = host_address()
         self.ports = PortAllocator()
         self._forwarders: dict[tuple[NamespacedName, int], asyncio.Server] = {}
-        self._known_services: set[NamespacedName] = (
-            set()
-        )  # Services at the last sync: the ports of deleted ones are released
+        # Services at the last sync: the ports of deleted ones are released.
+        self._known_services: set[NamespacedName] = set()
         self._services_lock = asyncio.Lock()
         self._round_robin = 0
 
     async def start(self) -> None:
-        pass
+        """Nothing to start: ports are opened when they are needed."""
 
     async def stop(self) -> None:
+        """Close all forwarders and release all ports."""
         for server in self._forwarders.values():
             server.close()
         self._forwarders.clear()
         self.ports.close()
 
     def allocate_ip(self, pod: Json) -> str:
+        """The address of this machine: all pods share it."""
         return self.host_ip
 
     def release(self, pod: Json, address: str) -> None:
+        """Release the ports of the pod."""
         self.ports.release(uid_of(pod))
 
     def environment(self, pod: Json) -> dict[str, str]:
+        """Proxy and API server variables of a pod."""
         env: dict[str, str] = {}
-        if any(
-            os.environ.get(name) for name in PROXIES
-        ):  # pods inherit the runner's proxy, which must not be used between pods
+        # Pods inherit the node process's proxy, which must not be used between pods.
+        if any(os.environ.get(name) for name in PROXIES):
             inherited = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
             no_proxy = ",".join(filter(None, [inherited, "localhost", LOOPBACK, self.host_ip]))
             env["no_proxy"] = env["NO_PROXY"] = no_proxy
         return env | (api_variables(*self.apiserver) if self.apiserver else {})
 
     def files(self, pod: Json, address: str, folder: Path) -> list[Mount]:
+        """None: the pod sees the files of this machine."""
         return []
 
     def rewrite(self, pod: Json) -> Rewrite:
+        """A function that replaces `NAME:PORT` of pods and Services by loopback addresses."""
         namespace = namespace_of(pod)
         annotations = (pod.get("metadata") or {}).get("annotations") or {}
         names: dict[str, set[str]] = {namespace: set(expand_hosts(str(annotations.get(HOSTS) or "")))}
@@ -236,6 +242,7 @@ class SharedNetwork(Network):
         return await self.dial(f"{peer.namespace}/{peer.hostname}", peer.address, target)
 
     async def forward_to_service(self, service: NamespacedName, port: int) -> int:
+        """A loopback port that forwards to a port of the Service."""
         return self.ports.allocate(service.namespace, service.name, port, service)
 
     async def dial(self, pod: str, address: str, port: int) -> Streams:

@@ -15,7 +15,7 @@ UNREADABLE = "unreadable"  # the event that replaces a message that cannot be re
 
 class Channel:
     """Messages over a stream socket. `receive` does not block if the socket is non-blocking; `send` blocks until the
-    peer reads, which the runner always does."""
+    peer reads, which the node process always does."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -23,12 +23,14 @@ class Channel:
         self._fds: list[int] = []
 
     def send(self, message: Message, fds: tuple[int, ...] = ()) -> None:
+        """Send one message, and the file descriptors with its first byte. Blocks."""
         raw = self.pack(message, len(fds))
         sent = socket.send_fds(self.sock, [raw], fds) if fds else self.sock.send(raw)
         self.sock.sendall(raw[sent:])
 
     @staticmethod
     def pack(message: Message, fds: int) -> bytes:
+        """A message as bytes: length, then JSON with the number of descriptors."""
         body = json.dumps({**message, "fds": fds}).encode()
         return struct.pack("!I", len(body)) + body
 

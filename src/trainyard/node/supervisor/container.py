@@ -29,6 +29,7 @@ class Failed(Exception):
         self.fields: dict[str, Any] = {"code": code, "reason": reason, "message": message}
 
     def write(self, fd: int) -> None:
+        """Write the report for `read` into the pipe."""
         os.write(fd, json.dumps(self.fields).encode())
 
     @classmethod

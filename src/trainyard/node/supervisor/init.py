@@ -6,7 +6,7 @@ Rules:
 - The program's output comes through a pipe, and the init appends it to the log. With the log file itself as stdout,
   `> /dev/stderr` and `tee /dev/stdout` would truncate it. The supervisor writes the output that is left in the pipe at
   the end.
-- Exec requests of the runner come through the exec socket (the *door*): one byte per program with five file
+- Exec requests of the node process come through the exec socket: one byte per program with five file
   descriptors: the spec (a file with JSON), the three streams, and a pipe for the result. Lines of JSON are written to
   that pipe: {"pid"}, maybe {"error"} with code, reason and message, and {"code"}. A pipe that ends without a code was
   closed by the end of the container.
@@ -66,6 +66,7 @@ class Output:
                 remaining -= len(piece)
 
     def close(self) -> None:
+        """Close the pipe and the log file."""
         os.close(self.read_fd)
         self.log.close()
 
@@ -168,7 +169,7 @@ class Init:
             return
         for fd in fds:
             os.set_inheritable(fd, False)
-        if len(fds) != EXEC_DESCRIPTORS:  # not received completely (EMFILE): the runner sees the end of the result pipe
+        if len(fds) != EXEC_DESCRIPTORS:  # cut off (EMFILE): the node process sees the end of the result pipe
             for fd in fds:
                 os.close(fd)
             return

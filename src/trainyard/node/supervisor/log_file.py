@@ -32,6 +32,7 @@ class LostOutput:
         self._last = b""
 
     def add(self, piece: bytes, error: OSError) -> None:
+        """Count bytes that could not be written, and keep the reason."""
         self.bytes += len(piece)
         self.reason = error.strerror or str(error)
         self._last = (self._last + piece)[-_LAST_BYTES:]
@@ -109,4 +110,5 @@ class LimitedLogFile:
             fcntl.fcntl(self.fd, fcntl.F_SETFL, flags)
 
     def close(self) -> None:
+        """Close the file."""
         os.close(self.fd)

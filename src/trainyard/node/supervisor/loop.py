@@ -1,15 +1,16 @@
-"""The protocol between the runner and the supervisor, and the forks of inits.
+"""The protocol between the node process and the supervisor, and the forks of inits.
 
 Messages are JSON with four bytes of length before them; file descriptors are sent with the first byte of the message,
-whose `fds` is their number. Every request of the runner has `do` and `id`; its response has `re` and maybe `error`.
+whose `fds` is their number. Every request of the node process has `do` and `id`; its response has `re` and maybe
+`error`.
 
-    pod        pod, hostname, address, memory: [folder]      create a pod's namespaces; tmpfs on `memory`
-    unpod      pod
+    add_pod    pod, hostname, address, memory: [folder]      create a pod's namespaces; tmpfs on `memory`
+    remove_pod pod
     spawn      container, pod, argv, env, cwd, root, mounts, memory (bytes, 0 for no limit)
                                                              + 1 fd, the log; answered when the program is running
     exec       container                                     + 5 fds for the container's init, see init.py
     signal     container, kill: bool
-    own        network, bits                                 makes its addresses local
+    add_route  network, bits                                 makes its addresses local
     listen     address, port, udp                            answered with a socket of the pods' network
     socket                                                   answered with an unconnected TCP socket of it
     event      "ready" | "failed" (why) | "exited" (container, code, reason, maybe unsaved: the files that went with it,
@@ -53,7 +54,7 @@ class StartingContainer:
 
 
 class Supervisor:
-    """The main loop of the helper process: starts containers on request and reports their exits."""
+    """The main loop of the supervisor: starts containers on request and reports their exits."""
 
     def __init__(self, channel: Channel, pods: Pods | None, groups: memory.Cgroups) -> None:
         self.channel = channel
@@ -67,8 +68,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
 
     def run(self, watcher: int) -> None:
-        """Serve until the runner or the watcher has ended. `watcher`: a pipe that is closed at the end of the
-        watcher."""
+        """Serve until the node process or the watcher has ended. `watcher`: a pipe that closes when the latter ends."""
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         os.set_blocking(woken, False)
@@ -140,10 +140,10 @@ class Supervisor:
     def _handle_request(self, message: Message, fds: list[int], reply_fds: list[int]) -> Message | None:
         reply: Message = {"re": message["id"]}
         match message["do"]:
-            case "pod":
+            case "add_pod":
                 if self.pods:
                     self.pods.add(message["pod"], message["hostname"], message["address"], message["memory"])
-            case "unpod":
+            case "remove_pod":
                 if self.pods:
                     self.pods.remove(message["pod"])
             case "spawn":
@@ -153,9 +153,9 @@ class Supervisor:
                 self._exec(message["container"], fds)
             case "signal":
                 self._signal(message["container"], bool(message["kill"]))
-            case "own":
+            case "add_route":
                 if self.pods:
-                    self.pods.own(message["network"], int(message["bits"]))
+                    self.pods.add_local_route(message["network"], int(message["bits"]))
             case "listen":
                 reply_fds.append(_listen(message["address"], int(message["port"]), bool(message["udp"])))
             case "socket":
@@ -226,8 +226,7 @@ class Supervisor:
         return container, last_message
 
     def _started(self, awaited: StartingContainer) -> None:
-        """The report pipe is closed: the program runs, or the report has its error. Called twice when the program ends
-        at once."""
+        """The report pipe is closed: the program runs, or the report has its error. Maybe called twice."""
         pid = next((pid for pid, starting in self._starting.items() if starting is awaited), None)
         if pid is None:
             return
@@ -336,7 +335,7 @@ def _failure_reason(error: OSError) -> str:
 
 
 def _supervisor(channel: Channel, namespaces: bool, watcher: int, groups: memory.Cgroups) -> None:
-    """Run the supervisor in its own process. Returns when the runner or the watcher has ended."""
+    """Run the supervisor in its own process. Returns when the node process or the watcher has ended."""
     try:
         if namespaces:
             syscalls.die_with_parent(signal.SIGKILL)
@@ -364,9 +363,8 @@ def main(fd: int, mode: str) -> NoReturn:
     os.set_inheritable(fd, False)
     channel = Channel(socket.socket(fileno=fd))
     namespaces = mode == "namespace"
-    with contextlib.suppress(
-        OSError, ValueError
-    ):  # the supervisor needs a few descriptors per pod; programs get the runner's limit
+    # The supervisor needs a few descriptors per pod; programs get the node process's limit.
+    with contextlib.suppress(OSError, ValueError):
         hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     try:

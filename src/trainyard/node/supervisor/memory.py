@@ -54,6 +54,7 @@ class Cgroup:
         return 0
 
     def close(self) -> None:
+        """Close the file descriptors; the cgroup itself stays until it is removed."""
         os.close(self.procs)
         os.close(self.counter)
 
@@ -66,6 +67,7 @@ class Limit:
     group: Cgroup | None
 
     def enter(self) -> None:
+        """Move this process into the cgroup of the limit, if there is one."""
         if self.group:
             self.group.enter()
 

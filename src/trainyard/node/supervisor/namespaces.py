@@ -33,7 +33,7 @@ class Pods:
         self._host_netlink.address(socket.if_nametoindex(BRIDGE), GATEWAY, POD_BITS)
         self._host_netlink.up(BRIDGE)
 
-    def own(self, network: str, bits: int) -> None:
+    def add_local_route(self, network: str, bits: int) -> None:
         """Make all addresses of `network`/`bits` local in the supervisor's network namespace, as for Services.
         Idempotent. Raises OSError."""
         try:
@@ -43,6 +43,8 @@ class Pods:
                 raise
 
     def add(self, pod: str, hostname: str, address: str, memory: list[str]) -> None:
+        """Create the namespaces of a pod: network with `address`, hostname, and a tmpfs at each folder of `memory`. If
+        it fails, nothing stays. Raises OSError."""
         try:
             self._create(pod, hostname, address, memory)
         except BaseException:
@@ -85,6 +87,7 @@ class Pods:
             mounted.append(folder)
 
     def remove(self, pod: str) -> None:
+        """Unmount the tmpfs folders, delete the network link and close the namespaces; no error if they are gone."""
         for folder in self._memory.pop(pod, []):
             with contextlib.suppress(OSError):
                 syscalls.unmount(folder)
@@ -106,5 +109,6 @@ class Pods:
         return child
 
     def enter(self, pod: str) -> None:
+        """Move this process into the namespaces of the pod. Raises OSError."""
         for kind, fd in self._namespaces[pod].items():
             syscalls.setns(fd, kind)

@@ -51,6 +51,7 @@ class Netlink:
         self._serial = 0
 
     def close(self) -> None:
+        """Close the socket."""
         self._socket.close()
 
     def _request(self, kind: int, flags: int, body: bytes) -> None:
@@ -67,6 +68,7 @@ class Netlink:
                 return
 
     def up(self, name: str) -> None:
+        """`ip link set NAME up`."""
         body = _LINK.pack(0, 0, 0, _IFF_UP, _IFF_UP) + _text_attribute(_IFLA_IFNAME, name)
         self._request(_NEWLINK, 0, body)
 
@@ -89,14 +91,17 @@ class Netlink:
         self._request(_NEWLINK, _CREATE | _EXCL, body)
 
     def delete(self, name: str) -> None:
+        """`ip link delete NAME`."""
         self._request(_DELLINK, 0, _LINK.pack(0, 0, 0, 0, 0) + _text_attribute(_IFLA_IFNAME, name))
 
     def address(self, index: int, address: str, bits: int) -> None:
+        """`ip address add ADDRESS/BITS`, on the link with this index."""
         raw = socket.inet_aton(address)
         body = struct.pack("=BBBBI", socket.AF_INET, bits, 0, _SCOPE_UNIVERSE, index)
         self._request(_NEWADDR, _CREATE | _EXCL, body + _attribute(_IFA_LOCAL, raw) + _attribute(_IFA_ADDRESS, raw))
 
     def default_route(self, gateway: str) -> None:
+        """`ip route add default via GATEWAY`."""
         body = _ROUTE.pack(socket.AF_INET, 0, 0, 0, _TABLE_MAIN, _PROTO_STATIC, _SCOPE_UNIVERSE, _TYPE_UNICAST, 0)
         self._request(_NEWROUTE, _CREATE, body + _attribute(_RTA_GATEWAY, socket.inet_aton(gateway)))
 

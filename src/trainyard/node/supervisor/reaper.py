@@ -91,6 +91,7 @@ def block_for_init() -> None:
 
 
 def unblock_for_init() -> None:
+    """Undo `block_for_init`, in the parent after the fork."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, INIT_SIGNALS)
 
 

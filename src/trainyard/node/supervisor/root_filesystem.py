@@ -88,12 +88,14 @@ class Root:
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
         return path
 
-    def mount(self, source: str, target: str, readonly: bool, ours: bool) -> None:
+    def mount(self, source: str, target: str, readonly: bool, pod_owned: bool) -> None:
+        """Bind mount `source` at the path `target` of the container. `pod_owned`: it is in the pod's own folder, so
+        that mount points may be created in it."""
         mount_point = self.folder(target) if os.path.isdir(source) else self._file(target)
         syscalls.bind(source, mount_point)
         if readonly:
             syscalls.remount_read_only(mount_point)
-        self.writable[mount_point] = ours and not readonly
+        self.writable[mount_point] = pod_owned and not readonly
 
     def unsaved(self) -> dict[str, Any]:
         """The count of files that the container's programs have written to the tmpfs folders (see unsaved_count.py)."""

@@ -39,14 +39,17 @@ def punch_hole(fd: int, begin: int, size: int) -> None:
 
 
 def unshare(flags: int) -> None:
+    """unshare(2). Raises OSError."""
     _check(_libc.unshare(flags), "unshare")
 
 
 def setns(fd: int, kind: int) -> None:
+    """setns(2); `kind`: the CLONE_NEW flag of the namespace. Raises OSError."""
     _check(_libc.setns(fd, kind), "setns")
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
+    """mount(2); `kind` is the file system type. Raises OSError."""
     result = _libc.mount(
         os.fsencode(source),
         os.fsencode(target),
@@ -78,10 +81,12 @@ def unmount(target: str) -> None:
 
 
 def pivot_root(new: str, old: str) -> None:
+    """pivot_root(2). Raises OSError."""
     _check(_libc.pivot_root(os.fsencode(new), os.fsencode(old)), f"pivot_root {new}")
 
 
 def set_hostname(name: str) -> None:
+    """sethostname(2). Raises OSError."""
     raw = name.encode()
     _check(_libc.sethostname(raw, ctypes.c_size_t(len(raw))), "sethostname")
 
@@ -100,6 +105,7 @@ def subreaper() -> None:
 
 
 def write(path: str, text: str) -> None:
+    """Write the text into a file of /proc or a cgroup, in one write. Raises OSError."""
     with open(path, "w") as file:
         file.write(text)
 
@@ -119,7 +125,8 @@ def drop_cap_sys_admin() -> None:
 
 
 def restore_user(uid: int, gid: int) -> None:
-    """Enter a second user namespace that maps 0 back to `uid`: a program sees the uid of the user of the runner."""
+    """Enter a second user namespace that maps 0 back to `uid`: a program sees the uid of the user of the node
+    process."""
     unshare(NEWUSER)
     write("/proc/self/uid_map", f"{uid} 0 1")
     write("/proc/self/gid_map", f"{gid} 0 1")

@@ -71,6 +71,6 @@ class FileCount:
         return self.complete
 
     def message(self) -> dict[str, Any]:
-        """The count as it is sent to the runner."""
+        """The count as it is sent to the node process."""
         largest = [[name, size] for size, name in sorted(self._largest, key=lambda pair: (-pair[0], pair[1]))]
         return {"files": self.files, "bytes": self.bytes, "complete": self.complete, "largest": largest}

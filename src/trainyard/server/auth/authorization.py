@@ -67,6 +67,7 @@ def role_rules(log: RevisionLog, binding: Json) -> list[Json] | None:
 
 
 def is_allowed(log: RevisionLog, user: User, attributes: Attributes) -> bool:
+    """Whether an RBAC rule of the user allows the request; admins may do everything."""
     return user.is_admin or rbac.is_allowed(rules_of(log, user, attributes.namespace), attributes)
 
 
@@ -81,6 +82,7 @@ def require_allowed(log: RevisionLog, user: User, attributes: Attributes) -> Non
 
 
 def forbidden_error(user: User, attributes: Attributes) -> errors.StatusError:
+    """The StatusError 403 of kube-apiserver for a request that no rule allows."""
     if attributes.path:
         text = f'forbidden: User "{user.name}" cannot {attributes.verb} path "{errors.printable(attributes.path)}"'
         return errors.StatusError(403, "Forbidden", text, {})

@@ -57,6 +57,7 @@ class CertificateAuthority(msgspec.Struct, frozen=True):
 
     @staticmethod
     def new(now: float) -> CertificateAuthority:
+        """A new key and self-signed certificate, valid from `now` (Unix seconds)."""
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -79,6 +80,7 @@ class CertificateAuthority(msgspec.Struct, frozen=True):
         return server_context(*self.apiserver_certificate(names, addresses).write(folder / "apiserver"))
 
     def apiserver_certificate(self, names: Sequence[str] = NAMES, addresses: Sequence[str] = ADDRESSES) -> Certificate:
+        """A serving certificate for the host names and IP addresses of the API server."""
         return self.server_certificate("trainyard-apiserver", names, addresses)
 
     def server_certificate(

@@ -23,6 +23,7 @@ class User(msgspec.Struct, frozen=True):
 
     @property
     def is_admin(self) -> bool:
+        """Whether the user is in the group system:masters, to which no authorization applies."""
         return MASTERS in self.groups
 
 
@@ -31,6 +32,7 @@ ANONYMOUS = User("system:anonymous", groups=(UNAUTHENTICATED,))
 
 
 def account_name(namespace: str, name: str) -> str:
+    """The user name of a ServiceAccount: `system:serviceaccount:NAMESPACE:NAME`."""
     return f"{ACCOUNT_PREFIX}{namespace}:{name}"
 
 

@@ -35,6 +35,7 @@ _PERCENT_TEXT = (
 
 
 def validate_deployment(new: Json, old: Json | None) -> list[Problem]:
+    """The problems of a Deployment, with the texts of kube-apiserver."""
     spec = new["spec"]
     problems = [*check_replica_set(new, old), *_deployment_strategy(spec["strategy"])]
     if (progress_deadline := spec["progressDeadlineSeconds"]) <= (spec.get("minReadySeconds") or 0):
@@ -44,6 +45,7 @@ def validate_deployment(new: Json, old: Json | None) -> list[Problem]:
 
 
 def check_replica_set(new: Json, old: Json | None) -> list[Problem]:
+    """The problems of a ReplicaSet; a Deployment has them as well."""
     return [
         *_non_negative(new["spec"], _NUMBERS),
         *_selector_problems(new),

@@ -25,7 +25,7 @@ def _default_workload(new: Json, old: Json | None, context: RequestContext) -> J
     return spec
 
 
-def prepare_deployment(new: Json, old: Json | None, context: RequestContext) -> None:
+def _prepare_deployment(new: Json, old: Json | None, context: RequestContext) -> None:
     spec = _default_workload(new, old, context)
     set_defaults(spec, revisionHistoryLimit=10, progressDeadlineSeconds=600, strategy={})
     set_defaults_for_zero(spec["strategy"], type="RollingUpdate")
@@ -36,13 +36,13 @@ def prepare_deployment(new: Json, old: Json | None, context: RequestContext) -> 
         new["status"] = {}
 
 
-def prepare_replica_set(new: Json, old: Json | None, context: RequestContext) -> None:
+def _prepare_replica_set(new: Json, old: Json | None, context: RequestContext) -> None:
     _default_workload(new, old, context)
     if old is None:
         new["status"] = {"replicas": 0}
 
 
-def prepare_stateful_set(new: Json, old: Json | None, context: RequestContext) -> None:
+def _prepare_stateful_set(new: Json, old: Json | None, context: RequestContext) -> None:
     spec = _default_workload(new, old, context)
     set_defaults_for_zero(spec, podManagementPolicy="OrderedReady")
     set_defaults(
@@ -92,7 +92,7 @@ RESOURCES = (
         plural="deployments",
         short=("deploy",),
         immutable=("spec.selector",),
-        prepare=prepare_deployment,
+        prepare=_prepare_deployment,
         check=validate_deployment,
         columns=(
             NAME,
@@ -109,7 +109,7 @@ RESOURCES = (
         plural="replicasets",
         short=("rs",),
         immutable=("spec.selector",),
-        prepare=prepare_replica_set,
+        prepare=_prepare_replica_set,
         check=check_replica_set,
         columns=(
             NAME,
@@ -126,7 +126,7 @@ RESOURCES = (
         plural="statefulsets",
         short=("sts",),
         immutable=("spec.serviceName", "spec.podManagementPolicy", "spec.selector"),
-        prepare=prepare_stateful_set,
+        prepare=_prepare_stateful_set,
         check=check_stateful_set,
         columns=(NAME, Column("Ready", _ready), AGE, *_WIDE[:2]),
     ),

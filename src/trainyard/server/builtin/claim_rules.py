@@ -16,6 +16,7 @@ MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 
 
 def prepare_claim(new: Json, old: Json | None, context: RequestContext) -> None:
+    """The defaults of a PersistentVolumeClaim."""
     set_defaults(new, spec={})
     set_defaults(new["spec"], volumeMode="Filesystem")
     if old is None:
@@ -23,6 +24,7 @@ def prepare_claim(new: Json, old: Json | None, context: RequestContext) -> None:
 
 
 def check_claim(new: Json, old: Json | None) -> list[Problem]:
+    """The problems of a PersistentVolumeClaim; its spec is immutable except for the requested size."""
     problems = list(claim_problems(new))
     if old is not None and not json_equal(*(_immutable_fields(claim["spec"], old) for claim in (new, old))):
         text = "is immutable after creation except resources.requests for bound claims"
@@ -31,6 +33,7 @@ def check_claim(new: Json, old: Json | None) -> list[Problem]:
 
 
 def claim_problems(claim: Json) -> Iterator[Problem]:
+    """The problems of a claim's spec, also of one in volumeClaimTemplates."""
     spec = claim["spec"]
     if not (modes := spec.get("accessModes") or []):
         yield Problem("spec.accessModes", "Required value: at least 1 access mode is required")

@@ -31,6 +31,7 @@ def first_and_more(items: Sequence[str], nothing: str) -> str:
 
 
 def phase(obj: Json, now: float) -> str:
+    """`status.phase`, "" when unset."""
     return string_or_empty(_status(obj).get("phase"))
 
 
@@ -144,6 +145,7 @@ SLICE = (
 
 
 def external_ip(service: Json, now: float) -> str:
+    """The cell EXTERNAL-IP of a Service, as kubectl shows it."""
     spec = _spec(service)
     if spec.get("type") == "ExternalName":
         return string_or_empty(spec.get("externalName"))
@@ -158,6 +160,7 @@ def external_ip(service: Json, now: float) -> str:
 
 
 def service_ports(service: Json, now: float) -> str:
+    """The cell PORT(S) of a Service: `80:30080/TCP,443/TCP`."""
     shown = [
         f"{port['port']}:{port['nodePort']}/{port['protocol']}"
         if port.get("nodePort")

@@ -24,7 +24,7 @@ MAX_BYTES = 1024 * 1024  # of all values of a ConfigMap or a Secret together
 _PLAIN_TEXT_FIELD = {"data": "stringData", "binaryData": "data"}
 
 
-def prepare_namespace(new: Json, old: Json | None, context: RequestContext) -> None:
+def _prepare_namespace(new: Json, old: Json | None, context: RequestContext) -> None:
     if old is None:
         finalizers = (new.get("spec") or {}).get("finalizers") or []
         new["spec"] = {"finalizers": finalizers if "kubernetes" in finalizers else [*finalizers, "kubernetes"]}
@@ -35,7 +35,7 @@ def prepare_namespace(new: Json, old: Json | None, context: RequestContext) -> N
     labels["kubernetes.io/metadata.name"] = new["metadata"].get("name", "")
 
 
-def phase_field(obj: Json) -> Mapping[str, str]:
+def _phase_field(obj: Json) -> Mapping[str, str]:
     return {"status.phase": string_or_empty((obj.get("status") or {}).get("phase"))}
 
 
@@ -135,8 +135,8 @@ CORE = (
         status=True,
         name_rule="label",
         subresources=("finalize",),
-        prepare=prepare_namespace,
-        fields=phase_field,
+        prepare=_prepare_namespace,
+        fields=_phase_field,
         field_names=("status.phase",),
         columns=(NAME, Column("Status", columns.phase), AGE),
     ),

@@ -22,4 +22,5 @@ def set_defaults_for_zero(target: Json, **defaults: Any) -> None:
 
 
 def string_or_empty(value: Any) -> str:
+    """The value if it is a string, "" for anything else."""
     return value if isinstance(value, str) else ""

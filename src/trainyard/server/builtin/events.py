@@ -30,6 +30,7 @@ _REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resource
 
 
 def read(event: Json) -> Json:
+    """An event as stored (v1), in the form of events.k8s.io/v1."""
     renamed = {_EVENTS_V1_NAMES.get(name, name): value for name, value in event.items()}
     for name in ("reportingController", "reportingInstance"):
         if not renamed.get(name):
@@ -38,11 +39,13 @@ def read(event: Json) -> Json:
 
 
 def write(event: Json) -> Json:
+    """An event of events.k8s.io/v1, in the form in which it is stored (v1)."""
     renamed = {_CORE_V1_NAMES.get(name, name): value for name, value in event.items()}
     return dict(normalize({**renamed, "apiVersion": "v1"}, built_in("api.core.v1.Event")))
 
 
 def prepare(new: Json, old: Json | None, context: RequestContext) -> None:
+    """The defaults of an Event."""
     set_defaults(new, involvedObject={}, source={}, reportingComponent="", reportingInstance="")
     for name in ("eventTime", "firstTimestamp", "lastTimestamp"):
         new.setdefault(name, None)
@@ -83,6 +86,7 @@ _FIELD_POSITIONS["reportingController"] = _FIELD_POSITIONS["reportingComponent"]
 
 
 def fields(event: Json) -> EventFields:
+    """The selectable fields of an Event, for both API versions."""
     reference, source = event.get("involvedObject") or {}, event.get("source") or {}
     values = (
         *(reference.get(name) for name in _REFERENCE_FIELDS),

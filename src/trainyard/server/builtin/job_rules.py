@@ -27,6 +27,7 @@ _PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 
 
 def number_problems(spec: Json) -> Iterator[Problem]:
+    """The problems of a Job's counts, and of those fields that need completionMode Indexed."""
     for name in NON_NEGATIVE_FIELDS:
         if (number := spec.get(name)) is not None and number < 0:
             yield Problem(f"spec.{name}", f"Invalid value: {number}: {NOT_NEGATIVE}")

@@ -31,6 +31,7 @@ _MUTABLE_WHILE_SUSPENDED = ("nodeSelector", "tolerations", "affinity", "scheduli
 
 
 def prepare(new: Json, old: Json | None, context: RequestContext) -> None:
+    """The defaults of a Job, its selector and its labels."""
     spec = new["spec"] = new.get("spec") or {}
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
@@ -80,6 +81,7 @@ def _default_labels(meta: Json, labels: Json) -> None:
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:
+    """The problems of a Job, with the texts of kube-apiserver."""
     spec, path = new["spec"], "spec.template.spec.restartPolicy"
     problems = [*number_problems(spec), *_selector_problems(new, old), *policy_problems(spec)]
     problems += manager_problems(spec.get("managedBy"))
@@ -153,11 +155,12 @@ def _immutable_pod_spec(spec: Json) -> Json:
     return fields
 
 
-def field_labels(job: Json) -> Mapping[str, str]:
+def _field_labels(job: Json) -> Mapping[str, str]:
     return {"status.successful": str((job.get("status") or {}).get("succeeded") or 0)}
 
 
 def status_text(job: Json, now: float) -> str:
+    """The cell STATUS of a Job, as kubectl shows it."""
     conditions = (job.get("status") or {}).get("conditions")
     for condition_type in ("Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet"):
         if is_condition_true(conditions, condition_type):
@@ -166,6 +169,7 @@ def status_text(job: Json, now: float) -> str:
 
 
 def completions(job: Json, now: float) -> str:
+    """The cell COMPLETIONS of a Job: `1/3`, or `0/1 of 3` without spec.completions."""
     spec, succeeded = job["spec"], (job.get("status") or {}).get("succeeded") or 0
     if spec.get("completions") is not None:
         return f"{succeeded}/{spec['completions']}"
@@ -174,20 +178,24 @@ def completions(job: Json, now: float) -> str:
 
 
 def duration(job: Json, now: float) -> str:
+    """The cell DURATION of a Job: up to its completion, or to `now` (Unix seconds)."""
     status = job.get("status") or {}
     started, ended = parse_time(status.get("startTime")), parse_time(status.get("completionTime"))
     return "" if started is None else short_duration((now if ended is None else ended) - started)
 
 
 def containers(obj: Json, now: float) -> str:
+    """The cell CONTAINERS of a workload: the names in its pod template."""
     return ",".join(container["name"] for container in containers_of(obj["spec"]["template"]["spec"]))
 
 
 def images(obj: Json, now: float) -> str:
+    """The cell IMAGES of a workload: the images in its pod template."""
     return ",".join(container["image"] for container in containers_of(obj["spec"]["template"]["spec"]))
 
 
 def selector_text(obj: Json, now: float) -> str:
+    """The cell SELECTOR of a workload."""
     return selector_of(obj) or "<none>"
 
 
@@ -206,7 +214,7 @@ RESOURCES = (
         prepare=prepare,
         check=check,
         unowned=generated_fields,
-        fields=field_labels,
+        fields=_field_labels,
         field_names=("status.successful",),
         columns=(
             NAME,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainyard.objects import Json, is_condition_true, parse_time
-from trainyard.objects.container_statuses import container_statuses
+from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.server.builtin.defaults import string_or_empty
 from trainyard.server.builtin.templates import containers_of
 from trainyard.server.registry.resources import Column
@@ -33,12 +33,11 @@ def _sidecars(pod: Json) -> set[str]:
     }
 
 
-def _state_reason(state: Any) -> str:
-    """The reason of a waiting or terminated container state, "" for a running one."""
-    state = state if isinstance(state, dict) else {}
-    if waiting := state.get("waiting"):
+def _state_reason(container: ContainerStatus) -> str:
+    """The reason of a waiting or terminated container, "" for a running one."""
+    if waiting := container.state("waiting"):
         return string_or_empty(waiting.get("reason"))
-    if terminated := state.get("terminated"):
+    if terminated := container.state("terminated"):
         if terminated.get("reason"):
             return string_or_empty(terminated["reason"])
         return (
@@ -51,16 +50,15 @@ def _state_reason(state: Any) -> str:
 
 def _init_reason(pod: Json) -> str:
     """The status text of the first unfinished init container, "" if all have finished or are started sidecars."""
-    states = [container.status for container in container_statuses(_status(pod)) if container.init]
+    containers = [container for container in container_statuses(_status(pod)) if container.init]
     total, sidecars = len(containers_of(pod.get("spec"), "initContainers")), _sidecars(pod)
-    for index, state in enumerate(states):
-        container_state: Any = state.get("state") or {}
-        terminated = container_state.get("terminated")
-        if isinstance(terminated, dict) and not terminated.get("exitCode"):
+    for index, container in enumerate(containers):
+        terminated = container.state("terminated")
+        if terminated is not None and not terminated.get("exitCode"):
             continue
-        if state.get("name") in sidecars and state.get("started") is True:
+        if container.name in sidecars and container.status.get("started") is True:
             continue
-        reason = _state_reason(container_state)
+        reason = _state_reason(container)
         return f"Init:{reason}" if reason and reason != "PodInitializing" else f"Init:{index}/{total}"
     return ""
 
@@ -70,6 +68,7 @@ def _is_initialized(pod: Json) -> bool:
 
 
 def ready(pod: Json, now: float) -> str:
+    """The cell READY of a pod: ready containers and all containers; sidecars count, other init containers do not."""
     sidecars, initialized = _sidecars(pod), _is_initialized(pod)
     count = sum(
         container.name in sidecars if container.init else initialized and container.state("running") is not None
@@ -80,22 +79,20 @@ def ready(pod: Json, now: float) -> str:
 
 
 def restarts(pod: Json, now: float) -> str:
+    """The cell RESTARTS of a pod: `3 (5m ago)`; those of the init containers until they have ended."""
     containers, sidecars = container_statuses(_status(pod)), _sidecars(pod)
     if _is_initialized(pod):
         containers = [container for container in containers if not container.init or container.name in sidecars]
     else:
         containers = [container for container in containers if container.init]
     count = sum(container.restarts for container in containers)
-    last_states = [container.status.get("lastState") or {} for container in containers]
-    finish_times = [
-        finished_at
-        for state in last_states
-        if (finished_at := parse_time((state.get("terminated") or {}).get("finishedAt"))) is not None
-    ]
+    ends = [parse_time((container.previous_terminated or {}).get("finishedAt")) for container in containers]
+    finish_times = [end for end in ends if end is not None]
     return f"{count} ({short_duration(now - max(finish_times))} ago)" if count and finish_times else str(count)
 
 
 def status_text(pod: Json, now: float) -> str:
+    """The cell STATUS of a pod: the reason of the container that kubectl would name, else the phase."""
     status = _status(pod)
     conditions = status.get("conditions")
     shown = string_or_empty(status.get("reason")) or string_or_empty(status.get("phase"))
@@ -110,7 +107,7 @@ def status_text(pod: Json, now: float) -> str:
     if _is_initialized(pod):
         running = False
         for container in reversed([container for container in container_statuses(status) if not container.init]):
-            if reason := _state_reason(container.status.get("state")):
+            if reason := _state_reason(container):
                 shown = reason
             elif container.status.get("ready") is True and container.state("running") is not None:
                 running = True

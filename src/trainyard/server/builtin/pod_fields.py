@@ -27,16 +27,14 @@ _HUGEPAGES = ("limits.hugepages-", "requests.hugepages-")
 _CPU_DIVISORS = ("1m", "1")
 _BYTE_DIVISORS = ("1", *(f"1{unit}" for unit in ("k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")))
 _SUBSCRIPTABLE = ("metadata.annotations", "metadata.labels")
-_FIELD_LABELS = (
-    "spec.restartPolicy",
-    "spec.schedulerName",
-    "status.phase",
-)  # valid field labels that the downward API does not support
+# Valid field labels that the downward API does not support.
+_FIELD_LABELS = ("spec.restartPolicy", "spec.schedulerName", "status.phase")
 _SUBSCRIPT = re.compile(r"(?P<field>[^\[]*)\['(?P<key>.*)'\]", re.DOTALL)
 _PRINTABLE = re.compile(r"[ -<>-~]+")
 
 
 def variable_problems(container: Json, where: str) -> Iterator[Problem]:
+    """The problems of `env` and `envFrom` of a container at the path `where`."""
     for index, variable in enumerate(container.get("env") or ()):
         here, name = f"{where}.env[{index}]", variable.get("name")
         if name and ("=" in name or "\x00" in name):

@@ -85,6 +85,7 @@ def port_problems(port: Any, path: str) -> Iterator[Problem]:
 
 
 def port_name_problems(name: str, path: str) -> Iterator[Problem]:
+    """The problems of a port's name (IANA service name)."""
     if len(name) > 15:
         yield Problem(path, f"Invalid value: {json_text(name)}: must be no more than 15 characters")
     if not re.fullmatch("[-a-z0-9]+", name):

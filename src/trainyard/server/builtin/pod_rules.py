@@ -40,6 +40,7 @@ _HOST_NAMESPACES = {"hostNetwork": "hostNetwork", "hostPID": "HostPID", "hostIPC
 
 
 def template_problems(template: Json, path: str) -> list[Problem]:
+    """The problems of a pod template at `path`."""
     meta = template.get("metadata") or {}
     problems = label_problems(meta.get("labels") or {}, f"{path}.labels")  # kube-apiserver's path
     problems += annotation_problems(meta.get("annotations") or {}, f"{path}.annotations")

@@ -24,6 +24,7 @@ _MAX_WEIGHT = 100
 
 
 def placement_problems(spec: Json, path: str) -> Iterator[Problem]:
+    """The problems of those fields of a pod spec that the scheduler reads."""
     if selector := spec.get("nodeSelector"):
         yield from label_problems(selector, f"{path}.nodeSelector")
     for index, toleration in enumerate(spec.get("tolerations") or ()):

@@ -35,6 +35,7 @@ _MUTABLE = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
 
 
 def prepare(new: Json, old: Json | None, context: RequestContext) -> None:
+    """The defaults of a pod, and the status of a new one."""
     spec = new["spec"] = new.get("spec") or {}
     default_pod_spec(spec)
     set_defaults(spec, enableServiceLinks=True, preemptionPolicy="PreemptLowerPriority", priority=0)
@@ -83,6 +84,7 @@ def _scheduling_gated_status(spec: Json, context: RequestContext) -> Json:
 
 
 def warnings(new: Json, old: Json | None) -> Iterator[str]:
+    """The Warnings of kube-apiserver about a new pod; none about an update."""
     if old is None:
         yield from name_warnings(new, "the Pod's hostname")
         yield from pod_warnings(new["spec"], "spec")
@@ -102,6 +104,7 @@ def prepare_status(new: Json, old: Json, sent: Json) -> None:
 
 
 def check(new: Json, old: Json | None) -> list[Problem]:
+    """The problems of a pod, with the texts of kube-apiserver."""
     problems = pod_spec_problems(new["spec"], "spec")
     if old is not None:
         return problems + _update_problems(new["spec"], old["spec"])
@@ -197,6 +200,7 @@ def grace_period_seconds(pod: Json, requested: int | None) -> int:
 
 
 def fields(pod: Json) -> Mapping[str, str]:
+    """The selectable fields of a pod."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     return {
         "spec.nodeName": string_or_empty(spec.get("nodeName")),
@@ -218,7 +222,7 @@ RESOURCES = (
         generation=True,
         subresources=("log", "exec", "attach", "proxy", "binding", "eviction"),
         alternatives=ALTERNATIVES,
-        proxy_program=targets.pod_program,
+        proxy_port=targets.port_of_pod,
         prepare=prepare,
         prepare_status=prepare_status,
         admit=admit_pod,

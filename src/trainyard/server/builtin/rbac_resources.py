@@ -30,7 +30,7 @@ def prepare_role(new: Json, old: Json | None, context: RequestContext) -> None:
         set_defaults(rule, verbs=[])
 
 
-def check_role(new: Json, old: Json | None) -> list[Problem]:
+def _check_role(new: Json, old: Json | None) -> list[Problem]:
     problems = [
         problem for index, rule in enumerate(new["rules"] or ()) for problem in _rule_problems(new, rule, index)
     ]
@@ -68,7 +68,7 @@ def _aggregation_problems(selectors: list[Json]) -> Iterator[Problem]:
             yield Problem(f"{path}[{index}]", "Invalid value: null: invalid label selector.")
 
 
-def admit_role(new: Json, old: Json | None, context: RequestContext) -> None:
+def _admit_role(new: Json, old: Json | None, context: RequestContext) -> None:
     if old is not None and json_equal(new.get("rules"), old.get("rules")):
         return
     metadata, plural = new["metadata"], _ROLE_KINDS[new["kind"]]
@@ -76,7 +76,7 @@ def admit_role(new: Json, old: Json | None, context: RequestContext) -> None:
     authorization.require_no_escalation(context.log, context.user, new.get("rules") or [], new, attributes)
 
 
-def prepare_binding(new: Json, old: Json | None, context: RequestContext) -> None:
+def _prepare_binding(new: Json, old: Json | None, context: RequestContext) -> None:
     set_defaults(new, roleRef={})
     set_defaults(new["roleRef"], kind="", name="")
     set_defaults_for_zero(new["roleRef"], apiGroup=GROUP)
@@ -89,7 +89,7 @@ def prepare_binding(new: Json, old: Json | None, context: RequestContext) -> Non
             set_defaults_for_zero(subject, apiGroup=GROUP)
 
 
-def admit_binding(new: Json, old: Json | None, context: RequestContext) -> None:
+def _admit_binding(new: Json, old: Json | None, context: RequestContext) -> None:
     fields = ("roleRef", "subjects")
     if old is not None and all(json_equal(new.get(name), old.get(name)) for name in fields):
         return
@@ -102,7 +102,7 @@ def admit_binding(new: Json, old: Json | None, context: RequestContext) -> None:
     authorization.require_no_escalation(context.log, context.user, role_rules or [], new, attributes)
 
 
-def check_binding(new: Json, old: Json | None) -> list[Problem]:
+def _check_binding(new: Json, old: Json | None) -> list[Problem]:
     problems: list[Problem] = []
     role = new["roleRef"]
     namespaced = new["kind"] == "RoleBinding"
@@ -156,13 +156,13 @@ def _resource(kind: str) -> Resource:
     }
     if kind.endswith("Role"):
         columns = (NAME, cells.CREATED)
-        return Resource(**shared, prepare=prepare_role, check=check_role, admit=admit_role, columns=columns)
+        return Resource(**shared, prepare=prepare_role, check=_check_role, admit=_admit_role, columns=columns)
     return Resource(
         **shared,
         immutable=("roleRef",),
-        prepare=prepare_binding,
-        admit=admit_binding,
-        check=check_binding,
+        prepare=_prepare_binding,
+        admit=_admit_binding,
+        check=_check_binding,
         columns=(
             NAME,
             Column("Role", lambda obj, now: f"{obj['roleRef']['kind']}/{obj['roleRef']['name']}"),

@@ -15,6 +15,7 @@ AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 
 
 def self_subject_review(review: Json, context: RequestContext) -> Json:
+    """The review with the user of the request (`kubectl auth whoami`)."""
     return {**review, "status": {"userInfo": _user_info(context.user)}}
 
 
@@ -28,6 +29,8 @@ def _user_info(user: User) -> Json:
 
 
 def self_subject_access_review(review: Json, context: RequestContext) -> Json:
+    """The review with the answer whether the user may send that request (`kubectl auth can-i`). Raises StatusError
+    422."""
     spec = review["spec"]
     resource, non_resource = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if (resource is None) is (non_resource is None):
@@ -65,7 +68,7 @@ def token_review(review: Json, context: RequestContext) -> Json:
     it."""
     user = context.user_of_token(review["spec"].get("token") or "")
     if user is None:
-        return {**review, "status": {"user": {}, "error": "the token is nobody's here, or has expired"}}
+        return {**review, "status": {"user": {}, "error": "the token is unknown or has expired"}}
     return {**review, "status": {"authenticated": True, "user": _user_info(user)}}
 
 

@@ -20,6 +20,7 @@ ACCOUNT_TOKEN, ACCOUNT_NAME = "kubernetes.io/service-account-token", "kubernetes
 
 
 def secret_problems(new: Json) -> Iterator[Problem]:
+    """The problems of a Secret: the keys that its type requires."""
     kind, data = new["type"], new.get("data") or {}
     for key in REQUIRED_KEYS.get(kind, ()):
         if key not in data or (key in _REQUIRED_NON_EMPTY and not data[key]):

@@ -27,6 +27,7 @@ _ADDRESS_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 
 
 def prepare(new: Json, old: Json | None, context: RequestContext) -> None:
+    """The defaults of a Service; allocates its clusterIP."""
     set_defaults(new, spec={})
     spec, old_spec = new["spec"], (old or {}).get("spec") or {}
     set_defaults_for_zero(spec, type="ClusterIP", sessionAffinity="None")
@@ -81,7 +82,7 @@ def outside_service_cidr(address: str) -> Problem | None:
     return Problem("spec.clusterIPs", f"Invalid value: {json_text([address])}: {text}")
 
 
-def service_problems(new: Json, old: Json | None) -> Iterator[Problem]:
+def _service_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     spec, old_spec = new["spec"], (old or {}).get("spec") or {}
     yield from label_problems(spec.get("selector") or {}, "spec.selector")
     yield from _ports(spec)
@@ -123,11 +124,13 @@ def _ports(spec: Json) -> Iterator[Problem]:
 
 
 def fields(service: Json) -> Mapping[str, str]:
+    """The selectable fields of a Service."""
     spec = service.get("spec") or {}
     return {"spec.clusterIP": string_or_empty(spec.get("clusterIP")), "spec.type": string_or_empty(spec.get("type"))}
 
 
 def selector_text(service: Json, now: float) -> str:
+    """The cell SELECTOR of a Service, sorted by key."""
     labels = service["spec"].get("selector") or {}
     return ",".join(f"{key}={labels[key]}" for key in sorted(labels)) or "<none>"
 
@@ -140,11 +143,11 @@ RESOURCES = (
         categories=("all",),
         status=True,
         subresources=("proxy",),
-        proxy_program=targets.service_program,
+        proxy_port=targets.port_of_service,
         returns_deleted=True,
         name_rule="label",
         prepare=prepare,
-        check=lambda new, old: list(service_problems(new, old)),
+        check=lambda new, old: list(_service_problems(new, old)),
         fields=fields,
         field_names=("spec.clusterIP", "spec.type"),
         columns=(

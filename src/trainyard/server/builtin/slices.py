@@ -15,6 +15,7 @@ from trainyard.server.registry.resources import Resource
 
 
 def prepare(new: Json, old: Json | None, context: RequestContext) -> None:
+    """The defaults of an EndpointSlice."""
     for field in ("endpoints", "ports"):
         new[field] = new.get(field) or None  # an empty list is stored as null
     for endpoint in new["endpoints"] or ():
@@ -23,7 +24,7 @@ def prepare(new: Json, old: Json | None, context: RequestContext) -> None:
         set_defaults(port, name="", protocol="TCP")
 
 
-def slice_problems(new: Json, old: Json | None) -> Iterator[Problem]:
+def _slice_problems(new: Json, old: Json | None) -> Iterator[Problem]:
     if (address_type := new.get("addressType")) not in ("IPv4", "IPv6"):
         return
     for index, endpoint in enumerate(new.get("endpoints") or ()):
@@ -46,7 +47,7 @@ RESOURCES = (
         generation=True,
         immutable=("addressType",),
         prepare=prepare,
-        check=lambda new, old: list(slice_problems(new, old)),
+        check=lambda new, old: list(_slice_problems(new, old)),
         columns=columns.SLICE,
     ),
 )

@@ -114,6 +114,7 @@ _IMAGE = re.compile(
 
 
 def containers_of(spec: Any, group: str = "containers") -> list[Json]:
+    """The containers of a pod spec in the list `group`, [] when it is malformed."""
     containers = spec.get(group) if isinstance(spec, dict) else None
     return (
         [container for container in containers if isinstance(container, dict)] if isinstance(containers, list) else []

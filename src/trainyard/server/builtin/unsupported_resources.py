@@ -16,11 +16,20 @@ ALTERNATIVES = {
     ("", "replicationcontrollers"): "create a Deployment",
     ("apps", "daemonsets"): "create a Deployment with one replica, there is one node",
     ("apps", "controllerrevisions"): "a StatefulSet keeps no history here, so apply the manifest that it had before",
-    ("autoscaling", "horizontalpodautoscalers"): "nobody measures load here, so set the number with `kubectl scale`",
-    ("policy", "poddisruptionbudgets"): "evictions ask nobody here; `kubectl drain` stops the pods of the one node",
+    (
+        "autoscaling",
+        "horizontalpodautoscalers",
+    ): "no metrics are collected here, so set the number with `kubectl scale`",
+    (
+        "policy",
+        "poddisruptionbudgets",
+    ): "evictions are not limited here; `kubectl drain` stops the pods of the one node",
     ("networking.k8s.io", "ingresses"): "reach a Service with `kubectl proxy`",
-    ("networking.k8s.io", "networkpolicies"): "the node's network decides who reaches whom: `trainyard up --network`",
-    ("scheduling.k8s.io", "priorityclasses"): "all pods run on this machine, and none makes room for another",
+    (
+        "networking.k8s.io",
+        "networkpolicies",
+    ): "the network of the node decides which connections are possible: `trainyard up --network`",
+    ("scheduling.k8s.io", "priorityclasses"): "all pods run on this machine, and none is preempted",
 }
 
 

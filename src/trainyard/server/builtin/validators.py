@@ -84,6 +84,7 @@ def validate_local_path(file: str, path: str) -> Iterator[Problem]:
 
 
 def validate_no_backsteps(file: str, path: str) -> Iterator[Problem]:
+    """A problem when the path of a file has the element `..`."""
     if ".." in file.split("/"):
         yield Problem(path, f"Invalid value: {json_text(file)}: must not contain '..'")
 
@@ -117,10 +118,12 @@ def validate_selector_requirement(
 
 
 def validate_max_items(items: Sequence[Any], max_items: int, items_name: str, path: str) -> Iterator[Problem]:
+    """A problem when the list is too long, with the text that quotes the whole list."""
     if len(items) > max_items:
         text = f"must not have more than {max_items} {items_name}"
         yield Problem(path, f"Invalid value: {encode(items).decode()}: {text}")
 
 
 def too_many(items: Sequence[Any], max_items: int, path: str) -> Problem:
+    """The problem of a list that is too long, with the text that names its length."""
     return Problem(path, f"Too many: {len(items)}: must have at most {max_items} items")

@@ -47,7 +47,7 @@ class EvaluationError(Exception):
     """An expression that does not compile, or whose evaluation failed."""
 
 
-class Program:
+class CelProgram:
     """A compiled expression."""
 
     def __init__(self, compiled: Any, kind: str) -> None:
@@ -73,7 +73,7 @@ def _kubernetes_message(error: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def compile_expression(expression: str, old_self: str = "", types: tuple[tuple[str, str], ...] = ()) -> Program:
+def compile_expression(expression: str, old_self: str = "", types: tuple[tuple[str, str], ...] = ()) -> CelProgram:
     """Compiles an expression. Raises EvaluationError, EngineMissing.
 
     `old_self`: "" without oldSelf; "value" with it; "optional" with an optional one, and then the variables are `was`
@@ -89,10 +89,11 @@ def compile_expression(expression: str, old_self: str = "", types: tuple[tuple[s
         raise EvaluationError(
             message.replace("k8sindexOf", "indexOf").replace("k8slastIndexOf", "lastIndexOf")
         ) from None
-    return Program(compiled, str(compiled.return_type().name()))
+    return CelProgram(compiled, str(compiled.return_type().name()))
 
 
 def is_engine_installed() -> bool:
+    """Whether the optional CEL engine can be imported."""
     try:
         _engine()
     except EngineMissing:

@@ -23,7 +23,7 @@ from trainyard.server.registry.jsonpath import compile_path
 from trainyard.server.registry.resources import Check, Column, Registry, Resource, ScalePaths
 from trainyard.server.registry.tables import age, text_of, typed_cell
 from trainyard.server.registry.writes import DEFINITIONS
-from trainyard.server.storage.log import Entry
+from trainyard.server.storage.log import LogEntry
 
 log = logging.getLogger("trainyard.server")
 
@@ -37,7 +37,8 @@ class Definitions:
         self._registry = registry
         self._since: dict[str, int] = {}  # CRD name -> revision of its creation
 
-    def on_entry(self, entry: Entry) -> None:
+    def on_entry(self, entry: LogEntry) -> None:
+        """Follows the log: serves the resource of a CRD that was written, and no longer that of a deleted one."""
         if entry.store != DEFINITIONS:
             return
         record = entry.record or entry.previous
@@ -121,9 +122,8 @@ def _path_steps(path: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _compiled(schema: bytes) -> Schema:
-    return Schema(
-        decode(schema), drop_nulls=True, is_valid=True
-    )  # examined: an invalid schema would not have been stored
+    # Examined: an invalid schema would not have been stored.
+    return Schema(decode(schema), drop_nulls=True, is_valid=True)
 
 
 def _rules_check(schema: bytes) -> Check | None:
@@ -202,6 +202,7 @@ def warnings(new: Json, old: Json | None) -> Iterator[str]:
 
 
 def fields(obj: Json) -> Mapping[str, str]:
+    """The selectable fields of a CustomResourceDefinition."""
     return {"status.phase": "Terminating" if "deletionTimestamp" in obj["metadata"] else ""}
 
 

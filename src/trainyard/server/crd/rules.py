@@ -2,7 +2,7 @@
 
     rule_problems(schema, path)   the problems of the rules themselves
     compile_rules(schema)         a tree with only the nodes that lead to a rule; None without rules
-    broken(tree, new, old)        the problems of a write
+    evaluate(tree, new, old)      the problems of a write
 
 Rules for this file:
 - `self` has the fields that the schema declares, with CEL escapes for special names; null fields are absent.
@@ -60,7 +60,7 @@ def escaped_name(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ValidationRule:
     """One entry of x-kubernetes-validations."""
 
     text: str
@@ -78,7 +78,7 @@ class Tree:
 
     schema: Json
     root: bool
-    rules: list[Rule] = field(default_factory=list)
+    rules: list[ValidationRule] = field(default_factory=list)
     fields: dict[str, Tree] = field(default_factory=dict)
     values: Tree | None = None
     items: Tree | None = None
@@ -105,10 +105,12 @@ def compile_rules(schema: Json, root: bool = True) -> Tree | None:
     return tree if tree.rules or tree.fields or tree.values or tree.items else None
 
 
-def _rule(rule: Json) -> Rule:
+def _rule(rule: Json) -> ValidationRule:
     old = "" if not _uses_old_self(rule["rule"]) else "optional" if rule.get("optionalOldSelf") is True else "value"
     message, expression = (rule.get("message") or "").strip(), rule.get("messageExpression") or ""
-    return Rule(rule["rule"].strip(), message, expression, rule.get("reason") or "", rule.get("fieldPath") or "", old)
+    return ValidationRule(
+        rule["rule"].strip(), message, expression, rule.get("reason") or "", rule.get("fieldPath") or "", old
+    )
 
 
 def _uses_old_self(text: str) -> bool:
@@ -119,7 +121,7 @@ def _uses_old_self(text: str) -> bool:
 
 
 def evaluate(tree: Tree, new: Any, old: Any = None, path: str = "") -> Iterator[Problem]:
-    """The problems of a write. `old_self` is None without a correlated old value. Stops when BUDGET is used up."""
+    """The problems of a write. `old` is None without a correlated old value. Stops when BUDGET is used up."""
     started = time.thread_time()
     for problem in _broken(tree, new, old, path):
         if problem is not None:
@@ -173,7 +175,7 @@ def _pairs(schema: Json, old: Any) -> Callable[[Any], Any]:
     return lambda item: old_items.get(key_of(item))
 
 
-def _evaluated(rule: Rule, tree: Tree, values: tuple[Any, Any, Any], path: str) -> Problem | None:
+def _evaluated(rule: ValidationRule, tree: Tree, values: tuple[Any, Any, Any], path: str) -> Problem | None:
     """Evaluates one rule. `values`: the new value as stored, then the new and the old value as CEL values."""
     new, value, old_value = values
     variables = {"self": value}
@@ -202,7 +204,7 @@ def _evaluated(rule: Rule, tree: Tree, values: tuple[Any, Any, Any], path: str) 
     )
 
 
-def _message(rule: Rule, tree: Tree, variables: Json) -> str:
+def _message(rule: ValidationRule, tree: Tree, variables: Json) -> str:
     if rule.expression:
         try:
             message = cel.compile_expression(tree.timed(rule.expression), rule.old_self).evaluate(variables)

@@ -51,17 +51,19 @@ class Connection(web.RequestHandler):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
+        """Answer bytes that are no HTTP request, and errors of the handler, with a Status."""
         if isinstance(exc, ConnectionError):
-            raise ConnectionResetError("there is nobody to answer")
+            raise ConnectionResetError("the client has closed the connection")
         if not isinstance(exc, CLIENT_ERRORS):
             self.log_exception("a connection failed", exc_info=exc)
             return error_response(
                 request, StatusError(500, "InternalError", "Internal error occurred: see the API server's log")
             )
-        log.debug("what came is not HTTP: %s", type(exc).__name__)
+        log.debug("not an HTTP request: %s", type(exc).__name__)
         return error_response(request, _unreadable(exc, self._limits), close=True)
 
     def log_exception(self, *args: Any, **kwargs: Any) -> None:
+        """Log the error, at level debug when the client caused it."""
         error = kwargs.get("exc_info")
         if isinstance(error, CLIENT_ERRORS):
             log.debug("a connection ended: %s", type(error).__name__)
@@ -88,11 +90,11 @@ def error_response(request: web.BaseRequest, refused: StatusError, close: bool =
     """The Status response to a request. Raises ConnectionResetError when part of a response has been sent already: the
     connection must then break, since the client would read a second head as part of the body."""
     if request.writer.output_size > 0:
-        raise ConnectionResetError("half an answer has gone")
-    return status_response(refused, close)
+        raise ConnectionResetError("part of the response has been sent")
+    return _status_response(refused, close)
 
 
-def status_response(refused: StatusError, close: bool = False) -> web.Response:
+def _status_response(refused: StatusError, close: bool = False) -> web.Response:
     headers = {"Cache-Control": "no-cache, private"}
     retry_after = (refused.details or {}).get("retryAfterSeconds")
     if retry_after:

@@ -1,13 +1,13 @@
 """HTTP: decodes bytes into a `Request`, and encodes an `Answer` into bytes.
 
     connections.py  the request head, parsed by aiohttp  authentication.py    authentication
-    this file       the body; then verbs.py executes the request and the log settles it
+    this file       the body; then verbs.py executes the request and the log commits it
     responses.py      a complete response                  this file   a watch
     kubelet_logs.py, tunnel.py, pod_proxy.py                   responses of a kubelet or of a program in a pod
 
 Rules for this file:
 - Nothing here depends on the resource. User and body size are checked before a verb gets the request.
-- The entries that a verb has written or read are settled before the response is sent, errors included.
+- The entries that a verb has written or read are committed before the response is sent, errors included.
 - Watch events are written directly to the transport; a client that does not read them is disconnected.
 - An unexpected exception is logged and answered with a Status 500; the server continues.
 """
@@ -68,6 +68,7 @@ class HttpHandler:
             await part.close()
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Handle one HTTP request; errors become a Status response."""
         path = request.rel_url.raw_path
         try:
             user = self._authenticator.authenticate(request, path)
@@ -139,7 +140,7 @@ class HttpHandler:
                 reason = await listener.ended
             if reason in ("slow", "broken"):
                 if reason == "slow":
-                    log.warning("a watch was dropped, it does not read: resource=%s", watch.resource.full_name)
+                    log.warning("watch closed, its client reads too slowly: resource=%s", watch.resource.full_name)
                 transport.abort()
                 return response
         except TimeoutError:

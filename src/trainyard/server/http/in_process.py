@@ -68,6 +68,7 @@ class InProcessTransport:
         self._closed = False
 
     async def close(self) -> None:
+        """End all watches of this client; later requests fail with Unavailable."""
         self._closed = True
         for listener in tuple(self._listeners):
             listener.end("closed")
@@ -82,6 +83,7 @@ class InProcessTransport:
         *,
         streams: bool,
     ) -> AsyncIterator[_Reply]:
+        """As HttpTransport.open, without a socket: the request runs in the caller's task."""
         await asyncio.sleep(0)
         if self._closed or not self._serves():
             raise Unavailable(0, "ConnectionLost", f"{request.method} {request.path}: the API server is not up")
@@ -166,7 +168,7 @@ class InProcessTransport:
                     yield lines.take()
             reason = listener.ended.result()
             if reason == "slow":
-                log.warning("a watch was dropped, it does not read: resource=%s", watch.resource.full_name)
+                log.warning("watch closed, its client reads too slowly: resource=%s", watch.resource.full_name)
             if reason in ("slow", "broken", "closed"):
                 raise Unavailable(0, "ConnectionLost", f"the watch of {watch.resource.full_name} was ended: {reason}")
         finally:

@@ -38,6 +38,7 @@ class Limits(msgspec.Struct, frozen=True):
     max_connections: int = 0
 
     def connection_limit(self) -> int:
+        """The number of open connections: `max_connections`, or what RLIMIT_NOFILE leaves."""
         if self.max_connections:
             return self.max_connections
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

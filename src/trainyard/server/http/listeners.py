@@ -117,7 +117,7 @@ class Listeners:
             client.close()  # no protocol owns the socket yet
             raise
         except (OSError, TimeoutError) as error:  # no TLS, too slow, or disconnected
-            log.debug("a connection did not begin: %s", type(error).__name__)
+            log.debug("a TLS handshake failed: %s", type(error).__name__)
             client.close()
 
     def _warn(self, text: str) -> None:

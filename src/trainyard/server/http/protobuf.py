@@ -128,7 +128,9 @@ _TABLE: dict[str, tuple[tuple[int, str, str], ...]] = {
 }
 _TABLE |= protobuf_pods.TABLE
 KINDS = tuple(name for name, fields in _TABLE.items() if _META in fields)
-_FIELDS = {message: {number: (name, what) for number, name, what in fields} for message, fields in _TABLE.items()}
+_FIELDS = {
+    message: {number: (name, field_type) for number, name, field_type in fields} for message, fields in _TABLE.items()
+}
 
 
 def decode(body: bytes) -> Json:

@@ -111,6 +111,7 @@ Answer = Response | Watch | KubeletProxy | Tunnel | PodProxy
 
 
 def reply(obj: Json, code: int = 200) -> Response:
+    """A response with a JSON object."""
     return Response(encode(obj), code)
 
 
@@ -149,6 +150,7 @@ def options_kind(request: Request) -> str:
 
 
 def dry_run_problems(request: Request) -> list[Problem]:
+    """A problem when the query has a dryRun other than `All`."""
     value = request.query.get("dryRun", "")
     if value in ("", "All"):
         return []

@@ -47,10 +47,12 @@ class PlainJsonResponse(web.StreamResponse):
         self._answer = answer
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
+        """Send nothing yet: `write_eof` sends head and body at once."""
         self._keep_alive, self._writer = True, request.writer
         return request.writer
 
     async def write_eof(self, data: bytes = b"") -> None:
+        """Send the head and the body in one write."""
         start, date, body = _STATUS_LINES[self.status], rfc822_formatted_time().encode(), self._answer.body
         await self._writer.write_eof(
             b"%b\r\nContent-Length: %d\r\nDate: %b\r\nServer: %b\r\n\r\n%b" % (start, len(body), date, _SERVER, body)
@@ -97,7 +99,7 @@ async def send_whole(request: web.BaseRequest, response: web.Response, seconds: 
 
 def abort(request: web.BaseRequest) -> None:
     """Aborts the connection; pending reads and writes on it then fail."""
-    log.warning("a client was cut off, it does not take its answer: path=%r", request.rel_url.raw_path)
+    log.warning("connection closed, its client does not read the response: path=%r", request.rel_url.raw_path)
     if request.transport is not None:
         request.transport.abort()
 

@@ -70,6 +70,7 @@ class Owner(msgspec.Struct, frozen=True):
         return self.manager, self.operation, "" if self.operation == "Apply" else self.version, self.subresource
 
     def entry(self) -> Json:
+        """The entry in metadata.managedFields."""
         subresource = {"subresource": self.subresource} if self.subresource else {}
         return {
             "manager": self.manager,
@@ -131,7 +132,7 @@ def apply(resource: Resource, live: Json, config: Json, manager: FieldManager) -
         path for path in owned if sent[path] in (None, {}) and _is_no_op(sent[path], value_at(live, schema, path))
     }
     changed = changed_paths(live_fields, {path: sent[path] for path in owned - unchanged})
-    other_owners = _settled(other_owners, changed, manager, live, resource)
+    other_owners = _without_changed_paths(other_owners, changed, manager, live, resource)
     still_owned = {path[:end] for owner in other_owners for path in owner.paths for end in range(1, len(path) + 1)}
     dropped = (previous.paths if previous else frozenset()) - owned - still_owned
     dropped = frozenset(path for path in dropped if value_at(config, schema, path) is None)
@@ -204,15 +205,16 @@ def _first_owner(resource: Resource, live: Json, live_fields: Fields, writer: Fi
     )
 
 
-def _settled(
-    others: list[Owner], changed: set[Path], writer: FieldManager, live: Json, resource: Resource
+def _without_changed_paths(
+    owners: list[Owner], changed: set[Path], writer: FieldManager, live: Json, resource: Resource
 ) -> list[Owner]:
-    """The other owners without the changed paths. Raises StatusError 409 when they own one of these, without force."""
+    """The `owners`, all but the writer, without the changed paths. Raises StatusError 409 when one of them owns such a
+    path, without force."""
     contested = changed - _last_applied_paths(live, resource) if writer.manager == _KUBECTL else changed
-    conflicts = [(owner, sorted(owner.paths & contested)) for owner in others if owner.paths & contested]
+    conflicts = [(owner, sorted(owner.paths & contested)) for owner in owners if owner.paths & contested]
     if conflicts and not writer.force:
         raise _conflict(conflicts)
-    remaining = [replace(owner, paths=owner.paths - changed) for owner in others]
+    remaining = [replace(owner, paths=owner.paths - changed) for owner in owners]
     return [owner for owner in remaining if owner.paths]
 
 

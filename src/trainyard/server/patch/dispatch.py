@@ -117,9 +117,8 @@ def _must_be_object(result: Any) -> Any:
 
 
 def _merge_patch_object(sent: Any, request: Request) -> Any:
-    if (
-        isinstance(sent, list) and request.query.get("fieldValidation") == "Ignore"
-    ):  # with Ignore, kube-apiserver accepts a list as the patch
+    # With Ignore, kube-apiserver accepts a list as the patch.
+    if isinstance(sent, list) and request.query.get("fieldValidation") == "Ignore":
         raise errors.patch_invalid("the patch leaves no object")
     if not isinstance(sent, dict):
         raise json_patch.MalformedPatch("error decoding patch: a merge patch is an object")

@@ -54,6 +54,7 @@ def fields_of(obj: Json, shape: TypeSchema, strict: bool = False) -> Fields:
     return {path: value for path, value in fields.items() if path not in UNOWNED and path[:2] != managed}
 
 
+# Longer than 40 lines: a generator for each kind of value would make each apply of a large object slower.
 def _walk(  # noqa: PLR0912  (a branch for each kind of value and list type)
     value: Any, shape: TypeSchema, path: Path, strict: bool, free: bool = False
 ) -> Iterator[tuple[Path, Any]]:

@@ -17,6 +17,7 @@ class KubeletClient:
         self._session: ClientSession | None = None
 
     async def close(self) -> None:
+        """Close the connections to the kubelets."""
         if self._session is not None:
             await self._session.close()
             self._session = None

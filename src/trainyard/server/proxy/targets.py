@@ -20,7 +20,7 @@ PODS = "pods"
 LONGEST = 512  # characters: a name has up to 253; int() refuses a port with thousands of digits
 
 
-class Program(NamedTuple):
+class PodPort(NamedTuple):
     """A port of a pod, and whether it speaks TLS."""
 
     pod: Json
@@ -46,8 +46,9 @@ def split(text: str, kind: str) -> ProxyName:
     return ProxyName("", *(parts if len(parts) == 2 else (parts[0], "")))
 
 
-def pod_program(log: RevisionLog, pod: Json, requested: ProxyName) -> Program:
-    """The program at a pod's port. Raises StatusError 400 for a port that is no number."""
+def port_of_pod(log: RevisionLog, pod: Json, requested: ProxyName) -> PodPort:
+    """The requested port of a pod, by default its first container port or 80. Raises StatusError 400 for a port that is
+    no number."""
     port = requested.port
     if not port:
         containers = (pod.get("spec") or {}).get("containers") or ()
@@ -55,11 +56,12 @@ def pod_program(log: RevisionLog, pod: Json, requested: ProxyName) -> Program:
             port_number.get("containerPort") for container in containers for port_number in container.get("ports") or ()
         ]
         port = str(next((port_number for port_number in port_numbers if port_number), 80))
-    return Program(pod, _number(port, name_of(pod)), requested.scheme == "https")
+    return PodPort(pod, _number(port, name_of(pod)), requested.scheme == "https")
 
 
-def service_program(log: RevisionLog, service: Json, requested: ProxyName) -> Program:
-    """The program behind a Service port. Raises StatusError 503 when there is no such port or no ready pod."""
+def port_of_service(log: RevisionLog, service: Json, requested: ProxyName) -> PodPort:
+    """The pod port behind a Service port, of a ready pod chosen at random. Raises StatusError 503 when there is no such
+    port or no ready pod."""
     name = name_of(service)
     ports = [candidate for candidate in (service.get("spec") or {}).get("ports") or () if isinstance(candidate, dict)]
     if requested.port.isdecimal():
@@ -79,7 +81,7 @@ def service_program(log: RevisionLog, service: Json, requested: ProxyName) -> Pr
     if not endpoints:
         raise _unavailable(f'no endpoints available for service "{name}"')
     pod, port_number = random.choice(endpoints)
-    return Program(pod, port_number, requested.scheme == "https")
+    return PodPort(pod, port_number, requested.scheme == "https")
 
 
 def _ready_pods(log: RevisionLog, service: Json) -> list[Json]:

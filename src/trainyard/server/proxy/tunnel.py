@@ -77,10 +77,12 @@ class Tunnels:
         self._tasks: set[asyncio.Task[object]] = set()
 
     def cancel_all(self) -> None:
+        """Cancel all open tunnels without waiting for them."""
         for task in self._tasks:
             task.cancel()
 
     async def close(self) -> None:
+        """Cancel all open tunnels and close the connections to the kubelets."""
         self.cancel_all()
         if self._session is not None:
             await self._session.close()

@@ -184,26 +184,15 @@ def update_status(resource: Resource, decoded: Decoded, old: Json, checks: Check
         new = {name: part for name, part in old.items() if name not in ("metadata", "status")}
         new["metadata"] = metadata.sanitized(obj["metadata"], old["metadata"])
         if resource.prepare_status is None:
-            _keep_stored(
-                new["metadata"], old["metadata"], "ownerReferences", "finalizers"
-            )  # /status cannot change these
+            # /status cannot change these.
+            _keep_stored(new["metadata"], old["metadata"], "ownerReferences", "finalizers")
     _raise_if_invalid(resource, obj, _kind_problems(resource, obj))
     status = obj.get("status")
     if status is not None:
         new["status"] = status
     if resource.openapi_schema is not None and resource.schema is not None:
         new = _stored_shape(resource, new)
-        # A spec that was valid under an older CRD must not block updates of the status.
-        status_problems = [
-            problem
-            for problem in resource.schema.validate(new, depth_checked=True)
-            if problem.path.startswith("status")
-        ]
-        if resource.scale is not None:
-            status_problems += scale.problems(resource.scale, new, status_only=True)
-        # The kinds in `checks` have Python checks in place of the CEL rules; these concern the spec only.
-        rules = resource.rules if (resource.group, resource.kind) not in checks else None
-        _raise_if_invalid(resource, new, status_problems + (rules(new, old) if rules and not status_problems else []))
+        _raise_if_invalid(resource, new, _custom_status_problems(resource, resource.schema, new, old, checks))
     elif not isinstance(status, dict | None):
         text = f"Invalid value: {json_text(status)}: must be {TYPE_TEXTS['object']}"
         _raise_if_invalid(resource, new, [Problem("status", text)])
@@ -216,6 +205,17 @@ def update_status(resource: Resource, decoded: Decoded, old: Json, checks: Check
             resource, new, problems + list(resource.check_status(new, old) if resource.check_status else ())
         )
     return Result(new, decoded.warnings)
+
+
+def _custom_status_problems(resource: Resource, schema: Schema, new: Json, old: Json, checks: Checks) -> list[Problem]:
+    """The problems of an update of a custom resource's /status. A spec that was valid under an older CRD must not block
+    it: only problems of the status count, and the rules."""
+    problems = [problem for problem in schema.validate(new, depth_checked=True) if problem.path.startswith("status")]
+    if resource.scale is not None:
+        problems += scale.problems(resource.scale, new, status_only=True)
+    # The kinds in `checks` have Python checks in place of the CEL rules; these concern the spec only.
+    rules = resource.rules if (resource.group, resource.kind) not in checks else None
+    return problems + (rules(new, old) if rules and not problems else [])
 
 
 def _keep_stored(meta: Json, old: Json, *names: str) -> None:
@@ -304,9 +304,8 @@ def _raise_if_invalid(resource: Resource, obj: Json, problems: list[Problem]) ->
     """Raises StatusError 422 when there are problems."""
     if problems:
         name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
-        group = (
-            str(obj["apiVersion"]).rpartition("/")[0] if resource.to_storage else resource.group
-        )  # the group of the storage version
+        # The group of the storage version.
+        group = str(obj["apiVersion"]).rpartition("/")[0] if resource.to_storage else resource.group
         raise errors.invalid(obj["kind"], group, name, [*dict.fromkeys(problems)])
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trainyard.objects import Json, NamespacedName, decode, format_time
 from trainyard.server.auth.users import User
-from trainyard.server.storage.log import Entry, RevisionLog
+from trainyard.server.storage.log import LogEntry, RevisionLog
 
 SERVICES = ipaddress.ip_network("10.96.0.0/12")
 
@@ -21,7 +21,8 @@ class ClusterIPAllocator:
         self._used: set[str] = set()
         self._last_offset = 9  # the first addresses are reserved, as in kube-apiserver
 
-    def on_entry(self, entry: Entry) -> None:
+    def on_entry(self, entry: LogEntry) -> None:
+        """Follows the log: keeps the addresses of all Services."""
         if entry.store == "services":
             if entry.previous:
                 self._used.discard(entry.previous.fields.get("spec.clusterIP", ""))
@@ -29,6 +30,7 @@ class ClusterIPAllocator:
                 self._used.add(entry.record.fields.get("spec.clusterIP", ""))
 
     def is_allocated(self, address: str) -> bool:
+        """Whether a Service has this clusterIP."""
         return address in self._used
 
     def allocate(self) -> str:

@@ -84,7 +84,7 @@ def _all_plain(values: Iterable[Any], shape: TypeSchema) -> bool:
     return True
 
 
-class Finding(NamedTuple):
+class DecodingProblem(NamedTuple):
     """What a type does not allow at one place of a value."""
 
     kind: Literal["type", "unknown", "duplicate", "required", "enum"]
@@ -98,7 +98,7 @@ class ObjectWithDuplicates(dict[str, Any]):
     duplicates: frozenset[str] = frozenset()
 
 
-def examine(value: Any, shape: TypeSchema, path: str = "") -> Iterator[Finding]:
+def examine(value: Any, shape: TypeSchema, path: str = "") -> Iterator[DecodingProblem]:
     """Everything that the type does not allow, with paths: the slow counterpart of `is_canonical`."""
     if value is None or (shape.kind == "any" and not isinstance(value, ObjectWithDuplicates | list)):
         return
@@ -108,23 +108,23 @@ def examine(value: Any, shape: TypeSchema, path: str = "") -> Iterator[Finding]:
         for index, item in enumerate(value):
             yield from examine(item, shape.item or ANY, f"{path}[{index}]")
     elif text := _type_error(value, shape):
-        yield Finding("type", path, text)
+        yield DecodingProblem("type", path, text)
     elif shape.enum and value not in ("", *shape.enum):
         supported = ", ".join(f'"{allowed}"' for allowed in shape.enum if allowed)
-        yield Finding("enum", path, f"Unsupported value: {json_text(value)}: supported values: {supported}")
+        yield DecodingProblem("enum", path, f"Unsupported value: {json_text(value)}: supported values: {supported}")
 
 
-def _examine_fields(value: dict[str, Any], shape: TypeSchema, prefix: str) -> Iterator[Finding]:
+def _examine_fields(value: dict[str, Any], shape: TypeSchema, prefix: str) -> Iterator[DecodingProblem]:
     for name in sorted(shape.required_names):
         if value.get(name) in (None, "", []):
-            yield Finding("required", f"{prefix}{name}", "Required value")
+            yield DecodingProblem("required", f"{prefix}{name}", "Required value")
     duplicates = value.duplicates if isinstance(value, ObjectWithDuplicates) else ()
     for name, part in value.items():
         path, field_shape = f"{prefix}{name[:80]}", shape.child(name)
         if name in duplicates:
-            yield Finding("duplicate", path, f'duplicate field "{path}"')
+            yield DecodingProblem("duplicate", path, f'duplicate field "{path}"')
         if field_shape is None:
-            yield Finding("unknown", path, f'unknown field "{path}"')
+            yield DecodingProblem("unknown", path, f'unknown field "{path}"')
         else:
             yield from examine(part, field_shape, path)
 

@@ -49,6 +49,8 @@ class DeleteOptions(msgspec.Struct, frozen=True):
 
 
 def delete(writes: Writes, resource: Resource, target: Target, request: Request, context: RequestContext) -> Response:
+    """DELETE of an object: removes it, or sets deletionTimestamp while it has finalizers or a grace period. Raises
+    StatusError 400, 403, 404, 409."""
     options = read_options(request)
     key = NamespacedName(target.namespace, target.name)
     record = writes.log.get(resource.storage_key, key)

@@ -1,4 +1,4 @@
-"""Executes a request and waits until the log has settled all entries that it wrote or read."""
+"""Executes a request and waits until the log has committed all entries that it wrote or read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def execute(verbs: Verbs, request: Request) -> Answer:
             try:
                 return verbs.answer(request)
             finally:
-                await log.wait_durable(log.revision)
+                await log.wait_committed(log.revision)
         except NotWritten as error:
             if request.method not in ("GET", "HEAD"):
                 raise StatusError(500, "InternalError", str(error)) from None

@@ -42,6 +42,7 @@ class Representation(NamedTuple):
     """`show` for the second and later objects of a watch, when it differs."""
 
     def encode_object(self, body: bytes) -> bytes:
+        """The stored object in this representation."""
         return self.show(body) if self.show else body
 
 
@@ -183,6 +184,7 @@ class _Page(NamedTuple):
 
 
 def list_objects(log: RevisionLog, resource: Resource, target: Target, request: Request, clock: Clock) -> Response:
+    """The list, or one page of it with `limit` and `continue`. Raises StatusError 400, 406, 410, 504."""
     shown = representation(resource, request, clock, True)
     _validate_options(resource, request)
     selected = selection(resource, target, request)
@@ -230,9 +232,8 @@ def _page(log: RevisionLog, request: Request) -> _Page:
         return _Page(revision, start, limit)
     exact = match == "Exact" or (limit and not match)
     if requested > log.revision:
-        by_name = exact and name_in_field_selector(
-            query.get("fieldSelector", "")
-        )  # such a list does not use the watch cache, so there is no retry
+        # Such a list does not use the watch cache, so there is no retry.
+        by_name = exact and name_in_field_selector(query.get("fieldSelector", ""))
         raise errors.too_new(requested, log.revision, retry=not by_name)
     return _Page(requested if exact else 0, None, limit)
 
@@ -268,6 +269,8 @@ def _read_token(token: str) -> tuple[int, NamespacedName]:
 
 
 def watch(log: RevisionLog, resource: Resource, target: Target, request: Request, clock: Clock) -> Watch:
+    """The watch from the requested resourceVersion, with the initial events that the request asks for. Raises
+    StatusError 400, 406, 504."""
     list_options.validate(request)
     selected = selection(resource, target, request)
     requested = list_options.revision_of(request)

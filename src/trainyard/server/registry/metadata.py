@@ -69,6 +69,7 @@ SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def name_problem(name: str, rule: str, path: str = "metadata.name") -> Problem | None:
+    """The problem of a name by a rule of Resource.name_rule, None when it has none."""
     pattern, longest, text = _RULES[rule]
     if len(name) > longest:
         return Problem(path, f"Invalid value: {json_text(name)}: must be no more than {longest} characters")
@@ -123,6 +124,7 @@ def immutable_problems(sent: Json, old: Json) -> list[Problem]:
 
 
 def uid_problems(sent: Json, old: Json) -> list[Problem]:
+    """A problem when the request has another uid than the stored object."""
     uid = sent.get("uid") or old["uid"]
     return (
         [] if uid == old["uid"] else [Problem("metadata.uid", f"Invalid value: {json_text(uid)}: field is immutable")]
@@ -159,6 +161,7 @@ def problems(meta: Json, name_rule: str, *, any_finalizer: bool = False) -> list
 
 
 def label_problems(labels: Json, path: str) -> list[Problem]:
+    """The problems of label keys and values."""
     problems = []
     for key, value in labels.items():
         problems += [Problem(path, f"Invalid value: {json_text(key)}: {text}") for text in key_texts(key)]
@@ -186,6 +189,7 @@ def key_texts(key: str) -> list[str]:
 
 
 def annotation_problems(annotations: Json, path: str = "metadata.annotations") -> list[Problem]:
+    """The problems of annotation keys, and of the total size."""
     problems = []
     size = 0
     for key, value in annotations.items():

@@ -15,7 +15,7 @@ from trainyard.objects import Json, Problem
 from trainyard.schema import Schema
 
 if TYPE_CHECKING:
-    from trainyard.server.proxy.targets import Program, ProxyName
+    from trainyard.server.proxy.targets import PodPort, ProxyName
     from trainyard.server.registry.context import RequestContext
     from trainyard.server.storage.log import RevisionLog
 
@@ -48,15 +48,15 @@ class ScalePaths(NamedTuple):
     """The path of the selector, for custom resources."""
 
 
-def no_problems(new: Json, old: Json | None) -> list[Problem]:
+def _no_problems(new: Json, old: Json | None) -> list[Problem]:
     return []
 
 
-def no_warnings(new: Json, old: Json | None) -> Iterable[str]:
+def _no_warnings(new: Json, old: Json | None) -> Iterable[str]:
     return ()
 
 
-def no_fields(obj: Json) -> Mapping[str, str]:
+def _no_fields(obj: Json) -> Mapping[str, str]:
     return {}
 
 
@@ -83,8 +83,8 @@ class Resource:
     """Further subresources: log, binding."""
     alternatives: Mapping[str, str] = field(default_factory=dict)
     """Subresources that kubectl asks for and this server lacks -> what to do instead."""
-    proxy_program: Callable[[RevisionLog, Json, ProxyName], Program] | None = None
-    """The program that the subresource `proxy` of an object forwards to."""
+    proxy_port: Callable[[RevisionLog, Json, ProxyName], PodPort] | None = None
+    """The pod port to which the subresource `proxy` of an object forwards; None without that subresource."""
     scale: ScalePaths | None = None
     """The paths of /scale; None without /scale."""
     review: Callable[[Json, RequestContext], Json] | None = None
@@ -138,12 +138,12 @@ class Resource:
     """The paths of fields that the server has set: no manager of server-side apply owns them."""
     admit: Callable[[Json, Json | None, RequestContext], None] = no_mutation
     """Admission that depends on the user and on other objects. It may change `new`. Raises StatusError 403."""
-    check: Check = no_problems
-    warnings: Callable[[Json, Json | None], Iterable[str]] = no_warnings
+    check: Check = _no_problems
+    warnings: Callable[[Json, Json | None], Iterable[str]] = _no_warnings
     """The Warnings about an accepted write: (new, old or None on create)."""
     rules: Check | None = None
     """The validation rules of a CRD (CEL). A check that the server was given for the kind replaces them."""
-    fields: Callable[[Json], Mapping[str, str]] = no_fields
+    fields: Callable[[Json], Mapping[str, str]] = _no_fields
     """The selectable fields of an object, besides metadata.name and metadata.namespace."""
     field_names: tuple[str, ...] = ()
     grace_period: Callable[[Json, int | None], int] | None = None
@@ -164,10 +164,12 @@ class Resource:
 
     @cached_property
     def api_version(self) -> str:
+        """`GROUP/VERSION`; only the version in the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @cached_property
     def full_name(self) -> str:
+        """`PLURAL.GROUP`, as kubectl writes it; only the plural in the core group."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @cached_property
@@ -185,15 +187,19 @@ class Registry:
             self.add(resource)
 
     def add(self, resource: Resource) -> None:
+        """Serve the resource; replaces one of the same group, version and plural."""
         self._table[resource.group, resource.version, resource.plural] = resource
 
     def remove(self, group: str, plural: str) -> None:
+        """Stop serving all versions of a resource."""
         for key in [key for key in self._table if key[0] == group and key[2] == plural]:
             del self._table[key]
 
     def built_in(self, group: str, plural: str) -> bool:
         """Whether that is a built-in resource, which no CRD can replace."""
-        return any(key[0] == group and key[2] == plural and not found.definition for key, found in self._table.items())
+        return any(
+            (key[0], key[2]) == (group, plural) and not resource.definition for key, resource in self._table.items()
+        )
 
     def has_built_in(self, group: str) -> bool:
         """Whether the group has a built-in resource."""
@@ -204,6 +210,7 @@ class Registry:
         return next(resource for resource in self._table.values() if resource.contents == contents)
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
+        """The resource of a request path, None when it is not served."""
         return self._table.get((group, version, plural))
 
     def all(self) -> list[Resource]:

@@ -153,6 +153,7 @@ def _number(obj: Any, steps: tuple[str, ...]) -> int | None:
 
 
 def value_at(obj: Any, steps: tuple[str, ...]) -> Any:
+    """The value at the end of the steps, None when one of them is missing."""
     for step in steps:
         obj = obj.get(step) if isinstance(obj, dict) else None
     return obj

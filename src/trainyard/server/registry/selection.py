@@ -29,9 +29,11 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def is_unfiltered(self) -> bool:
+        """Whether neither labels nor fields are selected."""
         return self.labels is None and not self.fields
 
     def matches(self, key: NamespacedName, record: Record) -> bool:
+        """Whether the object is selected."""
         if self.namespace and key.namespace != self.namespace:
             return False
         if self.labels is not None and not self.labels(record.labels):

@@ -138,22 +138,22 @@ def _running_containers(pod: Json) -> set[str]:
 
 
 def _proxy(parts: ServerParts, resource: Resource, target: Target, request: Request) -> PodProxy:
-    """The proxy target of a request: the program, and the node's URL that returns its socket."""
+    """The proxy target of a request: the port of a pod, and the node's URL that returns its socket."""
     log, requested = parts.writes.log, targets.split(target.name, resource.kind.lower())
     record = log.get(resource.storage_key, NamespacedName(target.namespace, requested.name))
     if record is None:
         raise errors.not_found(resource.plural, resource.group, requested.name)
     obj: Json = decode(record.body)
-    if resource.proxy_program is None:
+    if resource.proxy_port is None:
         raise errors.path_not_found()
-    program = resource.proxy_program(log, obj, requested)
-    name = program.pod["metadata"]["name"]
-    socket_url = f"{_kubelet_url(parts, program.pod)}/sockets/{quote(target.namespace)}/{quote(name)}/{program.port}"
+    pod_port = resource.proxy_port(log, obj, requested)
+    name = pod_port.pod["metadata"]["name"]
+    socket_url = f"{_kubelet_url(parts, pod_port.pod)}/sockets/{quote(target.namespace)}/{quote(name)}/{pod_port.port}"
     prefix = request.path.removesuffix(target.proxy_path)
     query = f"?{request.query_string}" if request.query_string else ""
-    host = f"{(program.pod.get('status') or {}).get('podIP') or name}:{program.port}"
+    host = f"{(pod_port.pod.get('status') or {}).get('podIP') or name}:{pod_port.port}"
     return PodProxy(
-        socket_url, f"{target.proxy_path}{query}", prefix, host, program.secure, f"port {program.port} of pod {name}"
+        socket_url, f"{target.proxy_path}{query}", prefix, host, pod_port.secure, f"port {pod_port.port} of pod {name}"
     )
 
 

@@ -38,11 +38,13 @@ def short_duration(seconds: float) -> str:
 
 
 def age_of_timestamp(stamp: object, now: float) -> str:
+    """The time since an RFC 3339 timestamp as kubectl shows it, `<unknown>` for another value."""
     moment = parse_time(stamp)
     return "<unknown>" if moment is None else short_duration(now - moment)
 
 
 def age(obj: Json, now: float) -> str:
+    """The cell AGE of an object."""
     return age_of_timestamp(obj["metadata"].get("creationTimestamp"), now)
 
 
@@ -106,6 +108,7 @@ class Table:
         return encode({**TABLE, "metadata": meta, "columnDefinitions": None, "rows": [self._row(obj)]})
 
     def encode_list(self, bodies: Sequence[bytes], meta: Json) -> bytes:
+        """A Table with one row for each object. `meta`: the metadata of the list."""
         rows = [self._row(self._decoded(body)) for body in bodies]
         return encode({**TABLE, "metadata": meta, "columnDefinitions": self._definitions, "rows": rows})
 

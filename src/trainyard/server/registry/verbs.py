@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from trainyard.objects import Json, NamespacedName, Problem, decode, encode, format_time
+from trainyard.objects import Json, NamespacedName, Problem, decode, encode
 from trainyard.server import errors
 from trainyard.server.auth import authorization
 from trainyard.server.auth.rbac import Attributes
@@ -65,23 +65,13 @@ class Verbs:
         """Pods can reach this server (TLS listener), so they get tokens."""
 
     def context(self, user: User) -> RequestContext:
+        """The context of one request of this user, at the present time."""
         return RequestContext(
             self._now(), self._addresses, self._log, user, self.has_tls_listener, user_of_token=self.tokens.validate
         )
 
-    def expire_objects(self) -> None:
-        """Deletes the objects whose resource gives them a lifetime, as kube-apiserver deletes Events after an hour."""
-        for resource in self._registry.all():
-            if not resource.lifetime_seconds:
-                continue
-            eldest = format_time(self._now() - resource.lifetime_seconds)
-            records = sorted((record for _, record in self._log.list(resource.storage_key)), key=lambda r: r.revision)
-            for number, record in enumerate(records):
-                is_too_many = 0 < resource.max_objects < len(records) - number
-                if record.fields.get("created", eldest) < eldest or is_too_many:
-                    self.writes.remove(resource, decode(record.body))
-
     def answer(self, request: Request) -> Answer:
+        """Execute the request: authorization, lookup of the resource, verb. Raises StatusError."""
         target = parse(request.path)
         if target is None:
             return self._discovery(request)
@@ -192,21 +182,13 @@ class Verbs:
         meta = decoded.object["metadata"]
         self.writes.require_creatable(target.namespace, resource, meta.get("name") or "")
         if not meta.get("name") and (prefix := meta.get("generateName")):
-            meta["name"] = self._generate_name(resource, target.namespace, prefix)
+            meta["name"] = _generate_name(self._log, resource, target.namespace, prefix)
         new = admission.create(resource, decoded, self.context(request.user), self._checks)
         if meta.get("resourceVersion"):
             raise errors.StatusError(500, "", "resourceVersion should not be set on objects to be created")
         if self._log.get(resource.storage_key, NamespacedName(target.namespace, meta["name"])) is not None:
             raise errors.already_exists(resource.plural, resource.group, meta["name"])
         return new
-
-    def _generate_name(self, resource: Resource, namespace: str, prefix: str) -> str:
-        """A free name for generateName; after _NAME_ATTEMPTS possibly one in use."""
-        for _ in range(_NAME_ATTEMPTS):
-            name = metadata.generate_name(prefix)
-            if self._log.get(resource.storage_key, NamespacedName(namespace, name)) is None:
-                break
-        return name
 
     def _update(self, resource: Resource, target: Target, request: Request, verb: str) -> Answer:
         decoded = preflight.decode_object(resource, target, request) if verb == "update" else None
@@ -305,6 +287,15 @@ class Verbs:
                 problem = Problem("metadata.resourceVersion", "Invalid value: must be the version the server gave")
                 raise errors.invalid(resource.kind, resource.group, name, [problem])
             raise errors.conflict(resource.plural, resource.group, name, errors.MODIFIED)
+
+
+def _generate_name(log: RevisionLog, resource: Resource, namespace: str, prefix: str) -> str:
+    """A free name for generateName; after _NAME_ATTEMPTS possibly one in use."""
+    for _ in range(_NAME_ATTEMPTS):
+        name = metadata.generate_name(prefix)
+        if log.get(resource.storage_key, NamespacedName(namespace, name)) is None:
+            break
+    return name
 
 
 def _verb(request: Request, target: Target) -> str:

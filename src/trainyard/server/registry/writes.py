@@ -6,9 +6,9 @@ container is terminating no object can be created in it; when its last object is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from trainyard.objects import Json, NamespacedName, decode, encode, labels_of
+from trainyard.objects import Json, NamespacedName, decode, encode, format_time, labels_of
 from trainyard.objects.json_equal import json_equal
 from trainyard.server import errors
 from trainyard.server.registry.resources import Registry, Resource
@@ -62,8 +62,12 @@ class Writes:
         revision = self.log.revision + 1
         meta["resourceVersion"] = str(revision)
         body = encode(new)
-        fields = resource.fields(new)
-        record = Record(revision, body, labels_of(new), fields)
+        labels: Mapping[str, str] = labels_of(new)
+        fields: Mapping[str, str] = resource.fields(new)
+        if before is not None:  # the history has thousands of versions, most of them with the same labels
+            labels = before.labels if before.labels == labels else labels
+            fields = before.fields if before.fields == fields else fields
+        record = Record(revision, body, labels, fields)
         self.log.append(resource.storage_key, key, record, before.revision if before else 0)
         return body
 
@@ -78,8 +82,21 @@ class Writes:
             return encode(obj)
         last = encode({**obj, "metadata": {**meta, "resourceVersion": str(self.log.revision + 1)}})
         self.log.append(resource.storage_key, key, None, record.revision, last)
-        self._settle_container(resource, key)
+        self._finish_container(resource, key)
         return last
+
+    def expire_objects(self, now: float) -> None:
+        """Deletes the objects whose resource gives them a lifetime, as kube-apiserver deletes Events after an hour.
+        `now`: Unix seconds."""
+        for resource in self.registry.all():
+            if not resource.lifetime_seconds:
+                continue
+            eldest = format_time(now - resource.lifetime_seconds)
+            records = sorted((record for _, record in self.log.list(resource.storage_key)), key=lambda r: r.revision)
+            for number, record in enumerate(records):
+                is_too_many = 0 < resource.max_objects < len(records) - number
+                if record.fields.get("created", eldest) < eldest or is_too_many:
+                    self.remove(resource, decode(record.body))
 
     def objects_in(self, container: Resource, name: str) -> Iterator[tuple[Resource, NamespacedName]]:
         """The objects in a namespace, or the custom objects of a CRD."""
@@ -109,7 +126,7 @@ class Writes:
             new["metadata"]["finalizers"] = kept
         self.put(container, new, old)
 
-    def _settle_container(self, resource: Resource, key: NamespacedName) -> None:
+    def _finish_container(self, resource: Resource, key: NamespacedName) -> None:
         if key.namespace:
             self.finish_if_empty(self.registry.container("namespace"), key.namespace)
         if resource.definition:

@@ -147,4 +147,4 @@ def run_checkpoint(path: Path) -> None:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=0.0)) as file:
             file.execute("PRAGMA wal_checkpoint(PASSIVE)")
     except sqlite3.Error as error:
-        log.warning("no checkpoint: file=%s why=%s", path, error)
+        log.warning("the WAL could not be checkpointed: file=%s error=%s", path, error)

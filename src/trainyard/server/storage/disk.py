@@ -3,8 +3,8 @@
 Flow: `append` changes memory (see log.py) and schedules a commit for the next turn of the event loop. While each turn
 brings more writes, the commit waits for another turn: a commit takes as long as half a request. All entries appended
 until then are one transaction (group commit), so a request is stored completely or not at all, and so are the requests
-committed with it. Then the entries are settled: responses and watch events are sent. When the transaction fails, memory
-is rolled back to what is on disk, and every waiting request gets the reason.
+in it. After the commit responses and watch events are sent. When the transaction fails,
+memory is rolled back to what is on disk, and every waiting request gets the reason.
 
 Durability:
 - `synchronous=NORMAL`: a commit hands its pages to the operating system and does not call fsync. A process that is
@@ -41,7 +41,7 @@ from trainyard.server.storage.database import (
     require_write_ahead_log,
     run_checkpoint,
 )
-from trainyard.server.storage.log import KEEP, KEEP_BYTES, Entry, NotWritten, RevisionLog
+from trainyard.server.storage.log import KEEP, KEEP_BYTES, LogEntry, NotWritten, RevisionLog
 from trainyard.server.storage.rows import Row, read_floor, read_rows, write_rows
 
 log = logging.getLogger("trainyard.server")
@@ -63,7 +63,7 @@ class DiskLog(RevisionLog):
         super().__init__(keep, keep_bytes)
         self.path = folder / NAME
         self._step = step
-        self._settled = self._written_floor = 0
+        self._committed = self._written_floor = 0
         self._obsolete: deque[int] = deque()  # revisions of obsolete rows
         self._commit_scheduled = False  # a commit has been scheduled
         self._pending_last_turn = 1  # how many writes were pending one turn of the loop ago
@@ -87,11 +87,13 @@ class DiskLog(RevisionLog):
             raise
 
     @property
-    def settled(self) -> int:
-        return self._settled
+    def committed(self) -> int:
+        """The highest revision that is on disk."""
+        return self._committed
 
-    async def wait_durable(self, revision: int) -> None:
-        if revision <= self._settled:
+    async def wait_committed(self, revision: int) -> None:
+        """Return when the revision is on disk. Raises NotWritten when it could not be stored."""
+        if revision <= self._committed:
             return
         outcome = asyncio.get_running_loop().create_future()
         self._commit_waiters.append(outcome)
@@ -99,7 +101,8 @@ class DiskLog(RevisionLog):
             raise NotWritten(error)
 
     def compact(self, floor: int) -> None:
-        forgotten = min(floor, self._settled) - self.floor
+        """As RevisionLog.compact; the rows that it makes superfluous are deleted from the file, too."""
+        forgotten = min(floor, self._committed) - self.floor
         for entry in self._entries[: max(0, forgotten)]:
             if entry.previous is not None:
                 self._obsolete.append(entry.previous.revision)
@@ -129,7 +132,7 @@ class DiskLog(RevisionLog):
 
     # --- a write
 
-    def _keep(self, entry: Entry) -> None:
+    def _keep(self, entry: LogEntry) -> None:
         self._schedule()
 
     def _schedule(self) -> None:
@@ -145,7 +148,7 @@ class DiskLog(RevisionLog):
     def _loop_turn(self) -> None:
         """Runs once per turn of the loop. Commits, unless this turn brought more writes; a single write does not
         wait."""
-        pending, self._pending_last_turn = self._pending_last_turn, self.revision - self._settled
+        pending, self._pending_last_turn = self._pending_last_turn, self.revision - self._committed
         if pending < self._pending_last_turn < MAX_BATCH:
             asyncio.get_running_loop().call_soon(self._loop_turn)
         else:
@@ -157,7 +160,7 @@ class DiskLog(RevisionLog):
         self._commit_scheduled, self._pending_last_turn = False, 1
         if self._lock_fd < 0:
             return "the log is closed"
-        entries = self._entries[self._settled - self.floor :]
+        entries = self._entries[self._committed - self.floor :]
         obsolete = [self._obsolete[index] for index in range(min(MAX_DELETED_ROWS, len(self._obsolete)))]
         failure = ""
         try:
@@ -173,14 +176,14 @@ class DiskLog(RevisionLog):
                 waiter.set_result(failure)
         return failure
 
-    def _commit_succeeded(self, entries: list[Entry], swept: int) -> None:
+    def _commit_succeeded(self, entries: list[LogEntry], swept: int) -> None:
         if self._failing:
             self._failing = False
-            log.warning("the log is written again: file=%s", self.path)
+            log.warning("writing works again: file=%s", self.path)
         for _ in range(swept):
             self._obsolete.popleft()
         self._written_floor = self.floor
-        self._settled += len(entries)
+        self._committed += len(entries)
         for entry in entries:
             for listener in self._listeners:
                 listener(entry)
@@ -189,7 +192,7 @@ class DiskLog(RevisionLog):
         if entries and self._checkpoint_timer is None:
             self._call_later(self._checkpoint)
 
-    def _commit_failed(self, entries: list[Entry], error: sqlite3.Error) -> str:
+    def _commit_failed(self, entries: list[LogEntry], error: sqlite3.Error) -> str:
         """Rolls memory back to what is on disk; followers get each entry with `record` and `previous` exchanged.
         Returns the reason."""
         reason = (
@@ -200,7 +203,7 @@ class DiskLog(RevisionLog):
             log.error("%s", reason)
         for entry in reversed(entries):
             self._take_back(entry)
-            undone = Entry(entry.revision, entry.store, entry.key, entry.previous, entry.record)
+            undone = LogEntry(entry.revision, entry.store, entry.key, entry.previous, entry.record)
             for follower in self._followers:
                 follower(undone)
         return reason
@@ -227,7 +230,7 @@ class DiskLog(RevisionLog):
                 self._load_row(row)
         except (sqlite3.Error, ValueError, TypeError) as error:
             raise DiskError(self.path, reason_of(error), spoilt=True) from None
-        self._settled = self.revision
+        self._committed = self.revision
 
     def _load_row(self, row: Row) -> None:
         before = self.get(row.store, row.key)
@@ -235,7 +238,7 @@ class DiskLog(RevisionLog):
         if row.revision > self.floor:
             if row.revision != self.revision + 1:
                 raise ValueError(f"entry {self.revision + 1} is missing")
-            self._entries.append(Entry(row.revision, row.store, row.key, row.record, before, row.last_state))
+            self._entries.append(LogEntry(row.revision, row.store, row.key, row.record, before, row.last_state))
             self._bytes += row.size
             return
         if before is not None:

@@ -2,14 +2,14 @@
 
 Flow: a verb computes the new object, encodes it once, with the revision that it will have, and appends it. Followers
 that maintain state (addresses, definitions) get the entry at once; listeners that publish it (watches) get it when it
-is settled; later watches read it with `after`.
+is committed; later watches read it with `after`.
 
 Guarantees:
 - The revision grows by one with every write. An append succeeds only on top of the revision that the writer has read.
 - Records contain bytes, so they are immutable. An entry also has the record that it replaced, so that a watch can send
   DELETED for an object that left its selection, and a list can be read at an older revision.
-- An entry is settled when it cannot be rolled back: in memory at once, on disk (disk.py) when it has been committed.
-  Responses wait for that with `wait_durable`, so that no client sees a write that might still be undone.
+- An entry is committed when it cannot be rolled back: in memory at once, on disk (disk.py) with its transaction.
+  Responses wait for that with `wait_committed`, so that no client sees a write that might still be undone.
 - The history has the last `keep` entries, fewer when they are large. Reads below the floor raise `Compacted`.
 
 Assumption: one thread. An append is not interrupted; a follower must not append.
@@ -46,7 +46,7 @@ class FutureRevision(Exception):
 
 
 @dataclass(slots=True)
-class Entry:
+class LogEntry:
     """One write. `record` is None for a deletion; `last_state` is then the last state of the object, with the revision
     of the deletion."""
 
@@ -56,12 +56,11 @@ class Entry:
     record: Record | None
     previous: Record | None
     last_state: bytes = b""
-    encoded_events: dict[object, bytes] = field(
-        default_factory=dict
-    )  # encoded watch events of this entry, by (view, event type)
+    # Encoded watch events of this entry, by (view, event type).
+    encoded_events: dict[object, bytes] = field(default_factory=dict)
 
 
-Entries = list[Entry]
+Entries = list[LogEntry]
 Objects = list[tuple[NamespacedName, Record]]
 
 
@@ -73,8 +72,8 @@ class RevisionLog:
         self._stores: dict[str, ObjectStore] = {}
         self._keep_entries, self._keep_max_bytes = keep, keep_bytes
         self._bytes = 0  # total size of the bodies in the entries
-        self._followers: list[Callable[[Entry], None]] = []
-        self._listeners: list[Callable[[Entry], None]] = []  # called with settled entries
+        self._followers: list[Callable[[LogEntry], None]] = []
+        self._listeners: list[Callable[[LogEntry], None]] = []  # called with committed entries
         self.floor = 0
         """The oldest revision that `after` and `list` can read."""
 
@@ -84,33 +83,36 @@ class RevisionLog:
         return self.floor + len(self._entries)
 
     @property
-    def settled(self) -> int:
-        """The highest settled revision."""
+    def committed(self) -> int:
+        """The highest committed revision."""
         return self.revision
 
-    async def wait_durable(self, revision: int) -> None:
-        """Returns when that revision is settled. Raises NotWritten when it was rolled back. Must be called without an
+    async def wait_committed(self, revision: int) -> None:
+        """Returns when that revision is committed. Raises NotWritten when it was rolled back. Must be called without an
         await after the append: the revision of an entry that was rolled back is used again."""
 
-    def follow(self, follower: Callable[[Entry], None], settled: bool = False) -> None:
+    def follow(self, follower: Callable[[LogEntry], None], committed: bool = False) -> None:
         """Calls `follower` with every existing object as a creation, then with every new entry, at once or when it is
-        settled. An entry that is rolled back is passed again to the followers (not `settled`) with `record` and
+        committed. An entry that is rolled back is passed again to the followers (not `committed`) with `record` and
         `previous` exchanged."""
         for name, store in self._stores.items():
             for key, record in store.records.items():
-                follower(Entry(record.revision, name, key, record, None))
-        (self._listeners if settled else self._followers).append(follower)
+                follower(LogEntry(record.revision, name, key, record, None))
+        (self._listeners if committed else self._followers).append(follower)
 
     def get(self, store: str, key: NamespacedName) -> Record | None:
+        """The latest record of the key, None when it does not exist."""
         return self._stores[store].records.get(key) if store in self._stores else None
 
-    def append(self, store: str, key: NamespacedName, record: Record | None, expect: int, last: bytes = b"") -> Entry:
+    def append(
+        self, store: str, key: NamespacedName, record: Record | None, expect: int, last: bytes = b""
+    ) -> LogEntry:
         """Writes `record` (None deletes) over revision `expect` (0: the object must not exist), at the next revision.
         Raises RevisionConflict; NotWritten without an event loop."""
         before = self.get(store, key)
         if (before.revision if before else 0) != expect:
             raise RevisionConflict(f"{store} {key} is not at revision {expect}")
-        entry = Entry(self.revision + 1, store, key, record, before, last)
+        entry = LogEntry(self.revision + 1, store, key, record, before, last)
         if record is not None and record.revision != entry.revision:
             raise RevisionConflict(f"the record says {record.revision}, the log is at {self.revision}")
         self._put(store, key, record)
@@ -122,7 +124,8 @@ class RevisionLog:
         if len(self._entries) >= 2 * self._keep_entries:
             self.compact(self.revision - self._keep_entries)
         elif self._bytes > self._keep_max_bytes and len(self._entries) > 1:
-            self.compact(self.floor + len(self._entries) // 2)
+            # In small steps: by half, 16 MB would be taken and given back all the time, and the heap be fragmented.
+            self.compact(self.floor + max(1, len(self._entries) // 32))
         return entry
 
     def after(self, revision: int, most: int | None = None) -> Entries:
@@ -149,19 +152,19 @@ class RevisionLog:
         return View(sorted(records), records)
 
     def compact(self, floor: int) -> None:
-        """Removes the entries up to that revision from the history, settled ones only. Objects are not affected."""
-        floor = min(floor, self.settled)
+        """Removes the entries up to that revision from the history, committed ones only. Objects are not affected."""
+        floor = min(floor, self.committed)
         if floor > self.floor:
             self._bytes -= sum(_size(entry) for entry in self._entries[: floor - self.floor])
             del self._entries[: floor - self.floor]
             self.floor = floor
 
-    def _keep(self, entry: Entry) -> None:
-        """Stores a new entry; in memory it is settled at once."""
+    def _keep(self, entry: LogEntry) -> None:
+        """Stores a new entry; in memory it is committed at once."""
         for listener in self._listeners:
             listener(entry)
 
-    def _take_back(self, entry: Entry) -> None:
+    def _take_back(self, entry: LogEntry) -> None:
         """Rolls back the last entry."""
         self._put(entry.store, entry.key, entry.previous)
         self._bytes -= _size(self._entries.pop())
@@ -179,5 +182,5 @@ class RevisionLog:
         self._stores[store].put(key, record)
 
 
-def _size(entry: Entry) -> int:
+def _size(entry: LogEntry) -> int:
     return len(entry.last_state) + (len(entry.record.body) if entry.record else 0)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from trainyard.objects import NamespacedName, decode, encode
-from trainyard.server.storage.log import Entry
+from trainyard.server.storage.log import LogEntry
 from trainyard.server.storage.store import Record
 
 SCHEMA = (
@@ -46,13 +46,14 @@ def read_rows(file: sqlite3.Connection) -> Iterator[Row]:
 
 
 def read_floor(file: sqlite3.Connection) -> int:
+    """The revision up to which the entries have been compacted."""
     (floor,) = file.execute("SELECT floor FROM past").fetchone()
     return int(floor)
 
 
 def write_rows(
     file: sqlite3.Connection,
-    entries: Sequence[Entry],
+    entries: Sequence[LogEntry],
     obsolete: Sequence[int],
     floor: int | None,
     step: Callable[[str], object],
@@ -82,7 +83,7 @@ def write_rows(
     step("committed")
 
 
-def _columns(entry: Entry) -> tuple[Any, ...]:
+def _columns(entry: LogEntry) -> tuple[Any, ...]:
     record = entry.record
     body, labels, fields = (
         (record.body, encode(record.labels), encode(dict(record.fields))) if record else (None, None, None)

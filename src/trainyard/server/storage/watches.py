@@ -2,9 +2,9 @@
 
 Rules for this file:
 - An event line is encoded once per entry, representation and event type, and shared by all watches.
-- A listener gets an entry when it is settled, and its lines are sent in the next turn of the event loop: a burst of
+- A listener gets an entry when it is committed, and its lines are sent in the next turn of the event loop: a burst of
   writes is one write to each socket. Many listeners are served in slices, the longest waiting first, and other tasks
-  run in between; entries settled meanwhile are sent with the rest.
+  run in between; entries committed meanwhile are sent with the rest.
 - With a selector, an object that stops matching is DELETED for that listener, one that starts to match is ADDED.
 - A client that does not read is dropped (`is_slow` of the listener decides): it can watch again from its revision.
 - A connection that breaks during a write ends only its own watch.
@@ -23,7 +23,7 @@ from trainyard.server.errors import StatusError, too_old
 from trainyard.server.http.requests import Watch
 from trainyard.server.registry.lists import INITIAL_END
 from trainyard.server.registry.writes import DEFINITIONS
-from trainyard.server.storage.log import Compacted, Entry, RevisionLog
+from trainyard.server.storage.log import Compacted, LogEntry, RevisionLog
 
 log = logging.getLogger("trainyard.server")
 
@@ -35,7 +35,7 @@ CHUNK = 500  # past entries that are sent at a time
 SLICE = 8  # listeners served per turn of the loop: a quarter of a millisecond
 
 
-def event_line(watch: Watch, entry: Entry) -> bytes:
+def event_line(watch: Watch, entry: LogEntry) -> bytes:
     """The event line of a watch for an entry; empty when the entry is not in its selection."""
     selection = watch.selection
     if selection.namespace and entry.key.namespace != selection.namespace:
@@ -57,7 +57,7 @@ def event_line(watch: Watch, entry: Entry) -> bytes:
     return cached
 
 
-def _shown(watch: Watch, entry: Entry, event_type: str) -> bytes:
+def _shown(watch: Watch, entry: LogEntry, event_type: str) -> bytes:
     if entry.record is None:
         body = entry.last_state
     elif event_type == "DELETED" and entry.previous is not None:
@@ -82,7 +82,7 @@ def bookmark(watch: Watch, revision: int, initial_end: bool = False) -> bytes:
     return _line("BOOKMARK", watch.encode(body) if watch.encode else body)
 
 
-def error_line(refused: StatusError) -> bytes:
+def _error_line(refused: StatusError) -> bytes:
     return _line("ERROR", refused.body())
 
 
@@ -97,7 +97,7 @@ class Listener:
         """The reason to end the watch once the waiting lines are sent; "" to continue."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    def line_for(self, entry: Entry) -> bytes:
+    def line_for(self, entry: LogEntry) -> bytes:
         """The event line for that entry; empty when it is not in the selection."""
         line = event_line(self.watch, entry)
         if line and self.watch.later:
@@ -116,6 +116,7 @@ class Listener:
             self.watch = replace(self.watch, encode=later[0], representation=later[1], later=None)
 
     def end(self, why: str) -> None:
+        """End the watch now; `why` is for the log. Further calls do nothing."""
         if not self.ended.done():
             self.ended.set_result(why)
 
@@ -127,12 +128,14 @@ class WatchHub:
         self._log = log
         self._listeners: dict[str, dict[Listener, None]] = {}
         self._pending: deque[Listener] = deque()
-        log.follow(self._on_entry, settled=True)  # there are no listeners yet, so existing objects are not sent
+        log.follow(self._on_entry, committed=True)  # there are no listeners yet, so existing objects are not sent
 
     def add(self, listener: Listener) -> None:
+        """Send the events of the listener's resource to it from now on."""
         self._listeners.setdefault(listener.watch.resource.storage_key, {})[listener] = None
 
     def remove(self, listener: Listener) -> None:
+        """Send no more events to the listener."""
         self._listeners.get(listener.watch.resource.storage_key, {}).pop(listener, None)
 
     def listener_count(self, store: str) -> int:
@@ -140,6 +143,7 @@ class WatchHub:
         return len(self._listeners.get(store, ()))
 
     def end_all(self, why: str) -> None:
+        """End all watches; `why` is for the log."""
         for listener in self._all():
             listener.end(why)
 
@@ -154,13 +158,12 @@ class WatchHub:
                 if listener.revision < listener.watch.resource.created_revision:
                     raise Compacted
                 entries = self._log.after(listener.revision, CHUNK)
-                entries = entries[
-                    : max(0, self._log.settled - listener.revision)
-                ]  # later entries are sent when they are settled
+                # Later entries are sent when they are committed.
+                entries = entries[: max(0, self._log.committed - listener.revision)]
             except Compacted:
                 listener.end("expired")
                 return [
-                    error_line(
+                    _error_line(
                         too_old(listener.revision, max(self._log.floor, listener.watch.resource.created_revision))
                     )
                 ]
@@ -175,8 +178,9 @@ class WatchHub:
         return lines
 
     def send_bookmarks(self) -> None:
-        """Sends a bookmark to each watch that has allowWatchBookmarks and no event since the last settled revision."""
-        revision = self._log.settled
+        """Sends a bookmark to each watch that has allowWatchBookmarks and no event since the last committed
+        revision."""
+        revision = self._log.committed
         for listener in self._all():
             if listener.watch.bookmarks and listener.revision < revision and not listener.waiting:
                 listener.revision = revision
@@ -185,7 +189,7 @@ class WatchHub:
     def send_last_bookmark(self, listener: Listener) -> None:
         """Sends the last bookmark of a watch that is about to end, so that the next watch can start from it."""
         if listener in self._listeners.get(listener.watch.resource.storage_key, ()):
-            line = listener.bookmark(self._log.settled)
+            line = listener.bookmark(self._log.committed)
             if listener.waiting:
                 listener.waiting.append(line)
             else:
@@ -194,7 +198,7 @@ class WatchHub:
     def _all(self) -> list[Listener]:
         return [listener for listeners in self._listeners.values() for listener in listeners]
 
-    def _on_entry(self, entry: Entry) -> None:
+    def _on_entry(self, entry: LogEntry) -> None:
         for listener in self._listeners.get(entry.store, ()):
             line = listener.line_for(entry)
             if line:
@@ -228,7 +232,7 @@ class WatchHub:
             if not reason and not listener.ended.done():
                 listener.send(lines)
         except Exception as error:  # a transport that is being closed can raise any exception
-            log.debug("a watch has broken resource=%s why=%r", listener.watch.resource.full_name, error)
+            log.debug("a watch failed resource=%s error=%r", listener.watch.resource.full_name, error)
             reason = "broken"
         if reason:
             self.remove(listener)

@@ -1,7 +1,7 @@
 """The operator under exactly the ServiceAccount that `trainyard manifests` gives it, through a life of each kind.
 
-What it was not allowed is a right that is missing from the table in app/rights.py; what it never asked for is one too
-many. The server judges it by RBAC as any other; what it sent is read from its own connection.
+What it was not allowed is a permission that is missing from the table in app/operator_rbac.py; what it never asked for
+is one too many. The server judges it by RBAC as any other; what it sent is read from its own connection.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tests.stories.harness import Cluster, Harness, Noted, looked, replicas, tf_
 from tests.stories.job_fixtures import PLAYS, chainer_job, elastic_job, mx_job, worker_set
 from tests.stories.test_tensorboard import board
 from trainyard import kinds
-from trainyard.app import installation, rights
+from trainyard.app import installation, operator_rbac
 from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install
-from trainyard.app.rights import Right
+from trainyard.app.operator_rbac import Permission
 from trainyard.client import ApiRequest, Forbidden
 from trainyard.core import Config, Kind
 from trainyard.objects import GVK, Json, decode
@@ -37,14 +37,14 @@ PLACES = {
 VERBS = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 
 
-def right_of(request: ApiRequest) -> Right:
+def permission_of(request: ApiRequest) -> Permission:
     """What RBAC is asked about a request."""
     target = paths.parse(request.path)
     assert target is not None, request.path
     resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
     watched = dict(request.query).get("watch") in ("1", "true")
     read = "get" if target.name else "watch" if watched else "list"
-    return Right(target.group, resource, VERBS.get(request.method, read))
+    return Permission(target.group, resource, VERBS.get(request.method, read))
 
 
 class Judged(Noted):
@@ -63,7 +63,7 @@ class Judged(Noted):
 
 
 async def install(harness: Harness, install: Install) -> str:
-    """Make the account and its rights; a token for it."""
+    """Make the account and its permissions; a token for it."""
     await harness.cluster.another(install.namespace)
     for obj in installation.access(install):
         await harness.api.create(PLACES[obj["kind"]], obj["metadata"].get("namespace", ""), obj)
@@ -74,7 +74,7 @@ async def install(harness: Harness, install: Install) -> str:
 
 @asynccontextmanager
 async def operator(harness: Harness, one: Install) -> AsyncIterator[tuple[Operator, Judged]]:
-    """An operator for these kinds, with these rights, instead of the one with all of them."""
+    """An operator for these kinds, with these permissions, instead of the one with all of them."""
     await harness.cluster.stop_operator()
     api = Judged(harness.cluster, await install(harness, one))
     place = one.namespace if one.namespaced else ""
@@ -124,7 +124,7 @@ async def life_of_mx_job(harness: Harness, made: Operator) -> None:
 
 
 async def life_of_chainer_job(harness: Harness, made: Operator) -> None:
-    """Its worker set grows: the set, its rights and its files follow."""
+    """Its worker set grows: the set, its permissions and its files follow."""
     await harness.submit(chainer_job(sets={"ws": worker_set(1)}, **WHOLE))
     await harness.everybody(master=1, ws=1)
     await harness.edit({"workerSets": {"ws": {"replicas": 2}}})
@@ -146,10 +146,12 @@ LIVES: dict[str, Callable[[Harness, Operator], Awaitable[None]]] = {
 }
 
 
-def never_sent(kind: Kind) -> set[Right]:
-    """Rights that are held for others to judge by: finalizers (see docs/rbac.md), and what a job's Role grants."""
-    granted = {Right(*one) for one in rights.JOB_GRANTS.get(kind.gvk.kind, ())}
-    return granted | {right for right in rights.rights(kind) if right.resource.endswith("/finalizers")}
+def never_sent(kind: Kind) -> set[Permission]:
+    """Permissions that are held for others to judge by: finalizers (see docs/rbac.md), and what a job's Role grants."""
+    granted = {Permission(*one) for one in operator_rbac.JOB_GRANTS.get(kind.gvk.kind, ())}
+    return granted | {
+        permission for permission in operator_rbac.permissions_of(kind) if permission.resource.endswith("/finalizers")
+    }
 
 
 @pytest.mark.parametrize("namespaced", [False, True], ids=["cluster", "namespaced"])
@@ -160,17 +162,19 @@ async def test_a_life_uses_every_right_of_its_kind_and_no_other(harness: Harness
         await LIVES[kind.gvk.kind](harness, made)
         await looked(made, jobs=0)
         assert api.denied == []
-        used = {right_of(request) for request in api.sent}
-        assert used == rights.rights(kind) - never_sent(kind)
+        used = {permission_of(request) for request in api.sent}
+        assert used == operator_rbac.permissions_of(kind) - never_sent(kind)
 
 
 async def test_what_is_taken_away_is_missed(harness: Harness) -> None:
-    """That the server judges at all: without one of its rights the operator is refused."""
+    """That the server judges at all: without one of its permissions the operator is refused."""
     async with operator(harness, Install(kinds=(kinds.ELASTICJOB,))) as (_, api):
         role = PLACES["ClusterRole"]
-        rules = rights.rules(rights.rights(kinds.ELASTICJOB) - {Right("", "services", "create")})
+        rules = operator_rbac.rules(
+            operator_rbac.permissions_of(kinds.ELASTICJOB) - {Permission("", "services", "create")}
+        )
         await harness.api.patch(role, "", "trainyard-operator", {"rules": rules})
         await harness.submit(elastic_job())
         condition = await harness.condition("Blocked")
         assert "services" in condition["message"]
-        assert any('cannot create resource "services"' in one for one in api.denied)
+        assert any('cannot create resource "services"' in request for request in api.denied)

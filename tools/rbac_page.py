@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from trainyard import kinds
-from trainyard.app import rights
-from trainyard.app.rights import CallSite, Right
+from trainyard.app import operator_rbac
+from trainyard.app.operator_rbac import CallSite, Permission
 from trainyard.core import Kind
 
 TEXT = """\
 # What the operator may do
 
-Written by `make manifests` from the table of call sites in `src/trainyard/app/rights.py`. A test runs a job of each
-kind with exactly these permissions, and fails if one is missing or unused.
+Written by `make manifests` from the table of call sites in `src/trainyard/app/operator_rbac.py`. A test runs a job of
+each kind with exactly these permissions, and fails if one is missing or unused.
 
 TfJob, MxJob and ElasticJob need {count} pairs of resource and verb, counted for each API group, without secrets,
 exec, roles, service accounts and wildcards. The operator lists and watches, and never needs `get`.
@@ -39,6 +39,22 @@ Role for the pods of that job, and RBAC allows the operator to grant only permis
 
 {opted}
 
+## Users
+
+The ClusterRoles `trainyard-edit` and `trainyard-view` grant rights on jobs of all kinds to users. They are aggregated:
+Kubernetes adds their rules to its ClusterRoles `admin`, `edit` and `view`, and the Kubeflow platform to its
+`kubeflow-admin`, `kubeflow-edit` and `kubeflow-view`. So whoever is bound to one of these in a namespace has there:
+
+| resource | `admin`, `edit` | `view` |
+|---|---|---|
+| jobs of each kind | {edit} | {view} |
+| `*/status` | get | get |
+| `*/scale` of {scaled} | get, patch, update | get |
+
+They are in `deploy/definitions/user-roles.yaml`, `config/definitions`, `trainyard manifests --part definitions`, and,
+with the name of the release's operator, in the chart (`rbac.userRoles`). An uninstall of the operator keeps them
+beside the CRDs, except that of the chart.
+
 ## One namespace
 
 `trainyard manifests --namespace N --namespaced` has Roles and RoleBindings in N and no ClusterRole. The CRDs are
@@ -59,10 +75,13 @@ other. The category `all` is that of the ChainerJob README (`kubectl get all -l 
 
 def page() -> str:
     return TEXT.format(
-        count=len(rights.resource_verb_pairs(rights.DEFAULT)),
-        plain=_table(rights.plain_rights(kinds.KINDS)),
-        lease="\n".join(f"| {verb} | {why} |" for verb, why in rights.LEASE_SITES),
-        opted=_table(rights.opt_in_rights(kinds.KINDS)),
+        count=len(operator_rbac.resource_verb_pairs(operator_rbac.DEFAULT)),
+        plain=_table(operator_rbac.default_permissions(kinds.KINDS)),
+        lease="\n".join(f"| {verb} | {why} |" for verb, why in operator_rbac.LEASE_CALLS),
+        opted=_table(operator_rbac.opt_in_permissions(kinds.KINDS)),
+        edit=", ".join(operator_rbac.USER_VERBS["edit"]),
+        view=", ".join(operator_rbac.USER_VERBS["view"]),
+        scaled=_words(tuple(dict.fromkeys(kind.gvk.plural for kind in kinds.ALL if kind.api.scale))),
         names="\n".join(_names(kind) for kind in kinds.ALL),
     )
 
@@ -78,16 +97,17 @@ def _words(words: tuple[str, ...]) -> str:
     return ", ".join(f"`{word}`" for word in words) or "none"
 
 
-def _table(held: frozenset[Right]) -> str:
+def _table(held: frozenset[Permission]) -> str:
     """One line for each pair, with its call sites and reasons."""
     lines = ["| resource | verb | used in | for |", "|---|---|---|---|"]
-    for right in sorted(held):
-        sites = [site for site in rights.SITES if any(_asks(site, kind, right) for kind in kinds.KINDS)]
+    for permission in sorted(held):
+        call_sites = operator_rbac.CALL_SITES
+        sites = [site for site in call_sites if any(_needs(site, kind, permission) for kind in kinds.KINDS)]
         where = "; ".join(dict.fromkeys(f"`{site.where}`" for site in sites)) or "the Role of each job"
         why = "; ".join(dict.fromkeys(site.why for site in sites)) or "granted to the launcher of that job"
-        lines.append(f"| {right.name} | {right.verb} | {where} | {why} |")
+        lines.append(f"| {permission.name} | {permission.verb} | {where} | {why} |")
     return "\n".join(lines)
 
 
-def _asks(site: CallSite, kind: Kind, right: Right) -> bool:
-    return right.verb in site.verbs and (right.group, right.resource) in site.resources(kind)
+def _needs(site: CallSite, kind: Kind, permission: Permission) -> bool:
+    return permission.verb in site.verbs and (permission.group, permission.resource) in site.resources(kind)

@@ -1,10 +1,10 @@
-"""The RBAC rights of the operator, from one table of the places in the code that send requests to the API server.
+"""The RBAC permissions of the operator, from one table of the places in the code that send requests to the API server.
 
 Rules for this file:
-- A right is one (API group, resource, verb). Each has a line of SITES with the code that uses it, the resources, and
-  the reason. tests/manifests runs the life cycle of each kind with exactly these rights and fails when one is missing
-  and when one is not used.
-- Kinds whose jobs access pods (GRANTED) are opt-in: their rights are in a role of their own.
+- A permission is one (API group, resource, verb). Each has a line of CALL_SITES with the code that uses it, the
+  resources, and the reason. tests/manifests runs the life cycle of each kind with exactly these permissions and fails
+  when one is missing and when one is not used.
+- Kinds whose jobs access pods (JOB_GRANTS) are opt-in: their permissions are in a role of their own.
 - No secrets, no wildcards. A resource that the operator lists needs no `get`.
 """
 
@@ -23,11 +23,12 @@ LEASES = ("coordination.k8s.io", "leases")
 JOB_GRANTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "ChainerJob": (("", "pods", "get"), ("", "pods/exec", "get"), ("", "pods/exec", "create")),
 }
-"""The rights that a job's own Role grants to its launcher. RBAC allows a client to grant only rights that it has."""
+"""The permissions that a job's own Role grants to its launcher. RBAC allows a client to grant only permissions that it
+has."""
 
 
-class Right(NamedTuple):
-    """One RBAC right."""
+class Permission(NamedTuple):
+    """One RBAC permission."""
 
     group: str
     resource: str
@@ -40,7 +41,7 @@ class Right(NamedTuple):
 
 
 class CallSite(NamedTuple):
-    """A place in the code that sends requests; `of` returns the (API group, resource) pairs for a kind."""
+    """A place in the code that sends requests; `resources` returns the (API group, resource) pairs for a kind."""
 
     where: str
     verbs: tuple[str, ...]
@@ -72,7 +73,7 @@ def _patched_children(kind: Kind) -> list[tuple[str, str]]:
     return [(gvk.group, gvk.plural) for gvk in kind.roles.patched_resources]
 
 
-SITES: tuple[CallSite, ...] = (
+CALL_SITES: tuple[CallSite, ...] = (
     CallSite("controller_runtime/reflector.py", ("list", "watch"), _job_resources, "watch of jobs"),
     CallSite(
         "operator/plan_executor.py, spec",
@@ -116,7 +117,7 @@ SITES: tuple[CallSite, ...] = (
 )
 """Every place in the code that sends requests for jobs and their children."""
 
-LEASE_SITES: tuple[tuple[str, str], ...] = (
+LEASE_CALLS: tuple[tuple[str, str], ...] = (
     ("list", "finds the leader, and operators that serve some of the same jobs"),
     ("create", "the first operator creates the Lease"),
     ("patch", "acquires, renews and releases the Lease; clears an expired one that overlaps"),
@@ -124,37 +125,41 @@ LEASE_SITES: tuple[tuple[str, str], ...] = (
 """(verb, reason) of leader election, for the Leases of all operators of a cluster, which are in one namespace."""
 
 
-def rights(kind: Kind) -> frozenset[Right]:
-    """The rights that the operator needs for one kind, in all its API groups."""
-    used = {Right(*resource, verb) for site in SITES for resource in site.resources(kind) for verb in site.verbs}
-    return frozenset(used | {Right(*grant) for grant in JOB_GRANTS.get(kind.gvk.kind, ())})
+def permissions_of(kind: Kind) -> frozenset[Permission]:
+    """The permissions that the operator needs for one kind, in all its API groups."""
+    used = {
+        Permission(*resource, verb) for site in CALL_SITES for resource in site.resources(kind) for verb in site.verbs
+    }
+    return frozenset(used | {Permission(*grant) for grant in JOB_GRANTS.get(kind.gvk.kind, ())})
 
 
 def is_opt_in(kind: Kind) -> bool:
-    """Whether the kind needs sensitive rights, so that its rights are in a role of their own."""
+    """Whether the kind needs sensitive permissions, so that its permissions are in a role of their own."""
     return kind.gvk.kind in JOB_GRANTS
 
 
-def plain_rights(chosen: Iterable[Kind]) -> frozenset[Right]:
-    """The rights for those of the chosen kinds that are not opt-in. Creating events is always among them."""
-    needed = [rights(kind) for kind in chosen if not is_opt_in(kind)]
-    return frozenset({Right("", "events", "create")}).union(*needed)
+def default_permissions(served: Iterable[Kind]) -> frozenset[Permission]:
+    """The permissions for those of the served kinds that are not opt-in. Creating events is always among them."""
+    needed = [permissions_of(kind) for kind in served if not is_opt_in(kind)]
+    return frozenset({Permission("", "events", "create")}).union(*needed)
 
 
-def opt_in_rights(chosen: Iterable[Kind]) -> frozenset[Right]:
-    """The rights that the opt-in kinds need in addition."""
-    chosen = tuple(chosen)
-    return frozenset().union(*(rights(kind) for kind in chosen if is_opt_in(kind))) - plain_rights(chosen)
+def opt_in_permissions(served: Iterable[Kind]) -> frozenset[Permission]:
+    """The permissions that the opt-in kinds need in addition."""
+    served = tuple(served)
+    return frozenset().union(*(permissions_of(kind) for kind in served if is_opt_in(kind))) - default_permissions(
+        served
+    )
 
 
-_VERBS = ("get", "list", "watch", "create", "patch", "update", "delete")
+_VERBS = ("get", "list", "watch", "create", "patch", "update", "delete", "deletecollection")
 
 
-def rules(wanted: Iterable[Right]) -> list[Json]:
-    """PolicyRules that grant exactly these rights: one for each API group and set of verbs."""
+def rules(permissions: Iterable[Permission]) -> list[Json]:
+    """PolicyRules that grant exactly these permissions: one for each API group and set of verbs."""
     verbs: dict[tuple[str, str], set[str]] = {}
-    for right in wanted:
-        verbs.setdefault((right.group, right.resource), set()).add(right.verb)
+    for permission in permissions:
+        verbs.setdefault((permission.group, permission.resource), set()).add(permission.verb)
     resources_of: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (group, resource), names in sorted(verbs.items()):
         resources_of.setdefault((group, tuple(sorted(names, key=_VERBS.index))), []).append(resource)
@@ -164,19 +169,43 @@ def rules(wanted: Iterable[Right]) -> list[Json]:
     ]
 
 
+def user_permissions(chosen: Iterable[Kind], verbs: tuple[str, ...]) -> frozenset[Permission]:
+    """The rights of a user on jobs of these kinds: `verbs` on the jobs, the same without lists and deletes on their
+    scale, and `get` on their status, which only the operator writes."""
+    granted: set[Permission] = set()
+    for kind in chosen:
+        granted |= {Permission(*resource, verb) for resource in _job_resources(kind) for verb in verbs}
+        granted |= {Permission(*resource, "get") for resource in _job_resources(kind, "/status")}
+        if kind.api.scale:
+            scale_verbs = {"get", "patch", "update"} & set(verbs)
+            granted |= {
+                Permission(*resource, verb) for resource in _job_resources(kind, "/scale") for verb in scale_verbs
+            }
+    return frozenset(granted)
+
+
 def lease_rules() -> list[Json]:
     """For all Leases of a namespace, since the name of a Lease depends on the kinds and the namespace of its
     operator."""
-    return rules(Right(*LEASES, verb) for verb, _ in LEASE_SITES)
+    return rules(Permission(*LEASES, verb) for verb, _ in LEASE_CALLS)
 
 
-def resource_verb_pairs(chosen: Iterable[Kind]) -> frozenset[tuple[str, str]]:
-    """(resource, verb) of all rights of the operator for these kinds and the lease; without finalizers, which no
+def resource_verb_pairs(served: Iterable[Kind]) -> frozenset[tuple[str, str]]:
+    """(resource, verb) of all permissions of the operator for these kinds and the lease; without finalizers, which no
     request uses."""
-    chosen = tuple(chosen)
-    granted = plain_rights(chosen) | opt_in_rights(chosen) | {Right(*LEASES, verb) for verb, _ in LEASE_SITES}
-    return frozenset((right.name, right.verb) for right in granted if not right.resource.endswith("/finalizers"))
+    served = tuple(served)
+    granted = (
+        default_permissions(served)
+        | opt_in_permissions(served)
+        | {Permission(*LEASES, verb) for verb, _ in LEASE_CALLS}
+    )
+    return frozenset(
+        (permission.name, permission.verb) for permission in granted if not permission.resource.endswith("/finalizers")
+    )
 
+
+USER_VERBS: dict[str, tuple[str, ...]] = {"edit": _VERBS, "view": ("get", "list", "watch")}
+"""What users may do with jobs, by the ClusterRole of Kubernetes that gets these rights. `admin` has those of `edit`."""
 
 DEFAULT: tuple[Kind, ...] = tuple(kind for kind in kinds.KINDS if not is_opt_in(kind))
 """The kinds that are not opt-in."""

@@ -1,7 +1,7 @@
 """The operator as the ServiceAccount that we install, through a life of each kind on a real API server.
 
-The audit log tells what it asked: a right that was denied is missing, one that was never asked for is one too many.
-KWOK plays the node, and the ends of pods are written here.
+The audit log tells what it asked: a permission that was denied is missing, one that was never asked for is one too
+many. KWOK plays the node, and the ends of pods are written here.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_audit import Asked, of
 from tests.support.samples import sample
 from trainyard import kinds
-from trainyard.app import rights
+from trainyard.app import operator_rbac
 from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install, access, definitions, namespace
 from trainyard.app.kubeconfig import ClusterAccess, read_kubeconfig
 from trainyard.app.operating import OperatorOptions, OperatorProcess, lease_identity
-from trainyard.app.rights import Right
+from trainyard.app.operator_rbac import Permission
 from trainyard.cli.install_manifests import to_yaml
 from trainyard.client import ApiClient, NotFound
 from trainyard.core import Config, Kind
@@ -54,8 +54,8 @@ async def listed(
 ) -> None:
     """Wait until that holds of the objects."""
     async with asyncio.timeout(PATIENCE):
-        while not true((found := await api.list(gvk, "default", labels, fields))["items"]):
-            async for _ in api.watch(gvk, "default", found["metadata"]["resourceVersion"], labels, fields):
+        while not true((items := await api.list(gvk, "default", labels, fields))["items"]):
+            async for _ in api.watch(gvk, "default", items["metadata"]["resourceVersion"], labels, fields):
                 break
 
 
@@ -72,8 +72,8 @@ async def end_pods(api: ApiClient, uid: str) -> None:
     """Every pod of the job that runs succeeds, its containers with 0, until this is cancelled."""
     done = {"terminated": {"exitCode": 0, "reason": "Completed"}}
     while True:
-        found = await api.list(POD, "default", f"{OWNER}={uid}")
-        for pod in found["items"]:
+        items = await api.list(POD, "default", f"{OWNER}={uid}")
+        for pod in items["items"]:
             if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]:
                 ends = [
                     {
@@ -89,7 +89,7 @@ async def end_pods(api: ApiClient, uid: str) -> None:
                 with contextlib.suppress(NotFound):  # it went with its job
                     status = {"status": {"phase": "Succeeded", "containerStatuses": ends}}
                     await api.patch(POD, "default", name_of(pod), status, "status")
-        async for _ in api.watch(POD, "default", found["metadata"]["resourceVersion"], f"{OWNER}={uid}"):
+        async for _ in api.watch(POD, "default", items["metadata"]["resourceVersion"], f"{OWNER}={uid}"):
             break
 
 
@@ -135,14 +135,14 @@ async def operator(plane: ControlPlane) -> AsyncIterator[None]:
         await task
 
 
-def right_of(one: Asked) -> Right:
-    return Right(one.group, one.resource, one.verb)
+def permission_of(one: Asked) -> Permission:
+    return Permission(one.group, one.resource, one.verb)
 
 
-def never_asked() -> set[Right]:
+def never_asked() -> set[Permission]:
     """Finalizers (see docs/rbac.md), and what is held to be granted."""
-    held = rights.plain_rights(kinds.KINDS) | rights.opt_in_rights(kinds.KINDS)
-    granted = {Right(*one) for right in rights.JOB_GRANTS.values() for one in right}
+    held = operator_rbac.default_permissions(kinds.KINDS) | operator_rbac.opt_in_permissions(kinds.KINDS)
+    granted = {Permission(*one) for permission in operator_rbac.JOB_GRANTS.values() for one in permission}
     return granted | {one for one in held if one.resource.endswith("/finalizers")}
 
 
@@ -151,9 +151,11 @@ async def test_every_right_is_used_and_none_is_missed() -> None:
         await asyncio.gather(*(life(api, kind) for kind in kinds.ALL))
         asked: list[Asked] = []
         async with asyncio.timeout(PATIENCE):
-            while not any((one.resource, one.verb) == ("leases", "patch") for one in asked):  # a renewal, in its time
+            while not any(
+                (request.resource, request.verb) == ("leases", "patch") for request in asked
+            ):  # a renewal, in its time
                 asked = of(USER, await asyncio.to_thread(plane.audit.since))
-        assert [one for one in asked if not one.allowed or one.code == 403] == []
-        held = rights.plain_rights(kinds.KINDS) | rights.opt_in_rights(kinds.KINDS)
-        held |= {Right(*rights.LEASES, verb) for verb, _ in rights.LEASE_SITES}
-        assert {right_of(one) for one in asked} == held - never_asked()
+        assert [request for request in asked if not request.allowed or request.code == 403] == []
+        held = operator_rbac.default_permissions(kinds.KINDS) | operator_rbac.opt_in_permissions(kinds.KINDS)
+        held |= {Permission(*operator_rbac.LEASES, verb) for verb, _ in operator_rbac.LEASE_CALLS}
+        assert {permission_of(request) for request in asked} == held - never_asked()

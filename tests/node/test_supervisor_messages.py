@@ -1,4 +1,5 @@
-"""Messages between node and helper that are cut, unreadable or odd: they concern one container and end nothing else."""
+"""Messages between node and supervisor that are cut, unreadable or odd: they concern one container and end nothing
+else."""
 
 from __future__ import annotations
 
@@ -47,8 +48,8 @@ def _supervisor(channel: Channel) -> Supervisor:
     return Supervisor(channel, None, memory.Cgroups(os.getpid()))
 
 
-def test_half_a_report_ends_one_start_and_not_the_helper(ends: tuple[Channel, Channel]) -> None:
-    """The helper reads it, answers, and serves the next request."""
+def test_half_a_report_ends_one_start_and_not_the_supervisor(ends: tuple[Channel, Channel]) -> None:
+    """The supervisor reads it, answers, and serves the next request."""
     ours, theirs = ends
     supervisor = _supervisor(theirs)
     pipe, report = os.pipe()

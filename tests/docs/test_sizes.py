@@ -1,0 +1,27 @@
+"""tools/sizes.py reports what is too long, unless it says why in its head."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.sizes import FILE_LINES, LINES, METHODS, exceeded
+
+BODY = "\n    x = 1" * LINES
+MANY = "".join(f"\n    def m{number}(self): ..." for number in range(METHODS + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "messages"),
+    [
+        (f'def f():\n    """Docstring."""{BODY[10:]}', []),
+        (f'def f():\n    """Docstring."""{BODY}', [f"f: {LINES + 1} lines"]),
+        (f'def f():\n    """Docstring. Longer than 40 lines: a table."""{BODY}', []),
+        (f"# Longer than 40 lines: a table.\nasync def f():{BODY}", []),
+        (f"class C:{MANY}", [f"C: {METHODS + 1} methods"]),
+        (f'class C:\n    """More than 15 methods: one for each request."""{MANY}', []),
+        (f"class C:{MANY}".replace("m0", "__init__").replace("m1(", "m1("), []),
+        ("\n" * (FILE_LINES + 1), [f"{FILE_LINES + 1} lines, more than {FILE_LINES}"]),
+    ],
+)
+def test_what_is_too_long(text: str, messages: list[str]) -> None:
+    assert [message for _, message in exceeded(text)] == messages

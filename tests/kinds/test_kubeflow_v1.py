@@ -1,0 +1,258 @@
+"""The kinds of `kubeflow.org/v1` where they differ from the Training Operator, or where a scenario of it is too rough.
+
+`tests/drop_in` compares all else with recorded answers of that operator.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.model.explorer import InitialState, explore
+from tests.model.scenarios import Scenario
+from tests.model.simulated_job import SimulatedJob
+from tests.model.transitions import Bounds
+from tests.support.samples import KUBEFLOW_ROLES, kubeflow_job, pods, sample
+from trainyard import kinds
+from trainyard.core import Config, Kind, Slot
+from trainyard.kinds import JAXJOB, KUBEFLOW_TFJOB, PADDLEJOB, PYTORCHJOB, XGBOOSTJOB
+from trainyard.kinds.kubeflow_v1.lifecycle import RESTART_SCOPE
+from trainyard.objects import Json, find_condition
+from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER
+
+KUBEFLOW = [kind for kind in kinds.KINDS if kind.gvk.kind in KUBEFLOW_ROLES]
+every_kind = pytest.mark.parametrize("kind", KUBEFLOW, ids=lambda kind: kind.gvk.kind)
+
+
+def started(kind: Kind, job: Json, **config: Any) -> SimulatedJob:
+    simulated = SimulatedJob(kind, {**job, "status": {}}, config=Config(**config))
+    simulated.settle()
+    simulated.run()
+    simulated.settle()
+    return simulated
+
+
+def annotated(job: Json, scope: str) -> Json:
+    return {**job, "metadata": {**job["metadata"], "annotations": {RESTART_SCOPE: scope}}}
+
+
+def uids(simulated: SimulatedJob) -> dict[str, str]:
+    return {name: simulated.get("Pod", name)["metadata"]["uid"] for name in simulated.names("Pod")}
+
+
+def replaced(kind: Kind, job: Json) -> int:
+    """How many pods are new after one replica ended with 137, and the minute after it."""
+    simulated = started(kind, job)
+    before = uids(simulated)
+    simulated.end(list(before)[-1], 137)
+    simulated.now += 60
+    simulated.settle()
+    after = uids(simulated)
+    assert after.keys() == before.keys()
+    return sum(after[name] != before[name] for name in after)
+
+
+def conditions(simulated: SimulatedJob) -> list[tuple[str, str, str]]:
+    return [(item["type"], item["status"], item["reason"]) for item in simulated.job["status"]["conditions"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "count"),
+    [
+        (PYTORCHJOB, {}, 3),
+        (PYTORCHJOB, {"elasticPolicy": {"minReplicas": 1}}, 1),
+        (JAXJOB, {}, 2),
+        (XGBOOSTJOB, {}, 3),
+        (PADDLEJOB, {}, 2),
+        (PADDLEJOB, {"elasticPolicy": {"minReplicas": 1}}, 1),
+        (KUBEFLOW_TFJOB, {}, 1),
+    ],
+)
+def test_what_restarts_with_a_failed_replica_follows_from_the_framework(kind: Kind, fields: Json, count: int) -> None:
+    job = sample(kind.gvk.kind)
+    assert replaced(kind, {**job, "spec": {**job["spec"], **fields}}) == count
+
+
+@every_kind
+def test_an_annotation_restarts_a_replica_alone_or_with_the_gang(kind: Kind) -> None:
+    job = sample(kind.gvk.kind)
+    assert replaced(kind, annotated(job, "replica")) == 1
+    assert replaced(kind, annotated(job, "gang")) == sum(KUBEFLOW_ROLES[kind.gvk.kind][2].values())
+
+
+@every_kind
+def test_the_last_condition_is_the_state_of_the_job(kind: Kind) -> None:
+    name = kind.gvk.kind
+    simulated = started(kind, sample(name))
+    assert conditions(simulated) == [
+        ("Created", "True", f"{name}Created"),
+        ("Running", "True", f"{name}Running"),
+    ]
+    simulated.end(simulated.names("Pod")[-1], 137)
+    simulated.settle()
+    assert conditions(simulated)[-1] == ("Restarting", "True", f"{name}Restarting")
+    simulated.edit(suspend=True)
+    simulated.settle()
+    assert conditions(simulated)[-1] == ("Suspended", "True", f"{name}Suspended")
+    simulated.edit(suspend=False)
+    simulated.settle()
+    assert conditions(simulated)[-1] == ("Suspended", "False", f"{name}Resumed")
+    simulated.run()
+    simulated.settle()
+    assert conditions(simulated)[-1] == ("Running", "True", f"{name}Running")
+    simulated.end(simulated.names("Pod")[0], 3)
+    simulated.settle()
+    assert conditions(simulated)[-2:] == [("Running", "False", f"{name}Running"), ("Failed", "True", f"{name}Failed")]
+
+
+@every_kind
+def test_running_is_false_while_no_replica_runs(kind: Kind) -> None:
+    simulated = started(kind, sample(kind.gvk.kind))
+    for name in simulated.names("Pod"):
+        simulated.drop(simulated.get("Pod", name)["metadata"]["uid"])
+    simulated.settle()
+    running = find_condition(simulated.job["status"]["conditions"], "Running")
+    assert running is not None and (running["status"], running["reason"]) == ("False", "NoReplicaRunning")
+
+
+@every_kind
+def test_services_live_and_die_with_their_pods(kind: Kind) -> None:
+    simulated = started(kind, sample(kind.gvk.kind))
+    assert simulated.names("Service") == simulated.names("Pod")
+    simulated.edit(suspend=True)
+    simulated.settle()
+    assert simulated.names() == []
+
+
+@every_kind
+def test_an_edit_of_the_template_takes_effect_on_new_pods(kind: Kind) -> None:
+    field, container, roles = KUBEFLOW_ROLES[kind.gvk.kind]
+    simulated = started(kind, annotated(sample(kind.gvk.kind), "replica"))
+    edited = {
+        role: {**spec, "template": pods(container, "new:2")} for role, spec in simulated.job["spec"][field].items()
+    }
+    simulated.edit(**{field: edited})
+    simulated.settle()
+    last = simulated.names("Pod")[-1]
+    assert image(simulated, last) == "example/train:1"
+    simulated.lose("Pod", last)
+    simulated.settle()
+    assert image(simulated, last) == "new:2" and image(simulated, simulated.names("Pod")[0]) == "example/train:1"
+    assert sum(roles.values()) == len(simulated.names("Pod"))
+
+
+def image(simulated: SimulatedJob, pod: str) -> str:
+    return str(simulated.get("Pod", pod)["spec"]["containers"][0]["image"])
+
+
+def test_a_job_with_dynamic_workers_goes_on_without_one_that_failed() -> None:
+    simulated = started(KUBEFLOW_TFJOB, kubeflow_job("TFJob", PS=1, Worker=2, enableDynamicWorker=True))
+    simulated.end("example-worker-1", 1)
+    simulated.settle()
+    status = simulated.job["status"]
+    assert status["state"] == "Running" and status["replicaStatuses"]["Worker"] == {"active": 1, "failed": 1}
+    degraded = find_condition(status["conditions"], "Degraded")
+    assert degraded is not None and "Worker 1" in degraded["message"]
+    assert status["conditions"][-1]["type"] == "Running", "Trainyard's own conditions come first"
+    simulated.end("example-worker-0", 0)
+    simulated.settle()
+    assert simulated.job["status"]["state"] == "Succeeded"
+
+
+def test_a_dynamic_worker_knows_itself_and_the_parameter_servers() -> None:
+    simulated = started(KUBEFLOW_TFJOB, kubeflow_job("TFJob", PS=1, Worker=2, enableDynamicWorker=True))
+    (variable,) = simulated.get("Pod", "example-worker-1")["spec"]["containers"][0]["env"]
+    assert json.loads(variable["value"]) == {
+        "cluster": {
+            "worker": {"1": "example-worker-1.default.svc:2222"},
+            "ps": ["example-ps-0.default.svc:2222"],
+        },
+        "task": {"type": "worker", "index": 1},
+    }
+
+
+METRICS = [{"type": "Resource", "resource": {"name": "cpu"}}]
+
+
+@pytest.mark.parametrize("kind", [PYTORCHJOB, PADDLEJOB], ids=lambda kind: kind.gvk.kind)
+def test_an_autoscaler_follows_the_bounds_and_goes_with_the_replicas(kind: Kind) -> None:
+    job = kubeflow_job(kind.gvk.kind, Worker=2, elasticPolicy={"maxReplicas": 4, "metrics": METRICS})
+    simulated = started(kind, job)
+    spec = simulated.get("HorizontalPodAutoscaler", "example")["spec"]
+    assert (spec["minReplicas"], spec["maxReplicas"], spec["metrics"]) == (4, 4, METRICS)
+    simulated.edit(elasticPolicy={"minReplicas": 1, "maxReplicas": 4, "metrics": METRICS})
+    simulated.settle()
+    assert simulated.get("HorizontalPodAutoscaler", "example")["spec"]["minReplicas"] == 1
+    simulated.edit(suspend=True)
+    simulated.settle()
+    assert "example" not in simulated.names("HorizontalPodAutoscaler")
+
+
+def test_a_cluster_without_autoscalers_gets_none() -> None:
+    job = kubeflow_job("PyTorchJob", Worker=2, elasticPolicy={"metrics": METRICS})
+    simulated = started(PYTORCHJOB, job, missing_resources=frozenset({HORIZONTAL_POD_AUTOSCALER}))
+    assert not simulated.names("HorizontalPodAutoscaler") and len(simulated.names("Pod")) == 2
+
+
+def test_volcano_admits_a_job_before_its_pods_are_created() -> None:
+    simulated = SimulatedJob(PYTORCHJOB, sample("PyTorchJob"), config=Config(gang_scheduler="volcano"))
+    simulated.settle()
+    assert simulated.names("Pod") == [] and simulated.names("PodGroup") == ["example"]
+    blocked = find_condition(simulated.job["status"]["conditions"], "Blocked")
+    assert blocked is not None and blocked["reason"] == "NotAdmitted" and "PodGroup example" in blocked["message"]
+    simulated.get("PodGroup", "example")["status"] = {"phase": "Inqueue"}
+    simulated.settle()
+    assert len(simulated.names("Pod")) == 3
+    pod = simulated.get("Pod", "example-worker-1")
+    assert pod["spec"]["schedulerName"] == "volcano"
+    assert pod["metadata"]["annotations"] == {
+        "scheduling.k8s.io/group-name": "example",
+        "volcano.sh/task-spec": "worker",
+    }
+
+
+def test_the_pod_group_asks_for_what_the_pods_request() -> None:
+    def template(cpu: str, memory: str) -> Json:
+        template = pods("pytorch")
+        template["spec"]["containers"][0]["resources"] = {"limits": {"cpu": cpu, "memory": memory}}
+        return template
+
+    job = kubeflow_job(
+        "PyTorchJob",
+        Master={"replicas": 1, "template": template("500m", "1Gi")},
+        Worker={"replicas": 3, "template": template("2", "512Mi")},
+    )
+    simulated = started(PYTORCHJOB, job, gang_scheduler="scheduler-plugins")
+    assert simulated.get("PodGroup", "example")["spec"] == {
+        "minMember": 4,
+        "minResources": {"cpu": "6500m", "memory": "2560Mi"},
+    }
+    for name in simulated.names("Pod"):
+        simulated.end(name, 0)
+    simulated.settle()
+    assert simulated.names("PodGroup") == [] and len(simulated.names("Pod")) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gang", [False, True])
+def test_every_small_world_of_a_pytorchjob_keeps_the_rules(gang: bool) -> None:
+    spec = sample("PyTorchJob")["spec"]
+    scenario = Scenario(
+        kind=PYTORCHJOB,
+        spec=spec if gang else {**spec, "elasticPolicy": {"minReplicas": 1}},
+        slots=(Slot("Master", 0), Slot("Worker", 0), Slot("Worker", 1)),
+        styles=("alone", "alone", "alone"),
+        ends=((1, "Error"), (137, "Error")),
+        permanent=lambda code, reason: code == 1,
+        gang=gang,
+        deciding=frozenset({0}),
+        wants=lambda spec: frozenset({0, 1, 2}),
+        bodies=True,
+        reasons={"PyTorchJobSucceeded": "JobSucceeded", "PyTorchJobFailed": "PermanentFailure"},
+    )
+    transitions = frozenset(
+        ["pass", "dying pass", "unasked", "succeed", "fail", "drain", "suspend", "time", "delete pod"]
+    )
+    assert explore(InitialState({}, scenario, bounds=Bounds(trouble=1, time=1)), transitions=transitions).worlds > 100

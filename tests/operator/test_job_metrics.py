@@ -1,0 +1,87 @@
+"""The metrics of jobs, from the versions of a job that the watch of an operator shows."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from trainyard import kinds
+from trainyard.objects import GVK, Json
+from trainyard.operator.job_metrics import ALIASES, COUNTERS, JobMetrics, framework
+
+TFJOB = kinds.TFJOB.gvk
+OURS = {"job_namespace": "team", "kind": "TfJob"}
+THEIRS = {"job_namespace": "team", "framework": "tensorflow"}
+
+
+def job(*true: str, uid: str = "a", **status: Any) -> Json:
+    """A job with these conditions True."""
+    time = "2026-01-01T00:01:30Z"
+    conditions = [{"type": name, "status": "True", "lastTransitionTime": time} for name in true]
+    meta = {"namespace": "team", "name": "mnist", "uid": uid}
+    return {"metadata": meta, "status": {"conditions": conditions, **status}}
+
+
+NEW = {"metadata": {"namespace": "team", "name": "mnist", "uid": "a"}}
+STORIES: dict[str, tuple[list[Json | None], dict[str, int]]] = {
+    "found by a new operator": ([None, job("Created", "Running", restarts=2)], {}),
+    "submitted": ([None, NEW, job("Created")], {"trainyard_jobs_created": 1}),
+    "succeeded": ([None, job("Created"), job("Created", "Succeeded")], {"trainyard_jobs_succeeded": 1}),
+    "failed": ([None, job("Created"), job("Created", "Failed"), job("Failed")], {"trainyard_jobs_failed": 1}),
+    "restarted": ([None, job("Created"), job("Created", restarts=2)], {"trainyard_job_restarts": 2}),
+    "a status that lost its restarts": ([None, job("Created", restarts=2), job("Created")], {}),
+    "deleted": ([None, job("Created"), None], {"trainyard_jobs_deleted": 1}),
+    "deleted and created under its name": (
+        [None, job("Created"), {"metadata": {**NEW["metadata"], "uid": "b"}}, job("Created", uid="b")],
+        {"trainyard_jobs_deleted": 1, "trainyard_jobs_created": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_each_change_is_counted_once_under_both_names(name: str) -> None:
+    versions, expected = STORIES[name]
+    registry = CollectorRegistry()
+    metrics = JobMetrics(registry, (kinds.TFJOB,))
+    for before, after in pairwise(versions):
+        metrics.observe_change(TFJOB, before, after)
+    for counter in COUNTERS:
+        value = expected.get(counter, 0)
+        assert registry.get_sample_value(f"{counter}_total", OURS) == value, counter
+        assert registry.get_sample_value(f"{ALIASES[counter]}_total", THEIRS) == value
+
+
+def test_the_time_to_running_is_that_of_the_first_run() -> None:
+    registry = CollectorRegistry()
+    metrics = JobMetrics(registry, (kinds.TFJOB,))
+    started = "2026-01-01T00:00:00Z"
+    versions = [
+        NEW,
+        job("Created", startTime=started),
+        job("Created", "Running", startTime=started, hasRun=True),
+        job("Created", "Suspended", startTime=started, hasRun=True),
+        job("Created", "Running", startTime=started, hasRun=True),
+    ]
+    for before, after in pairwise(versions):
+        metrics.observe_change(TFJOB, before, after)
+    name = "trainyard_job_time_to_running_seconds"
+    assert registry.get_sample_value(f"{name}_count", OURS) == 1
+    assert registry.get_sample_value(f"{name}_sum", OURS) == 90
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("TFJob", "tensorflow"),
+        ("PyTorchJob", "pytorch"),
+        ("MPIJob", "mpi"),
+        ("XGBoostJob", "xgboost"),
+        ("PaddleJob", "paddle"),
+        ("JAXJob", "jax"),
+    ],
+)
+def test_frameworks_are_named_as_the_training_operator_names_them(kind: str, name: str) -> None:
+    assert framework(GVK("kubeflow.org", "v1", kind, f"{kind.lower()}s")) == name

@@ -1,0 +1,1 @@
+"""The operator's container image, built without a container daemon."""

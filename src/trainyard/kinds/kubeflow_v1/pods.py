@@ -95,4 +95,5 @@ def _service(framework: Framework, job: Job, slot: Slot, groups: tuple[Ref, ...]
 
 
 def variable(name: str, value: object) -> Json:
+    """An entry of `env`."""
     return {"name": name, "value": str(value)}

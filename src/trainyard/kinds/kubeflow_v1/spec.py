@@ -118,6 +118,7 @@ def named_ports(framework: Framework, template: Json) -> dict[str, int]:
 
 
 def schema_of(framework: Framework) -> Schema:
+    """The schema of the spec; unknown fields are kept."""
     return Schema.trusted({**from_struct(framework.spec_type), **PRESERVE_UNKNOWN})
 
 

@@ -49,6 +49,7 @@ def chief_of(job: Job) -> str:
 
 
 def is_dynamic(job: Job) -> bool:
+    """Whether the number of workers may change while the job runs."""
     return job.parsed.spec.get("enableDynamicWorker") is True
 
 

@@ -97,7 +97,6 @@ ENDS = (
     *_accepted("tfjob/dynamic-worker-fails", "condition `Degraded`", "job .status.conditions[Degraded]",
                "events Warning ReplicaFailed **"),
     *_accepted("pytorchjob/pod-deleted-leader jaxjob/clean-*-success", "`Running`", RUNNING),
-    *_accepted("pytorchjob/clean-policy-changed", "`cleanPodPolicy` of a job that has ended", DELETED_EVENT),
 )  # fmt: skip
 SUSPENDED = (
     *_accepted("**suspend**", "`startTime` of a suspended job", "job .status.startTime"),

@@ -96,6 +96,10 @@ ENDS = (
     ),
     *_accepted("tfjob/dynamic-worker-fails", "condition `Degraded`", "job .status.conditions[Degraded]",
                "events Warning ReplicaFailed **"),
+    *_accepted(
+        "*/ttl-*", "events of a deleted job",
+        "events Normal SuccessfulDelete* **Deleted job: **", "events Warning FailedDelete* **",
+    ),
     *_accepted("pytorchjob/pod-deleted-leader jaxjob/clean-*-success", "`Running`", RUNNING),
 )  # fmt: skip
 SUSPENDED = (

@@ -53,7 +53,7 @@ def _updates(
     """The conditions to write, with their texts. Suspended and, because of it, Running become False, too."""
     updates = []
     holding = {name for name, condition in by_type.items() if condition.holds}
-    if "Restarting" in holding:
+    if holding & {"Restarting", "Suspended"}:
         holding.discard("Running")
     suspended = find_condition(stored, "Suspended")
     running = find_condition(stored, "Running")

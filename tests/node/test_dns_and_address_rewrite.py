@@ -195,6 +195,7 @@ def test_addresses_in_texts_become_ports_of_their_own(text: str, names: list[tup
         ("etcd-service:2379", "etcd-service:2379"),
         ("ps-0.elastic-job:1", "127.0.0.1:<elastic-job ps-0 1>"),
         ("ps-0.job:1", "127.0.0.1:<here ps-0 1>"),
+        ('{"ps":["ps-0.here.svc:2222"]}', '{"ps":["127.0.0.1:<here ps-0 2222>"]}'),
         ("--rdzv_endpoint=10.96.0.10:2379", "--rdzv_endpoint=127.0.0.1:<elastic-job etcd-service 2379>"),
         ("10.96.0.10", "127.0.0.1"),
         ("10.96.0.101:2379", "10.96.0.101:2379"),

@@ -44,3 +44,13 @@ def test_elastic_workers_of_torch_meet_at_worker_0(network: str) -> None:
     losses = [numbers(run, replica, r"world 2 rank \d loss ([0-9.]+)") for replica in ("worker-0", "worker-1")]
     assert losses[0] == losses[1], run.text
     assert losses[0][-1] < losses[0][0] / 2, run.text
+
+
+@NETWORKS
+def test_a_chief_and_workers_of_tensorflow_find_each_other_by_tf_config(network: str) -> None:
+    run = trained("tfjob.yaml", network)
+    for replica in ("chief-0", "worker-0", "worker-1"):
+        losses = numbers(run, replica, r"step +\d+ +loss ([0-9.]+)")
+        assert losses[-1] < 0.5, run.text
+    (accuracy,) = numbers(run, "chief-0", r"held-out accuracy ([0-9.]+), loss")
+    assert accuracy >= 0.9, run.text

@@ -220,6 +220,10 @@ def test_names_of_other_namespaces_and_addresses_of_services(text: str, expected
     [
         ({"MASTER_ADDR": "ps-0", "MASTER_PORT": "23456"}, {"MASTER_ADDR": HERE, "MASTER_PORT": "<here ps-0 23456>"}),
         (
+            {"COORDINATOR_ADDRESS": "ps-0", "COORDINATOR_PORT": "6666"},
+            {"COORDINATOR_ADDRESS": HERE, "COORDINATOR_PORT": "<here ps-0 6666>"},
+        ),
+        (
             {"DMLC_PS_ROOT_URI": "ps-0.job", "DMLC_PS_ROOT_PORT": "9091"},
             {"DMLC_PS_ROOT_URI": HERE, "DMLC_PS_ROOT_PORT": "<here ps-0 9091>"},
         ),

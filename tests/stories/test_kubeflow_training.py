@@ -54,3 +54,13 @@ def test_a_chief_and_workers_of_tensorflow_find_each_other_by_tf_config(network:
         assert losses[-1] < 0.5, run.text
     (accuracy,) = numbers(run, "chief-0", r"held-out accuracy ([0-9.]+), loss")
     assert accuracy >= 0.9, run.text
+
+
+@NETWORKS
+def test_processes_of_jax_have_the_same_losses_and_sum_over_all_of_them(network: str) -> None:
+    run = trained("jax_job.yaml", network)
+    losses = [numbers(run, replica, r"step \d+ loss ([0-9.]+)") for replica in ("worker-0", "worker-1")]
+    assert losses[0] == losses[1], run.text
+    assert losses[0][-1] < losses[0][0] / 4, run.text
+    for replica in ("worker-0", "worker-1"):
+        assert numbers(run, replica, r"the sum over all processes is (\d+)") == [3], run.text

@@ -195,6 +195,7 @@ def test_addresses_in_texts_become_ports_of_their_own(text: str, names: list[tup
         ("etcd-service:2379", "etcd-service:2379"),
         ("ps-0.elastic-job:1", "127.0.0.1:<elastic-job ps-0 1>"),
         ("ps-0.job:1", "127.0.0.1:<here ps-0 1>"),
+        ('{"ps":["ps-0.here.svc:2222"]}', '{"ps":["127.0.0.1:<here ps-0 2222>"]}'),
         ("--rdzv_endpoint=10.96.0.10:2379", "--rdzv_endpoint=127.0.0.1:<elastic-job etcd-service 2379>"),
         ("10.96.0.10", "127.0.0.1"),
         ("10.96.0.101:2379", "10.96.0.101:2379"),
@@ -218,6 +219,10 @@ def test_names_of_other_namespaces_and_addresses_of_services(text: str, expected
     ("variables", "expected"),
     [
         ({"MASTER_ADDR": "ps-0", "MASTER_PORT": "23456"}, {"MASTER_ADDR": HERE, "MASTER_PORT": "<here ps-0 23456>"}),
+        (
+            {"COORDINATOR_ADDRESS": "ps-0", "COORDINATOR_PORT": "6666"},
+            {"COORDINATOR_ADDRESS": HERE, "COORDINATOR_PORT": "<here ps-0 6666>"},
+        ),
         (
             {"DMLC_PS_ROOT_URI": "ps-0.job", "DMLC_PS_ROOT_PORT": "9091"},
             {"DMLC_PS_ROOT_URI": HERE, "DMLC_PS_ROOT_PORT": "<here ps-0 9091>"},

@@ -24,6 +24,7 @@ TARGETS = {
     ("chainer", "chainer"): "everpeace/chainer:*",
     ("chainer", "chainermn"): "everpeace/chainermn:*",
     ("torchelastic", "torchelastic"): "torchelastic/examples*",
+    ("jax", "jax-train"): "trainyard/jax-train*",
 }
 """(folder, target) -> the entry of the catalogue."""
 

@@ -1,0 +1,66 @@
+"""The examples of the kubeflow.org/v1 kinds train for real, in the environments that the shipped catalogue names."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.stories.runs import EXAMPLES, Run, ran
+from trainyard.objects import is_condition_true
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
+
+NETWORKS = pytest.mark.parametrize("network", ["namespace", "shared"])
+
+
+def trained(example: str, network: str) -> Run:
+    """The example has run in that network, and its job has succeeded without a restart."""
+    run = ran(str(EXAMPLES / example), "--network", network)
+    assert run.code == 0, run.text
+    (job,) = run.jobs
+    conditions = job["status"]["conditions"]
+    assert is_condition_true(conditions, "Succeeded"), conditions
+    assert not is_condition_true(conditions, "Restarting"), conditions
+    return run
+
+
+def numbers(run: Run, replica: str, pattern: str) -> list[float]:
+    """The first group of the pattern, in each line of the replica that has it."""
+    return [float(match[1]) for line in run.of(replica) if (match := re.search(pattern, line))]
+
+
+@NETWORKS
+def test_a_master_and_workers_of_torch_have_the_same_falling_losses(network: str) -> None:
+    run = trained("pytorch_job.yaml", network)
+    losses = [numbers(run, replica, r"loss ([0-9.]+)") for replica in ("master-0", "worker-0", "worker-1")]
+    assert losses[0] == losses[1] == losses[2], run.text
+    assert losses[0][-1] < losses[0][0] / 4, run.text
+
+
+@NETWORKS
+def test_elastic_workers_of_torch_meet_at_worker_0(network: str) -> None:
+    run = trained("pytorch_job_elastic.yaml", network)
+    losses = [numbers(run, replica, r"world 2 rank \d loss ([0-9.]+)") for replica in ("worker-0", "worker-1")]
+    assert losses[0] == losses[1], run.text
+    assert losses[0][-1] < losses[0][0] / 2, run.text
+
+
+@NETWORKS
+def test_a_chief_and_workers_of_tensorflow_find_each_other_by_tf_config(network: str) -> None:
+    run = trained("tfjob.yaml", network)
+    for replica in ("chief-0", "worker-0", "worker-1"):
+        losses = numbers(run, replica, r"step +\d+ +loss ([0-9.]+)")
+        assert losses[-1] < 0.5, run.text
+    (accuracy,) = numbers(run, "chief-0", r"held-out accuracy ([0-9.]+), loss")
+    assert accuracy >= 0.9, run.text
+
+
+@NETWORKS
+def test_processes_of_jax_have_the_same_losses_and_sum_over_all_of_them(network: str) -> None:
+    run = trained("jax_job.yaml", network)
+    losses = [numbers(run, replica, r"step \d+ loss ([0-9.]+)") for replica in ("worker-0", "worker-1")]
+    assert losses[0] == losses[1], run.text
+    assert losses[0][-1] < losses[0][0] / 4, run.text
+    for replica in ("worker-0", "worker-1"):
+        assert numbers(run, replica, r"the sum over all processes is (\d+)") == [3], run.text

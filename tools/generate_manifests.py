@@ -28,7 +28,7 @@ HEAD = "# Written by `make manifests`.\n"
 
 DEPLOY = Install(
     namespace="chainer-operator",
-    kinds=kinds.KINDS,
+    kinds=tuple(kind for kind in kinds.KINDS if not kinds.shares_name(kind)),
     names=Names(
         operator="chainer-operator",
         role="chainer-operator",
@@ -37,7 +37,7 @@ DEPLOY = Install(
         lease_binding="leader-election-rolebinding",
     ),
 )
-"""`kubectl create -f deploy/definitions/ -f deploy/`, of the ChainerJob README: all kinds."""
+"""`kubectl create -f deploy/definitions/ -f deploy/`, of the ChainerJob README: all kinds with a name of their own."""
 
 CONFIG = Install(
     namespace="elastic-job",
@@ -103,7 +103,7 @@ def _chart() -> dict[str, str]:
     """What templates cannot say: definitions, rules, and the accelerators of clouds."""
     found = {
         f"charts/trainyard/crds/{one['metadata']['name']}.yaml": _documents([one])
-        for one in installation.definitions(kinds.KINDS)
+        for one in installation.definitions(DEPLOY.kinds)
     }
     rules = {
         **{f"user-{role['metadata']['name'].rpartition('-')[2]}": role["rules"] for role in installation.user_roles()},
@@ -114,6 +114,7 @@ def _chart() -> dict[str, str]:
     rules |= {_resource(kind): operator_rbac.rules(operator_rbac.permissions_of(kind)) for kind in kinds.KINDS}
     table = {
         "order": [kind.gvk.kind for kind in kinds.KINDS],
+        "default": [kind.gvk.kind for kind in operator_rbac.DEFAULT],
         "optIn": [kind.gvk.kind for kind in kinds.KINDS if operator_rbac.is_opt_in(kind)],
         "kinds": {kind.gvk.kind: _resource(kind) for kind in kinds.KINDS},
     }

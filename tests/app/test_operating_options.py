@@ -34,7 +34,18 @@ def test_kinds_are_named_as_people_write_them() -> None:
     for wrong in ("pod", "", ","):
         with pytest.raises(ManifestError) as refused:
             parse_kinds(wrong)
-        assert "tfjob, mxjob, chainerjob, elasticjob, all" in str(refused.value.problems[0])
+        assert "tfjob, mxjob, chainerjob, elasticjob, tfjob.kubeflow.org," in str(refused.value.problems[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [("TFJob", "kubeflow.org"), ("TfJob", "tensorflow.org"), ("tfjob", "tensorflow.org"), ("tfjobs", "tensorflow.org"),
+     ("tfjobs.kubeflow.org", "kubeflow.org"), ("tfjob.kubeflow.org", "kubeflow.org")],
+)  # fmt: skip
+def test_of_two_kinds_of_one_name_the_older_one_is_meant_unless_the_group_or_the_exact_kind_is_written(
+    name: str, group: str
+) -> None:
+    assert [kind.gvk.group for kind in parse_kinds(name)] == [group]
 
 
 @pytest.mark.parametrize(

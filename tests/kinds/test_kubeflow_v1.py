@@ -236,17 +236,15 @@ def test_the_pod_group_asks_for_what_the_pods_request() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gang", [False, True])
-def test_every_small_world_of_a_pytorchjob_keeps_the_rules(gang: bool) -> None:
+def test_every_small_world_of_an_elastic_pytorchjob_keeps_the_rules() -> None:
     spec = sample("PyTorchJob")["spec"]
     scenario = Scenario(
         kind=PYTORCHJOB,
-        spec=spec if gang else {**spec, "elasticPolicy": {"minReplicas": 1}},
+        spec={**spec, "elasticPolicy": {"minReplicas": 1}},
         slots=(Slot("Master", 0), Slot("Worker", 0), Slot("Worker", 1)),
         styles=("alone", "alone", "alone"),
         ends=((1, "Error"), (137, "Error")),
         permanent=lambda code, reason: code == 1,
-        gang=gang,
         deciding=frozenset({0}),
         wants=lambda spec: frozenset({0, 1, 2}),
         bodies=True,

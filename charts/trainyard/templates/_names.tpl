@@ -31,8 +31,7 @@ annotations:
 {{- end }}
 {{- $served := list }}
 {{- range $kind := $known.order }}
-{{- $optIn := has $kind $known.optIn }}
-{{- $chosen := ternary (not $optIn) (has $kind $.Values.kinds) (empty $.Values.kinds) }}
+{{- $chosen := ternary (has $kind $known.default) (has $kind $.Values.kinds) (empty $.Values.kinds) }}
 {{- if or $chosen (and $.Values.chainerjob (eq $kind "ChainerJob")) }}{{ $served = append $served $kind }}{{ end }}
 {{- end }}
 {{- join "," $served }}

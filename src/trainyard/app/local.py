@@ -100,6 +100,8 @@ class LocalCluster:
         self.server = Server(
             _validators(), self.token, now, log, kubelet_token=secrets.token_urlsafe(32), key=key, report=options.say
         )
+        # `kubectl get tfjobs` prints the TfJobs of tensorflow.org, as their README has it, not those of kubeflow.org.
+        self.server.registry.preferred_groups = tuple(dict.fromkeys(kind.gvk.group for kind in kinds.KINDS))
         self._api: ApiClient | None = None
         self._watchdog = Watchdog()  # all components share one event loop: one that blocks it stops all
 

@@ -62,7 +62,7 @@ def to_yaml(objects: list[Json]) -> str:
     "chosen",
     type=KindsType(),
     default=operator_rbac.DEFAULT,
-    show_default="TfJob,MxJob,ElasticJob",
+    show_default=",".join(kind.gvk.kind for kind in operator_rbac.DEFAULT),
     metavar="KIND,...",
     help="Which kinds it serves. ChainerJob is opt-in: it needs permissions to pods/exec and roles.",
 )

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trainyard import kinds
+from trainyard.app import operator_rbac
 from trainyard.app.kubeconfig import SERVICE_ACCOUNT, KubeconfigError
 from trainyard.app.logs import FORMATS, LEVELS
 from trainyard.cli import options, training_operator_flags
@@ -42,7 +44,7 @@ log = logging.getLogger(__name__)
     "--kinds",
     "served",
     metavar="KIND,...",
-    default="tfjob,mxjob,elasticjob",
+    default=",".join(kinds.unique_name(kind) for kind in operator_rbac.DEFAULT),
     show_default=True,
     help="Which kinds of job to serve; `all` has chainerjob too, which needs more permissions.",
 )

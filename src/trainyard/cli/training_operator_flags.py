@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from trainyard import kinds
 from trainyard.app.logs import LEVELS
+from trainyard.kinds.kubeflow_v1.job import GROUP
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -89,8 +91,8 @@ def apply(context: click.Context) -> tuple[dict[str, Any], list[str]]:
         name for name in params if context.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
     }  # on the command line, or a default of the user
     if params["schemes"]:
-        kinds = [params["served"]] if "served" in written else []
-        params["served"] = ",".join([*kinds, *params["schemes"]])
+        served = [params["served"]] if "served" in written else []
+        params["served"] = ",".join([*served, *map(_kind_of_scheme, params["schemes"])])
     if params["zap_encoder"] and "log_format" not in written:
         params["log_format"] = _ZAP_ENCODERS[params["zap_encoder"]]
     if params["zap_log_level"] and "log_level" not in written:
@@ -99,6 +101,11 @@ def apply(context: click.Context) -> tuple[dict[str, Any], list[str]]:
         f"{name} has no effect: {reason}" for name, reason in NO_EFFECT.items() if params[_parameter(name)] is not None
     ]
     return params, warnings
+
+
+def _kind_of_scheme(name: str) -> str:
+    """The kind of `--enable-scheme`: its tfjob is that of kubeflow.org."""
+    return next((kinds.unique_name(kind) for kind in kinds.kinds_named(f"{name}.{GROUP}")), name)
 
 
 def _parameter(option: str) -> str:

@@ -67,16 +67,9 @@ def find_blocks(
     edited = _without_template(job, replicas) if outcome.phase != "Suspended" else ""
     missing, terminating = _missing_pod(job, replicas, owned, now), _terminating_pod(job, owned, creates, now)
     wakeups = tuple(wait.due for wait in (missing, terminating) if wait.due is not None)
-    not_admitted = sorted(changes.blocking_refs(job, owned) & owned.by_ref.keys()) if creates else []
-    waits = {
-        "TemplateEdited": edited,
-        "NoPod": missing.message,
-        "PodTerminating": terminating.message,
-        "NotAdmitted": "; ".join(
-            f"{ref.kind} {ref.name} is {owned.by_ref[ref].phase or 'Pending'}: its scheduler has not admitted the job"
-            for ref in not_admitted
-        ),
-    }
+    not_admitted = _not_admitted(job, owned) if creates else ""
+    waits = {"TemplateEdited": edited, "NoPod": missing.message, "PodTerminating": terminating.message}
+    waits["NotAdmitted"] = not_admitted
     message = "; ".join(filter(None, (_refusals_text(blocks), *waits.values())))
     reasons = sorted({refusal.policy or refusal.reason or "Refused" for refusal in blocks.values()})
     reasons += [reason for reason, text in waits.items() if text]
@@ -89,6 +82,15 @@ def find_blocks(
 
 def _refusals_text(refused: dict[Ref, Refusal]) -> str:
     return "; ".join(f"{ref.kind} {ref.name}: {refusal.message}" for ref, refusal in sorted(refused.items())[:3])
+
+
+def _not_admitted(job: Job, owned: OwnedObjects) -> str:
+    """Which PodGroup delays the pods, "" when none does (AuxiliaryObject.blocking_phases)."""
+    refs = sorted(changes.blocking_refs(job, owned) & owned.by_ref.keys())
+    return "; ".join(
+        f"{ref.kind} {ref.name} is {owned.by_ref[ref].phase or 'Pending'}: its scheduler has not admitted the job"
+        for ref in refs
+    )
 
 
 def _without_template(job: Job, replicas: list[Replica]) -> str:

@@ -64,6 +64,12 @@ def unique_name(kind: Kind) -> str:
     return kind.api.singular if first.gvk.kind == kind.gvk.kind else f"{kind.api.singular}.{kind.gvk.group}"
 
 
+def shares_name(kind: Kind) -> bool:
+    """Whether an earlier kind has the same name in another group. kubectl without a group would take one for the other,
+    so the later kind is installed in a cluster only when it is named."""
+    return "." in unique_name(kind)
+
+
 def kind_of(obj: Json) -> Kind | None:
     """The kind of an API object, None when it is not a job of Trainyard."""
     api_version_and_kind = obj.get("apiVersion"), obj.get("kind")
@@ -92,6 +98,7 @@ __all__ = [
     "notes",
     "per_api_group",
     "rules_check",
+    "shares_name",
     "unique_name",
     "warnings",
 ]

@@ -1,4 +1,4 @@
-"""How the conditions of `kubeflow.org/v1` are written: the newest is last, and some exclude others (docs/rules.md K5).
+"""How the conditions of `kubeflow.org/v1` are written: the newest is last, and some exclude others (docs/rules.md 4.6).
 
 `kubectl get` shows the type of the last condition. So Trainyard's own conditions are at the beginning of the list.
 """

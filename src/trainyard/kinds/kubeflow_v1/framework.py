@@ -54,7 +54,7 @@ class Framework(msgspec.Struct, frozen=True):
 
     @property
     def plural(self) -> str:
-        """The name of the resource."""
+        """The resource: pytorchjobs."""
         return f"{self.kind.lower()}s"
 
     def replica_map(self, spec: Json) -> dict[str, Json]:
@@ -73,7 +73,7 @@ def replica_name(job: Job, role: str, index: int) -> str:
 
 
 def total_replicas(job: Job) -> int:
-    """The replicas of all roles."""
+    """The replicas of all roles together."""
     return sum(role.replicas for role in job.roles)
 
 

@@ -1,4 +1,4 @@
-"""Gang scheduling: the PodGroup of a job, of Volcano or of scheduler-plugins (docs/rules.md K9).
+"""Gang scheduling: the PodGroup of a job, of Volcano or of scheduler-plugins (docs/rules.md 4.10).
 
 `--gang-scheduler-name` names the scheduler: `volcano`, or any other name for scheduler-plugins, whose schedulerName it
 is then. Volcano admits a job to its queue before the pods are created; scheduler-plugins holds the pods.

@@ -57,33 +57,42 @@ def training_job(framework: Framework) -> Kind:
             uses=_uses,
             optional_resources=(HORIZONTAL_POD_AUTOSCALER,) if framework.elastic else (),
             patched_resources=children[2:],
+            adopted_resources=(POD, SERVICE),
         ),
         pods=PodRecipe(
             name=lambda job, slot: replica_name(job, slot.role, slot.index),
             labels=partial(pods.pod_labels, framework),
             mutate_pod_template=partial(pods.mutate_pod_template, framework),
         ),
-        lifecycle=Lifecycle(
-            success_sets=framework.success_sets,
-            on_exit=partial(lifecycle.on_exit, framework),
-            supervised_slots=_all_slots,
-            running_slots=lambda job: all_of(framework.leading_role(job), job),
-            restart_scope=partial(lifecycle.restart_scope, framework),
-            restart_text=f"{framework.restart_text}; {lifecycle.ANNOTATION_TEXT}",
-            default_backoff_limit=None,
-            template_change=TemplateChange.NEW_REPLICAS,
-        ),
-        status=StatusShape(
-            render=partial(messages.render_status, framework),
-            source=f"{framework.kind.lower()}-controller",
-            condition_message=partial(messages.condition_message, framework),
-            condition_event=partial(messages.condition_event, framework),
-            write_events=partial(messages.write_events, framework),
-            write_conditions=write_conditions,
-        ),
+        lifecycle=_lifecycle(framework),
+        status=_status(framework),
         auxiliary=lambda job: (*pod_groups(job), *pods.services(framework, job), *autoscalers(job)),
         diagnosis=framework.diagnosis,
         scripts=framework.scripts,
+    )
+
+
+def _lifecycle(framework: Framework) -> Lifecycle:
+    return Lifecycle(
+        success_sets=framework.success_sets,
+        on_exit=partial(lifecycle.on_exit, framework),
+        supervised_slots=_all_slots,
+        running_slots=lambda job: all_of(framework.leading_role(job), job),
+        restart_scope=partial(lifecycle.restart_scope, framework),
+        restart_text=f"{framework.restart_text}; {lifecycle.ANNOTATION_TEXT}",
+        default_backoff_limit=None,
+        template_change=TemplateChange.NEW_REPLICAS,
+    )
+
+
+def _status(framework: Framework) -> StatusShape:
+    return StatusShape(
+        render=partial(messages.render_status, framework),
+        source=f"{framework.kind.lower()}-controller",
+        condition_message=partial(messages.condition_message, framework),
+        condition_event=partial(messages.condition_event, framework),
+        write_events=partial(messages.write_events, framework),
+        write_conditions=write_conditions,
     )
 
 

@@ -1,4 +1,4 @@
-"""Reasons, messages and events of `kubeflow.org/v1`, and the counts in its status (docs/rules.md K5, K8)."""
+"""Reasons, messages and events of `kubeflow.org/v1`, and the counts in its status (docs/rules.md 4.6, 4.10)."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def environment(job: Job, slot: Slot) -> list[Json]:
 
 
 def leading_role(job: Job) -> str:
-    """The role whose replica 0 the others connect to."""
+    """Master, the parameter servers; in collective mode Worker."""
     return MASTER if job.role(MASTER) else WORKER
 
 

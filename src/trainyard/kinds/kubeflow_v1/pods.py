@@ -1,4 +1,4 @@
-"""Names, labels, ports and variables of the pods, and the Service of each replica (docs/rules.md K3, K4)."""
+"""Names, labels, ports and variables of the pods, and the Service of each replica (docs/rules.md 4.3, 4.4)."""
 
 from __future__ import annotations
 
@@ -95,5 +95,5 @@ def _service(framework: Framework, job: Job, slot: Slot, groups: tuple[Ref, ...]
 
 
 def variable(name: str, value: object) -> Json:
-    """An entry of `env`."""
+    """One entry of `env`."""
     return {"name": name, "value": str(value)}

@@ -49,7 +49,7 @@ def chief_of(job: Job) -> str:
 
 
 def is_dynamic(job: Job) -> bool:
-    """Whether the number of workers may change while the job runs."""
+    """Whether `enableDynamicWorker` is set: workers may come and go."""
     return job.parsed.spec.get("enableDynamicWorker") is True
 
 

@@ -4,7 +4,8 @@ Two forms. Unaggregated: /api, /apis, /apis/GROUP and an APIResourceList for eac
 /api and one at /apis, when the Accept header names APIGroupDiscoveryList; these have an ETag.
 
 Rules for this file:
-- Groups are in kube-apiserver's order: built-in groups first, then those of CRDs by name.
+- Groups are in kube-apiserver's order: built-in groups first, then those of CRDs by name. `Registry.preferred_groups`
+  come before other groups of CRDs: of two resources of one name kubectl takes the first.
 - Versions of a group are in priority order: v2 before v1 before v1beta1 before v1alpha1.
 """
 
@@ -180,8 +181,9 @@ def _response_kind(info: Json, group_version: Json) -> Json:
 
 
 def _groups(registry: Registry) -> list[str]:
+    first = (*_FIRST, *registry.preferred_groups)
     names = {resource.group for resource in registry.all() if resource.group}
-    return sorted(names, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
+    return sorted(names, key=lambda name: (first.index(name) if name in first else len(first), name))
 
 
 def _versions(registry: Registry, group: str) -> list[str]:

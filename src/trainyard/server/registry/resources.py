@@ -183,6 +183,7 @@ class Registry:
 
     def __init__(self, resources: Sequence[Resource]) -> None:
         self._table: dict[tuple[str, str, str], Resource] = {}
+        self.preferred_groups: tuple[str, ...] = ()  # groups of CRDs that are first in discovery, in this order
         for resource in resources:
             self.add(resource)
 

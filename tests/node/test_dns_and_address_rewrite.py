@@ -135,6 +135,7 @@ KNOWN = NameScope(
     {"job", "etcd-service"},
     {"10.96.0.10": NamespacedName("elastic-job", "etcd-service"), "10.96.0.1": NamespacedName("default", "kubernetes")},
     ("ps-0", frozenset({2379})),
+    "192.0.2.7",
 )
 HERE = "127.0.0.1"
 
@@ -204,6 +205,8 @@ def test_addresses_in_texts_become_ports_of_their_own(text: str, names: list[tup
         ("http://0.0.0.0:2379", "http://127.0.0.1:<here ps-0 2379>"),
         ("[::]:2379,0.0.0.0:2380", "127.0.0.1:<here ps-0 2379>,0.0.0.0:2380"),
         ("10.0.0.0:2379", "10.0.0.0:2379"),
+        ("192.0.2.7:2379", "127.0.0.1:<here ps-0 2379>"),
+        ("192.0.2.7:2380,192.0.2.70:2379", "192.0.2.7:2380,192.0.2.70:2379"),
         ("etcd", "etcd"),
         ("etcd.here", "127.0.0.1"),
         ("etcd:2379", "127.0.0.1:<here etcd 2379>"),

@@ -25,6 +25,7 @@ TARGETS = {
     ("chainer", "chainermn"): "everpeace/chainermn:*",
     ("torchelastic", "torchelastic"): "torchelastic/examples*",
     ("jax", "jax-train"): "trainyard/jax-train*",
+    ("xgboost", "xgboost-train"): "trainyard/xgboost-train*",
 }
 """(folder, target) -> the entry of the catalogue."""
 

@@ -64,3 +64,14 @@ def test_processes_of_jax_have_the_same_losses_and_sum_over_all_of_them(network:
     assert losses[0][-1] < losses[0][0] / 4, run.text
     for replica in ("worker-0", "worker-1"):
         assert numbers(run, replica, r"the sum over all processes is (\d+)") == [3], run.text
+
+
+@NETWORKS
+def test_ranks_of_xgboost_grow_the_same_trees(network: str) -> None:
+    run = trained("xgboost_job.yaml", network)
+    ranks = ("master-0", "worker-0", "worker-1")
+    losses = [numbers(run, rank, r"round \d+ loss ([0-9.]+)") for rank in ranks]
+    assert losses[0] == losses[1] == losses[2], run.text
+    assert losses[0][-1] < losses[0][0] / 4, run.text
+    models = [numbers(run, rank, r"all 3 ranks hold the same model, (\d+)") for rank in ranks]
+    assert models[0] == models[1] == models[2] != [], run.text

@@ -7,7 +7,8 @@ Rules:
   name has letters only (`etcd`), because it may then be an ordinary word.
 - A name in another namespace must be written with its namespace: `etcd-service.elastic-job:2379`.
 - `0.0.0.0:port` in a pod that declares this container port becomes the port allocated for the pod's own name, so that
-  two pods can listen on the same port number.
+  two pods can listen on the same port number. The same holds for the pod's own address (`status.podIP`), which is that
+  of this machine.
 - A host and its port in two variables, or two flags, are one such address (host_ports.py).
 - All other text stays as it is. A name in a program's code does not resolve."""
 
@@ -30,13 +31,15 @@ PortOf = Callable[[str, str, int], int]
 
 class NameScope(msgspec.Struct, frozen=True):
     """The names that texts of a pod in `namespace` may contain. `names`: namespace -> host names and Services;
-    `subdomains`; `addresses`: clusterIP -> Service; `own`: the pod's own host name and its declared container ports."""
+    `subdomains`; `addresses`: clusterIP -> Service; `own`: the pod's own host name and its declared container ports;
+    `pod_ip`: the pod's own address."""
 
     namespace: str
     names: Mapping[str, set[str]]
     subdomains: set[str] = msgspec.field(default_factory=set)
     addresses: Mapping[str, NamespacedName] = msgspec.field(default_factory=dict)
     own: tuple[str, frozenset[int]] = ("", frozenset())
+    pod_ip: str = ""
 
 
 def declared_ports(pod: Json) -> frozenset[int]:
@@ -58,7 +61,8 @@ def rewriter(scope: NameScope, port_of: PortOf) -> Callable[[str], str]:
     compiled = [
         (re.compile(rf"{name}:([0-9]{{1,5}})(?![0-9])"), re.compile(name), key) for name, key in patterns if name
     ]
-    listen_address = re.compile(r"(?<![\w.:\]-])(?:0\.0\.0\.0|\[::\]):([0-9]{1,5})(?![0-9])")
+    own_hosts = _alternation({"0.0.0.0", "[::]", scope.pod_ip})  # noqa: S104  (matched, not bound)
+    listen_address = re.compile(rf"(?<![\w.:\]-])(?:{own_hosts}):([0-9]{{1,5}})(?![0-9])")
 
     def rewrite(text: str) -> str:
         for name_and_port, whole_text, key in compiled:

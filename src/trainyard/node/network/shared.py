@@ -193,7 +193,8 @@ class SharedNetwork(Network):
             subdomains.add(key.name)
             if address := cluster_ip(service):
                 addresses[address] = key
-        known = NameScope(namespace, names, subdomains, addresses, (hostname_of(pod), declared_ports(pod)))
+        own = hostname_of(pod), declared_ports(pod)
+        known = NameScope(namespace, names, subdomains, addresses, own, self.host_ip)
         return rewriter(known, partial(self.ports.allocate, holder=uid_of(pod)))
 
     async def services_changed(self) -> None:

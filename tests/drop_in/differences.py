@@ -134,7 +134,7 @@ REFUSED_CHILDREN = (
         CREATED_EVENT, REFUSED_OBJECT_EVENT, "events Warning NameTaken **",
     ),
     *_accepted(
-        "pytorchjob/init-container-own pytorchjob/ports-unnamed", "refused children",
+        "pytorchjob/init-container-own", "refused children",
         "pods/*", "job .status.conditions", "job .status.startTime", ENDED,
         FAILED_EVENT, DELETED_EVENT, REFUSED_OBJECT_EVENT,
     ),

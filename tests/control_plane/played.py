@@ -84,7 +84,7 @@ def children(plane: ControlPlane, namespace: str, job: Json) -> list[str]:
         _, listed = plane.ask("GET", f"/{path}")
         for resource in listed["resources"]:
             if (
-                resource["kind"] not in {gvk.kind for kind in kinds.KINDS for gvk in kind.roles.child_resources}
+                resource["kind"] not in {gvk.kind for kind in kinds.KINDS for gvk in kind.roles.children_in(Config())}
                 or "/" in resource["name"]
             ):
                 continue

@@ -201,7 +201,7 @@ def has(condition: str) -> Callable[[Json], object]:
 async def children(api: ApiClient, kind: Kind, namespace: str, uid: str) -> list[Json]:
     """What the operator has made for the job."""
     found = []
-    for gvk in kind.roles.child_resources:
+    for gvk in kind.roles.children_in(Config()):
         for item in (await api.list(gvk, namespace, f"{OWNER}={uid}"))["items"]:
             owners = item["metadata"].get("ownerReferences") or [{}]
             found += [item] if owners[0].get("uid") == uid else []

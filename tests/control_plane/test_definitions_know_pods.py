@@ -11,7 +11,7 @@ from tests.control_plane.played import path_of
 from tests.control_plane.test_definitions_on_a_real_server import wire
 from tests.support.control_plane import ControlPlane
 from tests.support.control_plane_process import ControlPlaneError
-from tests.support.samples import elasticjob, sample
+from tests.support.samples import KUBEFLOW_ROLES, elasticjob, sample
 from tools import generate_pod_types
 from trainyard import kinds
 from trainyard.core import Kind
@@ -25,6 +25,7 @@ PLACE = {
     "MxJob": "replicaSpecs.template",
     "ChainerJob": "workerSets.template",
     "ElasticJob": "replicaSpecs.template",
+    **{kind: f"{field}.template" for kind, (field, _, _) in KUBEFLOW_ROLES.items()},
 }
 TYPES = fields_of_types()
 

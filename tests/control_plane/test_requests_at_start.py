@@ -26,7 +26,7 @@ from tests.support.control_plane import ControlPlane
 from trainyard import kinds
 from trainyard.client import ApiClient
 from trainyard.controller_runtime.reflector import PAGE_SIZE
-from trainyard.core import Kind
+from trainyard.core import Config, Kind
 from trainyard.objects import GVK, Json, name_of, uid_of
 
 pytestmark = pytest.mark.cluster
@@ -56,7 +56,10 @@ def watched() -> list[GVK]:
     """Every kind of job, under each of its groups, and every kind of child."""
     return list(
         dict.fromkeys(
-            [*(kind.gvk for kind in kinds.ALL), *(gvk for kind in kinds.KINDS for gvk in kind.roles.child_resources)]
+            [
+                *(kind.gvk for kind in kinds.ALL),
+                *(gvk for kind in kinds.KINDS for gvk in kind.roles.children_in(Config())),
+            ]
         )
     )
 

@@ -166,7 +166,7 @@ def is_leading(operating: OperatorProcess) -> bool:
 # The long-lived tasks of `up` and `run`.
 
 KINDS = {f"watch {WatchTarget(kind.gvk).name}" for kind in ALL}
-CHILDREN = {f"watch {WatchTarget(gvk).name}" for kind in ALL for gvk in kind.roles.child_resources}
+CHILDREN = {f"watch {WatchTarget(gvk).name}" for kind in ALL for gvk in kind.roles.children_in(Config())}
 TABLE = {
     "API server": {"send bookmarks and expire events"},
     "node": {"watch services", "watch pods"},

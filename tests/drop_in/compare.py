@@ -1,9 +1,11 @@
 """The differences of two runs of one scenario, as a list of paths.
 
     step 2: pods/j-worker-0 .spec.containers[pytorch].env[RANK].value: '1' != '2'
+    step 2: pods/j-worker-1: {...} != absent
 
 Members of a list that all have a name are matched by it, and their order is compared by itself (`... order`); other
-lists are compared by index.
+lists are compared by index. A message of ours is the same as the recorded one when it begins with it and goes on after
+it: Trainyard's messages go on with the cause.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 from trainyard.objects import Json
 
 LONGEST = 300  # letters of a value that a difference shows
+EMPTY = ("labels", "annotations")  # maps that are the same when absent and when empty
 _ABSENT = object()
 
 
@@ -52,8 +55,11 @@ def unstable_paths(runs: Sequence[Sequence[Json]]) -> list[str]:
 
 
 def covers(pattern: str, path: str) -> bool:
-    """Whether `pattern`, in which `*` stands for any text, is the path."""
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), path) is not None
+    """Whether `pattern` is the path: `**` stands for any text in it, `*` for any without a space. So `pods/*` is a pod
+    that only one side has, and not a field of one."""
+    parts = {"**": ".*", "*": "[^ ]*"}
+    expression = "".join(parts.get(part) or re.escape(part) for part in re.split(r"(\*+)", pattern))
+    return re.fullmatch(expression, path) is not None
 
 
 def _step_differences(left: Json, right: Json) -> Iterator[tuple[str, tuple[Any, Any]]]:
@@ -76,18 +82,32 @@ def _verdict(refused: Json) -> int:
 def _snapshot_differences(left: Json, right: Json) -> Iterator[tuple[str, tuple[Any, Any]]]:
     for section in sorted((left.keys() | right.keys()) - {"job", "events"}):
         mine, theirs = left.get(section, {}), right.get(section, {})
-        for name in sorted(mine.keys() | theirs.keys()):
-            yield from _values(f"{section}/{name} ", mine.get(name, _ABSENT), theirs.get(name, _ABSENT))
+        for name in sorted(mine.keys() & theirs.keys()):
+            yield from _values(f"{section}/{name} ", mine[name], theirs[name])
+        for name in sorted(mine.keys() ^ theirs.keys() if section != "phases" else ()):
+            yield f"{section}/{name}", (mine.get(name, _ABSENT), theirs.get(name, _ABSENT))
     yield from _values("job ", left.get("job"), right.get("job"))
-    sent, ours = set(left.get("events", ())), set(right.get("events", ()))
-    for line in sorted(sent ^ ours):
-        yield f"events {line}", ("sent", "absent") if line in sent else ("absent", "sent")
+    sent, ours = left.get("events", ()), right.get("events", ())
+    for line in sent:
+        if not any(_is_message(line, own) for own in ours):
+            yield f"events {line}", ("sent", "absent")
+    for own in ours:
+        if not any(_is_message(line, own) for line in sent):
+            yield f"events {own}", ("absent", "sent")
+
+
+def _is_message(recorded: Any, ours: Any) -> bool:
+    """Whether our message is the recorded one, or begins with it and goes on after it."""
+    if not isinstance(recorded, str) or not isinstance(ours, str):
+        return False
+    return ours == recorded or ours.startswith((f"{recorded} ", f"{recorded}; "))
 
 
 def _values(path: str, left: Any, right: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
     if isinstance(left, dict) and isinstance(right, dict):
         for key in sorted(left.keys() | right.keys()):
-            yield from _values(f"{path}.{key}", left.get(key, _ABSENT), right.get(key, _ABSENT))
+            absent = {} if key in EMPTY else _ABSENT
+            yield from _values(f"{path}.{key}", left.get(key, absent), right.get(key, absent))
     elif isinstance(left, list) and isinstance(right, list) and (key := _key(left)) and key == _key(right):
         mine, theirs = ({member[key]: member for member in side} for side in (left, right))
         for name in sorted(mine.keys() | theirs.keys()):
@@ -97,7 +117,7 @@ def _values(path: str, left: Any, right: Any) -> Iterator[tuple[str, tuple[Any, 
     elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
         for index, members in enumerate(zip(left, right, strict=True)):
             yield from _values(f"{path}[{index}]", *members)
-    elif left != right:
+    elif left != right and not (path.endswith(".message") and _is_message(left, right)):
         yield path.rstrip(), (left, right)
 
 

@@ -116,11 +116,15 @@ async def _record_all(plane: ControlPlane, job_kinds: Sequence[GVK], scenarios: 
 
 def batches(scenarios: Sequence[Scenario], size: int) -> list[Sequence[Scenario]]:
     """The scenarios in groups that run at one time. Those in which a time passes are first, in small groups of their
-    own: their other steps must take less than that time, so no job of another scenario may be left that writes."""
-    timed = [each for each in scenarios if any("wait" in step for step in each.steps)]
-    others = [each for each in scenarios if each not in timed]
+    own: their other steps must take less than that time, so no job of another scenario may be left that writes, and
+    all of a group wait in the same step."""
+    waits = {each.path: [number for number, step in enumerate(each.steps) if "wait" in step] for each in scenarios}
+    others = [each for each in scenarios if not waits[each.path]]
     small = max(1, size // 8)
-    groups = [timed[start : start + small] for start in range(0, len(timed), small)]
+    groups: list[Sequence[Scenario]] = []
+    for numbers in sorted({tuple(numbers) for numbers in waits.values() if numbers}):
+        timed = [each for each in scenarios if tuple(waits[each.path]) == numbers]
+        groups += [timed[start : start + small] for start in range(0, len(timed), small)]
     return [*groups, *(others[start : start + size] for start in range(0, len(others), size))]
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import time
 from collections.abc import AsyncIterator, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from unittest.mock import patch
 
 from tests.drop_in.compare import Difference, differences
 from tests.drop_in.driver import Driver
-from tests.drop_in.operators import GROUP, gvks_of, our_definitions
+from tests.drop_in.operators import GROUP, POD_GROUPS, documents, gvks_of, our_definitions
 from tests.drop_in.record import batches
 from tests.drop_in.recordings import FOLDER, Recording, load
 from tests.drop_in.scenario import Scenario
@@ -26,6 +28,14 @@ from trainyard.server import Server
 from trainyard.workloads import ControllerManager
 
 BATCH = 60  # scenarios at one time
+EMBEDDED_BATCH = 200  # beside the embedded server: they wait more than they work
+
+# Time is compressed in the replay: no replica waits for its restart, and no count for the status.
+WAITS = (
+    ("trainyard.core.policies.restart", "BASE_DELAY"),
+    ("trainyard.core.observe", "BASE_DELAY"),
+    ("trainyard.operator.plan_executor", "REPLICA_COUNTS_INTERVAL"),
+)
 
 
 def served_kinds() -> list[GVK]:
@@ -44,9 +54,12 @@ def recordings(folder: str, gang: str = "") -> list[Recording]:
 
 
 @asynccontextmanager
-async def embedded() -> AsyncIterator[ApiClient]:
-    """The embedded server with its controllers and our operator, all in this process. No node: pods run nowhere."""
+async def embedded(gang: str = "") -> AsyncIterator[ApiClient]:
+    """The embedded server with its controllers and our operator, all in this process, with the definitions of both gang
+    schedulers, as recorded. `gang`: the one that the operator uses. No node: pods run nowhere."""
     async with AsyncExitStack() as stack:
+        for module, name in WAITS:
+            stack.enter_context(patch.object(sys.modules[module], name, 0.0))
         token = secrets.token_urlsafe(16)
         server = Server(token=token)
         await server.start()
@@ -55,13 +68,13 @@ async def embedded() -> AsyncIterator[ApiClient]:
         api, manager_api, operator_api = (ApiClient(server.url, token) for _ in range(3))
         for client in (api, manager_api, operator_api):
             stack.push_async_callback(client.close)
-        for definition in our_definitions():
+        for definition in (*our_definitions(), *documents(POD_GROUPS)):
             await api.create(CRD, "", definition)
         manager = ControllerManager(manager_api, time.time, "a certificate authority")
         await manager.start()
         stack.push_async_callback(manager.stop)
         served = [kind for kind in kinds.ALL if kind.gvk.group == GROUP]
-        operator = Operator(operator_api, served, Config(program_files=shipped_files()))
+        operator = Operator(operator_api, served, Config(program_files=shipped_files(), gang_scheduler=gang))
         await operator.start()
         stack.push_async_callback(operator.stop)
         yield api
@@ -74,12 +87,14 @@ def as_theirs(scenario: Scenario) -> Scenario:
     return replace(scenario, manifest={**scenario.manifest, "metadata": {**metadata, "annotations": annotations}})
 
 
-async def replay(api: ApiClient, chosen: Sequence[Recording], settle: float) -> dict[str, list[Difference]]:
+async def replay(
+    api: ApiClient, chosen: Sequence[Recording], settle: float, batch_size: int = BATCH
+) -> dict[str, list[Difference]]:
     """The differences of each scenario. What the server has no resource for is left out of the recorded answers."""
     async with Driver(api, served_kinds(), settle) as driver:
         compared: dict[str, list[Difference]] = {}
         by_path = {recording.scenario: recording for recording in chosen}
-        for batch in batches([as_theirs(recording.as_scenario()) for recording in chosen], BATCH):
+        for batch in batches([as_theirs(recording.as_scenario()) for recording in chosen], batch_size):
             for scenario, ours in zip(batch, await driver.run(batch), strict=True):
                 recording = by_path[scenario.path]
                 recorded = [_without(step, driver.absent) for step in recording.steps]

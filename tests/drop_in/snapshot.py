@@ -70,6 +70,7 @@ CONTAINER_DEFAULTS: Mapping[str, Any] = {
     "imagePullPolicy": "IfNotPresent", "resources": {}, "terminationMessagePath": "/dev/termination-log",
     "terminationMessagePolicy": "File", "volumeMounts": [], "ports": [],
 }  # fmt: skip
+VARIABLE_DEFAULTS: Mapping[str, Any] = {"value": ""}
 PORT_DEFAULTS: Mapping[str, Any] = {"protocol": "TCP"}
 SERVICE_DEFAULTS: Mapping[str, Any] = {
     "internalTrafficPolicy": "Cluster", "sessionAffinity": "None", "type": "ClusterIP", "ports": [],
@@ -183,7 +184,10 @@ def _given_toleration(toleration: Json) -> bool:
 def _container(container: Json) -> Json:
     mounts = [each for each in container.get("volumeMounts", []) if not TOKEN_VOLUME.fullmatch(each["name"])]
     ports = [_without(each, PORT_DEFAULTS) for each in container.get("ports", [])]
-    return _without({**container, "volumeMounts": mounts, "ports": ports}, CONTAINER_DEFAULTS)
+    content = {**container, "volumeMounts": mounts, "ports": ports}
+    if "env" in container:
+        content["env"] = [_without(each, VARIABLE_DEFAULTS) for each in container["env"]]
+    return _without(content, CONTAINER_DEFAULTS)
 
 
 def _secret(value: str) -> str:

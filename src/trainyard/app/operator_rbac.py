@@ -70,7 +70,7 @@ def _created_children(kind: Kind) -> list[tuple[str, str]]:
 
 
 def _patched_children(kind: Kind) -> list[tuple[str, str]]:
-    return [(gvk.group, gvk.plural) for gvk in kind.roles.patched_resources]
+    return [(gvk.group, gvk.plural) for gvk in (*kind.roles.patched_resources, *kind.roles.adopted_resources)]
 
 
 CALL_SITES: tuple[CallSite, ...] = (
@@ -111,7 +111,7 @@ CALL_SITES: tuple[CallSite, ...] = (
         "operator/plan_executor.py, patches",
         ("patch",),
         _patched_children,
-        "updates of children after an edit of the job",
+        "updates of children after an edit of the job, labels on those of an earlier operator",
     ),
     CallSite("controller_runtime/event_recorder.py", ("create",), lambda kind: [("", "events")], "events"),
 )

@@ -135,7 +135,8 @@ def _finished(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> 
     deletes, patches = clean_pod_policy.clean_pods(job, owned, clean, stored.failure_cause or stored.outcome)
     sent = due_writes(PlannedWrites((*lost, *deletes), tuple(patches)), observed, now)
     due = _earliest((ttl.expires_at(job, stored.completion_time), lost_due, *sent.wakeups))
-    return Plan(stored.stored, deletes=sent.deletes, patches=sent.patches, requeue_at=due)
+    events = _events(job, (), (), sent.deletes)
+    return Plan(stored.stored, deletes=sent.deletes, patches=sent.patches, events=events, requeue_at=due)
 
 
 def _events(

@@ -149,7 +149,8 @@ class RoleTable(msgspec.Struct, frozen=True):
     replica's, unless Role.container names another. `child_resources`: every resource that a job of the kind owns.
     uses(config, gvk): whether jobs have children of this resource under that configuration. `optional_resources`: those
     that an API server may lack; a job has no such children then. `patched_resources`: the children that are patched
-    after an edit of the job; others are replaced.
+    after an edit of the job; others are replaced. `adopted_resources`: children that another operator may have made for
+    the job, with the same names; they get Trainyard's labels.
     """
 
     carrier: Callable[[str], WorkloadAdapter]
@@ -158,6 +159,7 @@ class RoleTable(msgspec.Struct, frozen=True):
     uses: Callable[[Config, GVK], bool] = lambda config, gvk: True
     optional_resources: tuple[GVK, ...] = ()
     patched_resources: tuple[GVK, ...] = ()
+    adopted_resources: tuple[GVK, ...] = ()
 
     def children_in(self, config: Config) -> tuple[GVK, ...]:
         """The resources of children under that configuration."""

@@ -38,8 +38,18 @@ from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.controller_runtime.merge_patch import merge_patch
 from trainyard.core import Config, Job, Kind, ParsedSpec, Plan, PlannedCreate, Refusal
 from trainyard.core.refusals import refusing_policy
-from trainyard.objects import GVK, Json, Ref, controller_of, is_deleting, key_of, resource_version_of, uid_of
-from trainyard.objects.labels import OWNER
+from trainyard.objects import (
+    GVK,
+    Json,
+    Ref,
+    controller_of,
+    is_deleting,
+    key_of,
+    labels_of,
+    resource_version_of,
+    uid_of,
+)
+from trainyard.objects.labels import OWNER, PREFIX
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Create, Delete, Patch
 
@@ -256,6 +266,9 @@ class PlanExecutor:
         try:
             await self._executor.create(create, reconcile.uid)
         except NameTaken as error:
+            if _can_adopt(reconcile, planned, error.existing):
+                await self._adopt(reconcile, planned, create.obj, error.existing)
+                return
             message = (
                 f'{planned.gvk.kind} "{planned.name}" exists already and {_why_not_owned(reconcile, error.existing)}'
             )
@@ -265,6 +278,13 @@ class PlanExecutor:
         else:
             reconcile.state.clear_refusal(planned.ref)
             reconcile.state.progressed = True
+
+    async def _adopt(self, reconcile: Reconcile, planned: PlannedCreate, rendered: Json, existing: Json) -> None:
+        """Label a child that an earlier operator made for the job, so that the watches of children show it."""
+        own_labels = {name: value for name, value in labels_of(rendered).items() if name.startswith(PREFIX)}
+        body: Json = {"metadata": {"uid": uid_of(existing), "labels": own_labels}}
+        await self._patch(reconcile, Patch(planned.gvk, reconcile.namespace, planned.name, body))
+        log.info("adopted %s=%s/%s", planned.gvk.kind, reconcile.namespace, planned.name)
 
     def _record_refusal(
         self,
@@ -350,6 +370,16 @@ def _is_persistent(state: JobState, ref: Ref, error: ApiError) -> bool:
 
 class _Skipped(Exception):
     """Raised to skip a write: another write of the same reconcile failed while it waited for the limiter."""
+
+
+def _can_adopt(reconcile: Reconcile, planned: PlannedCreate, existing: Json) -> bool:
+    """Whether the job already controls an existing object that lacks Trainyard's label (RoleTable.adopted_resources).
+    Its owner reference proves whose it is."""
+    owner = controller_of(existing) or {}
+    adopts = planned.gvk in reconcile.kind.roles.adopted_resources
+    return (
+        adopts and owner.get("uid") == reconcile.uid and OWNER not in labels_of(existing) and not is_deleting(existing)
+    )
 
 
 def _why_not_owned(reconcile: Reconcile, existing: Json) -> str:

@@ -1,4 +1,4 @@
-"""The HorizontalPodAutoscaler of an elastic job, if `elasticPolicy.metrics` is set (docs/rules.md K10)."""
+"""The HorizontalPodAutoscaler of an elastic job, if `elasticPolicy.metrics` is set (docs/rules.md 4.10)."""
 
 from __future__ import annotations
 

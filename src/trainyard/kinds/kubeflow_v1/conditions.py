@@ -1,4 +1,4 @@
-"""How the conditions of `kubeflow.org/v1` are written: the newest is last, and some exclude others (docs/rules.md K5).
+"""How the conditions of `kubeflow.org/v1` are written: the newest is last, and some exclude others (docs/rules.md 4.6).
 
 `kubectl get` shows the type of the last condition. So Trainyard's own conditions are at the beginning of the list.
 """
@@ -53,7 +53,7 @@ def _updates(
     """The conditions to write, with their texts. Suspended and, because of it, Running become False, too."""
     updates = []
     holding = {name for name, condition in by_type.items() if condition.holds}
-    if "Restarting" in holding:
+    if holding & {"Restarting", "Suspended"}:
         holding.discard("Running")
     suspended = find_condition(stored, "Suspended")
     running = find_condition(stored, "Running")

@@ -1,4 +1,4 @@
-"""Gang scheduling: the PodGroup of a job, of Volcano or of scheduler-plugins (docs/rules.md K9).
+"""Gang scheduling: the PodGroup of a job, of Volcano or of scheduler-plugins (docs/rules.md 4.10).
 
 `--gang-scheduler-name` names the scheduler: `volcano`, or any other name for scheduler-plugins, whose schedulerName it
 is then. Volcano admits a job to its queue before the pods are created; scheduler-plugins holds the pods.
@@ -149,3 +149,11 @@ def scheduler_event(job: Job, create: PlannedCreate, template: object) -> tuple[
         return ()
     text = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
     return (Event("Warning", "SetPodTemplateSchedulerName", text, Ref("Pod", create.name)),)
+
+
+def deleted_group_events(name: str) -> tuple[Event, ...]:
+    """A PodGroup is deleted when its job has ended or is suspended."""
+    return (
+        Event("Normal", "JobTerminated", "Job has been terminated. Deleting PodGroup"),
+        Event("Normal", "SuccessfulDeletePodGroup", f"Deleted PodGroup: {name}"),
+    )

@@ -57,6 +57,7 @@ def training_job(framework: Framework) -> Kind:
             uses=_uses,
             optional_resources=(HORIZONTAL_POD_AUTOSCALER,) if framework.elastic else (),
             patched_resources=children[2:],
+            adopted_resources=(POD, SERVICE),
         ),
         pods=PodRecipe(
             name=lambda job, slot: replica_name(job, slot.role, slot.index),

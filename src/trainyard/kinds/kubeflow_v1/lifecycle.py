@@ -1,4 +1,4 @@
-"""Which exits are retried, and what restarts with a failed replica (docs/rules.md K6, K7)."""
+"""Which exits are retried, and what restarts with a failed replica (docs/rules.md 4.7, 4.9)."""
 
 from __future__ import annotations
 

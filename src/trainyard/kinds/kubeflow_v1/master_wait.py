@@ -1,4 +1,4 @@
-"""The init container of a PyTorchJob's workers, which waits until the master's name resolves (docs/rules.md K4)."""
+"""The init container of a PyTorchJob's workers, which waits until the master's name resolves (docs/rules.md 4.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reasons, messages and events of `kubeflow.org/v1`, and the counts in its status (docs/rules.md K5, K8)."""
+"""Reasons, messages and events of `kubeflow.org/v1`, and the counts in its status (docs/rules.md 4.6, 4.10)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from trainyard.core import ConditionUpdate, Event, Job, Outcome, PlannedCreate, Replica, default_condition_event
 from trainyard.kinds.kubeflow_v1.conditions import TYPES
 from trainyard.kinds.kubeflow_v1.framework import Framework
-from trainyard.kinds.kubeflow_v1.gang import scheduler_event
+from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS, deleted_group_events, scheduler_event
 from trainyard.kinds.kubeflow_v1.pods import REPLICA_TYPE, job_labels
 from trainyard.kinds.kubeflow_v1.spec import restart_policy
 from trainyard.kinds.templates import spec_of
@@ -19,8 +19,8 @@ LIMITS = {
     "BackoffLimitExceeded": "Job {name} has failed because it has reached the specified backoff limit",
     "DeadlineExceeded": "Job {name} has failed because it was active longer than specified deadline",
 }
-WARNINGS = frozenset({"Restarting"})
-"""Conditions of the Training Operator whose event is a warning."""
+PERMANENT_FAILURE = 'job "{name}" is failing because "{role}" replica(s) failed.'
+"""The text of an exit code that ExitCode does not retry: the one failure whose event is a warning."""
 
 
 def condition_message(
@@ -59,7 +59,7 @@ def _failure_text(framework: Framework, job: Job, update: ConditionUpdate, repli
     elif update.type == "Restarting":
         text = f"job {name} is restarting because {role} replica(s) failed."
     elif restart_policy(framework, framework.replica_map(job.parsed.spec).get(role, {})) == "ExitCode":
-        text = f'job "{name}" is failing because "{role}" replica(s) failed.'
+        text = PERMANENT_FAILURE.format(name=name, role=role)
     else:
         text = framework.failed_text.format(
             kind=framework.kind, name=name, namespace=job.key.namespace, count=count, role=role
@@ -68,16 +68,17 @@ def _failure_text(framework: Framework, job: Job, update: ConditionUpdate, repli
 
 
 def condition_event(framework: Framework, job: Job, update: ConditionUpdate) -> Event | None:
-    """No event for Created and Running; Restarting is a warning, the others are Normal."""
+    """No event for Created and Running; Restarting and a permanent exit code are warnings, the others are Normal."""
     if update.type not in TYPES:
         return default_condition_event(update)
     if update.type in ("Created", "Running"):
         return None
-    return Event("Warning" if update.type in WARNINGS else "Normal", update.reason, update.message)
+    is_warning = update.type == "Restarting" or update.message.startswith(PERMANENT_FAILURE.partition("{")[0])
+    return Event("Warning" if is_warning else "Normal", update.reason, update.message)
 
 
 def write_events(framework: Framework, job: Job, subject: PlannedCreate | Delete | Replica) -> tuple[Event, ...]:
-    """An event for each Pod and Service created or deleted, and for each Pod that failed."""
+    """An event for each object created or deleted, but a created PodGroup, and for each Pod that failed."""
     if isinstance(subject, Replica):
         termination, pod = subject.termination, subject.child
         code = termination.exit_code if termination else -1
@@ -86,6 +87,8 @@ def write_events(framework: Framework, job: Job, subject: PlannedCreate | Delete
     if subject.gvk == job.kind.gvk:
         return (Event("Normal", "SuccessfulDeleteJob", f"Deleted job: {subject.name}"),)
     kind, creates = subject.gvk.kind, isinstance(subject, PlannedCreate)
+    if subject.gvk in POD_GROUPS:
+        return () if creates else deleted_group_events(subject.name)
     event = Event(
         "Normal",
         f"Successful{'Create' if creates else 'Delete'}{kind}",

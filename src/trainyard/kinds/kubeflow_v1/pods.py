@@ -1,4 +1,4 @@
-"""Names, labels, ports and variables of the pods, and the Service of each replica (docs/rules.md K3, K4)."""
+"""Names, labels, ports and variables of the pods, and the Service of each replica (docs/rules.md 4.3, 4.4)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ def _service(framework: Framework, job: Job, slot: Slot, groups: tuple[Ref, ...]
             "spec": {
                 "clusterIP": "None",
                 "selector": dict(labels),
-                "ports": [{"name": name, "port": port} for name, port in ports.items()],
+                # A Service of several ports must name each, and a headless one needs none: the others are left out.
+                "ports": [{"name": name, "port": port} for name, port in ports.items() if name],
             },
         }
 

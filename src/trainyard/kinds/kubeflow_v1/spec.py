@@ -1,4 +1,4 @@
-"""The common part of the specs: the replica map, `runPolicy`, and their rules (docs/rules.md K1, K2)."""
+"""The common part of the specs: the replica map, `runPolicy`, and their rules (docs/rules.md 4.1, 4.2)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TrainingSpec(msgspec.Struct, kw_only=True):
 
 ReplicaMap = Annotated[
     dict[str, Annotated[ReplicaSpec, Meta(extra_json_schema=PRESERVE_UNKNOWN)]],
-    Meta(extra_json_schema={"maxProperties": 8}),
+    Meta(extra_json_schema={"maxProperties": 5}),  # more would make the rules too costly for an API server
 ]
 """Role -> replicas."""
 

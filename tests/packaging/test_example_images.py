@@ -26,6 +26,7 @@ TARGETS = {
     ("torchelastic", "torchelastic"): "torchelastic/examples*",
     ("jax", "jax-train"): "trainyard/jax-train*",
     ("xgboost", "xgboost-train"): "trainyard/xgboost-train*",
+    ("paddle", "paddle-train"): "trainyard/paddle-train*",
 }
 """(folder, target) -> the entry of the catalogue."""
 

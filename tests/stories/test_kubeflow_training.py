@@ -75,3 +75,12 @@ def test_ranks_of_xgboost_grow_the_same_trees(network: str) -> None:
     assert losses[0][-1] < losses[0][0] / 4, run.text
     models = [numbers(run, rank, r"all 3 ranks hold the same model, (\d+)") for rank in ranks]
     assert models[0] == models[1] == models[2] != [], run.text
+
+
+@NETWORKS
+def test_workers_of_paddle_have_the_same_falling_losses(network: str) -> None:
+    run = trained("paddle_job.yaml", network)
+    losses = [numbers(run, replica, r"step \d+ loss ([0-9.]+)") for replica in ("worker-0", "worker-1")]
+    assert losses[0] == losses[1], run.text
+    assert losses[0][-1] < losses[0][0] / 4, run.text
+    assert sum("all 2 ranks hold the same weights" in line for line in run.lines) == 2, run.text

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+from pathlib import Path
 
 import pytest
+import yaml
 
-from tests.stories.runs import EXAMPLES, Run, ran
+from tests.stories.runs import EXAMPLES, Run, process_of, ran
 from trainyard.objects import is_condition_true
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
@@ -36,6 +40,25 @@ def test_a_master_and_workers_of_torch_have_the_same_falling_losses(network: str
     losses = [numbers(run, replica, r"loss ([0-9.]+)") for replica in ("master-0", "worker-0", "worker-1")]
     assert losses[0] == losses[1] == losses[2], run.text
     assert losses[0][-1] < losses[0][0] / 4, run.text
+
+
+@NETWORKS
+def test_all_ranks_of_torch_start_again_when_a_worker_is_killed(network: str, tmp_path: Path) -> None:
+    documents = list(yaml.safe_load_all((EXAMPLES / "pytorch_job.yaml").read_text()))
+    for replica_spec in documents[-1]["spec"]["pytorchReplicaSpecs"].values():
+        replica_spec["template"]["spec"]["containers"][0]["args"] = ["--delay=0.1"]
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(yaml.safe_dump_all(documents))
+    run = Run(str(manifest), "--network", network)
+    run.until(r"worker-1 +\| .* step 20 ")
+    os.kill(process_of("pytorch-train-worker-1", "train.py"), signal.SIGKILL)
+    run.end()
+    assert run.code == 0, run.text
+    assert is_condition_true(run.jobs[0]["status"]["conditions"], "Succeeded"), run.text
+    for replica in ("master-0", "worker-0", "worker-1"):
+        losses = numbers(run, replica, r"step 0 loss ([0-9.]+)")
+        assert len(losses) == 2 and losses[0] == losses[1], run.text
+        assert sum("hold the same weights" in line for line in run.of(replica)) == 1, run.text
 
 
 @NETWORKS

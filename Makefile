@@ -88,7 +88,7 @@ control-plane: $(VENV)/runtime ## build or find etcd, the API server and the res
 	@$(BIN)/python -m tests.support.control_plane_build
 
 test-cluster: $(VENV)/dev control-plane frameworks ## every test that needs a real control plane
-	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "cluster and not frameworks"
+	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "cluster and not frameworks and not drop_in"
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "cluster and frameworks"
 
 # The operators that ours replaces are built once, beside the control plane: four to six minutes.

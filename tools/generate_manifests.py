@@ -28,7 +28,7 @@ HEAD = "# Written by `make manifests`.\n"
 
 DEPLOY = Install(
     namespace="chainer-operator",
-    kinds=tuple(kind for kind in kinds.KINDS if not kinds.shares_name(kind)),
+    kinds=tuple(kind for kind in kinds.KINDS if kind.api.installed_by_default),
     names=Names(
         operator="chainer-operator",
         role="chainer-operator",
@@ -37,7 +37,7 @@ DEPLOY = Install(
         lease_binding="leader-election-rolebinding",
     ),
 )
-"""`kubectl create -f deploy/definitions/ -f deploy/`, of the ChainerJob README: all kinds with a name of their own."""
+"""`kubectl create -f deploy/definitions/ -f deploy/`, of the ChainerJob README: TfJob, MxJob, ChainerJob, ElasticJob."""
 
 CONFIG = Install(
     namespace="elastic-job",

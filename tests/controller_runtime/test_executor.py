@@ -96,7 +96,7 @@ async def test_an_object_with_the_label_of_the_owner_is_the_created_one() -> Non
 
 
 async def test_a_name_that_is_free_again_is_a_conflict() -> None:
-    with pytest.raises(Conflict, match="has gone"):
+    with pytest.raises(Conflict, match="has been deleted"):
         await executor(Api(TAKEN)).create(CREATE, OWNER)
 
 

@@ -41,6 +41,7 @@ async def test_the_embedded_cluster_answers_as_the_recorded_operators() -> None:
     assert not unhit, f"accepted differences that are not there: {unhit}"
 
 
+@pytest.mark.drop_in
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS)

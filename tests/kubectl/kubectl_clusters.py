@@ -160,7 +160,13 @@ class KubectlCluster:
         try:
             yield one
         finally:
-            one.run("delete", "pods,jobs,deployments,statefulsets,tfjobs", "--all", "--grace-period=0", "--force")
+            one.run(
+                "delete",
+                "pods,jobs,deployments,statefulsets,tfjobs.tensorflow.org",
+                "--all",
+                "--grace-period=0",
+                "--force",
+            )
             one.run("delete", "namespace", one.namespace, "--wait=false")
 
 

@@ -173,14 +173,14 @@ def test_a_rollout_is_watched_until_it_is_done(person: Person) -> None:
 
 def test_events_tell_the_life_of_a_job(person: Person) -> None:
     person.apply("tfjob")
-    with running(person, "events", "--watch", "--for=tfjob/mnist") as events:
-        person("wait", "--for=condition=Running", "tfjob/mnist", "--timeout=60s")
+    with running(person, "events", "--watch", "--for=tfjobs.tensorflow.org/mnist") as events:
+        person("wait", "--for=condition=Running", "tfjobs.tensorflow.org/mnist", "--timeout=60s")
         events.until("JobRunning")
         person.go()
-        person("wait", "--for=condition=Succeeded", "tfjob/mnist", "--timeout=60s")
+        person("wait", "--for=condition=Succeeded", "tfjobs.tensorflow.org/mnist", "--timeout=60s")
         events.until("JobSucceeded")
-    assert "JobSucceeded" in person("events", "--for=tfjob/mnist", "--types=Normal")
-    assert "No events" in person.run("events", "--for=tfjob/mnist", "--types=Warning").said
+    assert "JobSucceeded" in person("events", "--for=tfjobs.tensorflow.org/mnist", "--types=Normal")
+    assert "No events" in person.run("events", "--for=tfjobs.tensorflow.org/mnist", "--types=Warning").said
     assert "JobSucceeded" in person("get", "events", "--field-selector=involvedObject.name=mnist")
 
 

@@ -32,7 +32,8 @@ from trainyard.objects.resources import POD
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-INSTALL = Install(kinds=kinds.KINDS)
+KINDS = tuple(kind for kind in kinds.KINDS if kind.api.installed_by_default)
+INSTALL = Install(kinds=KINDS)
 USER = f"system:serviceaccount:{INSTALL.namespace}:{INSTALL.names.operator}"
 ACCOUNT = f"/api/v1/namespaces/{INSTALL.namespace}/serviceaccounts/{INSTALL.names.operator}/token"
 PATIENCE = 60.0
@@ -141,14 +142,14 @@ def permission_of(one: Asked) -> Permission:
 
 def never_asked() -> set[Permission]:
     """Finalizers (see docs/rbac.md), and what is held to be granted."""
-    held = operator_rbac.default_permissions(kinds.KINDS) | operator_rbac.opt_in_permissions(kinds.KINDS)
+    held = operator_rbac.default_permissions(KINDS) | operator_rbac.opt_in_permissions(KINDS)
     granted = {Permission(*one) for permission in operator_rbac.JOB_GRANTS.values() for one in permission}
     return granted | {one for one in held if one.resource.endswith("/finalizers")}
 
 
 async def test_every_right_is_used_and_none_is_missed() -> None:
     async with ControlPlane() as plane, operator(plane), plane.api() as api:
-        await asyncio.gather(*(life(api, kind) for kind in kinds.ALL))
+        await asyncio.gather(*(life(api, kind) for kind in kinds.per_api_group(KINDS)))
         asked: list[Asked] = []
         async with asyncio.timeout(PATIENCE):
             while not any(
@@ -156,6 +157,6 @@ async def test_every_right_is_used_and_none_is_missed() -> None:
             ):  # a renewal, in its time
                 asked = of(USER, await asyncio.to_thread(plane.audit.since))
         assert [request for request in asked if not request.allowed or request.code == 403] == []
-        held = operator_rbac.default_permissions(kinds.KINDS) | operator_rbac.opt_in_permissions(kinds.KINDS)
+        held = operator_rbac.default_permissions(KINDS) | operator_rbac.opt_in_permissions(KINDS)
         held |= {Permission(*operator_rbac.LEASES, verb) for verb, _ in operator_rbac.LEASE_CALLS}
         assert {permission_of(request) for request in asked} == held - never_asked()

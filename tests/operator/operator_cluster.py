@@ -12,6 +12,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 from trainyard import kinds
+from trainyard.app.local import NOT_SERVED
 from trainyard.client import ApiClient, ApiRequest, NotFound
 from trainyard.client.request import create
 from trainyard.controller_runtime.controller import Controller, enqueue_object
@@ -144,7 +145,7 @@ class OperatorCluster:
     async def operator(self, api: ApiClient | None = None) -> AsyncIterator[Operator]:
         """An operator that runs within the block."""
         operator_api = api or ApiClient(self.server.url)
-        operator = Operator(operator_api, kinds.ALL, Config(), now=self.clock)
+        operator = Operator(operator_api, kinds.ALL, Config(missing_resources=NOT_SERVED), now=self.clock)
         await operator.start()
         try:
             yield operator

@@ -9,19 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
 from tests.stories.harness import Cluster, Harness, Noted, looked, replicas, tf_job
 from tests.stories.job_fixtures import PLAYS, chainer_job, elastic_job, mx_job, worker_set
 from tests.stories.test_tensorboard import board
+from tests.support.samples import KUBEFLOW_ROLES, kubeflow_job
 from trainyard import kinds
 from trainyard.app import installation, operator_rbac
 from trainyard.app.config import shipped_files
 from trainyard.app.installation import Install
+from trainyard.app.local import NOT_SERVED
 from trainyard.app.operator_rbac import Permission
 from trainyard.client import ApiRequest, Forbidden
 from trainyard.core import Config, Kind
+from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS
 from trainyard.objects import GVK, Json, decode
 from trainyard.operator import Operator
 from trainyard.server.http import paths
@@ -78,7 +82,13 @@ async def operator(harness: Harness, one: Install) -> AsyncIterator[tuple[Operat
     await harness.cluster.stop_operator()
     api = Judged(harness.cluster, await install(harness, one))
     place = one.namespace if one.namespaced else ""
-    made = Operator(api, kinds.per_api_group(one.kinds), Config(program_files=shipped_files()), place, harness.clock)
+    made = Operator(
+        api,
+        kinds.per_api_group(one.kinds),
+        Config(program_files=shipped_files(), missing_resources=NOT_SERVED),
+        place,
+        harness.clock,
+    )
     try:
         await made.start()
         async with asyncio.timeout(harness.patience):
@@ -138,17 +148,40 @@ async def life_of_elastic_job(harness: Harness, made: Operator) -> None:
     await ends(harness, made, "ElasticJob")
 
 
+async def life_of_kubeflow_job(kind: str, harness: Harness, made: Operator) -> None:
+    """Its programs end by themselves."""
+    job = kubeflow_job(kind, run_policy=WHOLE)
+    for replica_set in job["spec"][KUBEFLOW_ROLES[kind][0]].values():
+        replica_set["template"]["spec"]["containers"][0]["command"] = ["sleep", "1"]
+    await harness.submit({**job, "metadata": {"name": "story"}})
+    await harness.condition("Running")
+    await harness.condition("Succeeded")
+    await harness.nothing_left()
+    harness.later(120)
+    made.resync()
+    await harness.gone(harness.kind.gvk, "story")
+
+
 LIVES: dict[str, Callable[[Harness, Operator], Awaitable[None]]] = {
     "TfJob": life_of_tf_job,
     "MxJob": life_of_mx_job,
     "ChainerJob": life_of_chainer_job,
     "ElasticJob": life_of_elastic_job,
+    **{kind: partial(life_of_kubeflow_job, kind) for kind in KUBEFLOW_ROLES},
 }
 
 
 def never_sent(kind: Kind) -> set[Permission]:
-    """Permissions that are held for others to judge by: finalizers (see docs/rbac.md), and what a job's Role grants."""
+    """Permissions that are held for others to judge by: finalizers (see docs/rbac.md), and what a job's Role grants.
+    And those for a gang scheduler, an autoscaler and the children of another operator, none of which is here."""
     granted = {Permission(*one) for one in operator_rbac.JOB_GRANTS.get(kind.gvk.kind, ())}
+    absent = {gvk.plural for gvk in (*POD_GROUPS, *kind.roles.optional_resources)}
+    adopted = {gvk.plural for gvk in kind.roles.adopted_resources}
+    granted |= {
+        permission
+        for permission in operator_rbac.permissions_of(kind)
+        if permission.resource in absent or (permission.verb == "patch" and permission.resource in adopted)
+    }
     return granted | {
         permission for permission in operator_rbac.permissions_of(kind) if permission.resource.endswith("/finalizers")
     }

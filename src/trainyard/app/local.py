@@ -47,6 +47,7 @@ from trainyard.core import Config, Kind
 from trainyard.node import LOG_SIZE, Images, Node
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CRD, NAMESPACE
+from trainyard.objects.structs import replace
 from trainyard.operator import Operator
 from trainyard.server import CertificateAuthority, Server, trust_crd
 from trainyard.server.auth.certificates import write_private_file
@@ -55,6 +56,10 @@ from trainyard.workloads import ControllerManager
 
 IN_PROCESS_URL = "http://localhost"  # the URL of in-process requests; it is never resolved
 INSTALL_DELAY = 0.5  # seconds after the start: installing all kinds takes a third as long as the rest of a start
+
+
+NOT_SERVED = frozenset(gvk for kind in kinds.ALL for gvk in kind.roles.optional_resources)
+"""Resources of children that the embedded API server lacks, so that the operator does not ask for them."""
 
 
 class LocalClusterOptions(msgspec.Struct, frozen=True):
@@ -270,9 +275,8 @@ class LocalCluster:
         """Start an operator, with its own ApiClient if one is passed. It continues the work of the operator before it,
         which is stopped."""
         await self.stop_operator()
-        self._operator = Operator(
-            api or self.api, kinds.ALL, self._options.config, now=self._now, report=self._options.say
-        )
+        config = replace(self._options.config, missing_resources=NOT_SERVED)
+        self._operator = Operator(api or self.api, kinds.ALL, config, now=self._now, report=self._options.say)
         await self._operator.start()
         return self._operator
 

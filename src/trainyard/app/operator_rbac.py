@@ -207,5 +207,5 @@ def resource_verb_pairs(served: Iterable[Kind]) -> frozenset[tuple[str, str]]:
 USER_VERBS: dict[str, tuple[str, ...]] = {"edit": _VERBS, "view": ("get", "list", "watch")}
 """What users may do with jobs, by the ClusterRole of Kubernetes that gets these rights. `admin` has those of `edit`."""
 
-DEFAULT: tuple[Kind, ...] = tuple(kind for kind in kinds.KINDS if not (is_opt_in(kind) or kinds.shares_name(kind)))
-"""The kinds that are neither opt-in nor of another kind's name."""
+DEFAULT: tuple[Kind, ...] = tuple(kind for kind in kinds.KINDS if kind.api.installed_by_default and not is_opt_in(kind))
+"""The kinds that an installation serves when none are named."""

@@ -134,6 +134,7 @@ class Api(msgspec.Struct, frozen=True):
     # second accepted name -> name, of fields directly under spec
     field_aliases: Mapping[str, str] = msgspec.field(default_factory=dict)
     has_runtime_id: bool = False  # the spec has a RuntimeId, which is part of the children's names
+    installed_by_default: bool = True  # in a cluster; False: only when it is named
     policy_field: str = ""  # the field of the spec that has the policies; "": they are directly under spec
     managers: tuple[str, ...] = (TRAINYARD_OPERATOR,)  # the values of managedBy with which this operator serves a job
 
@@ -163,7 +164,9 @@ class RoleTable(msgspec.Struct, frozen=True):
 
     def children_in(self, config: Config) -> tuple[GVK, ...]:
         """The resources of children under that configuration."""
-        return tuple(gvk for gvk in self.child_resources if self.uses(config, gvk))
+        return tuple(
+            gvk for gvk in self.child_resources if self.uses(config, gvk) and gvk not in config.missing_resources
+        )
 
 
 class PodRecipe(msgspec.Struct, frozen=True):

@@ -65,8 +65,8 @@ def unique_name(kind: Kind) -> str:
 
 
 def shares_name(kind: Kind) -> bool:
-    """Whether an earlier kind has the same name in another group. kubectl without a group would take one for the other,
-    so the later kind is installed in a cluster only when it is named."""
+    """Whether an earlier kind has the same name in another group. kubectl without a group would take one for the
+    other."""
     return "." in unique_name(kind)
 
 

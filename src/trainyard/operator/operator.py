@@ -237,7 +237,11 @@ class Operator:
             frozenset(reflector.target.gvk for reflector in self._controller.reflectors if reflector.not_served)
             & self._children.keys()
         )
-        return replace(self._config, missing_resources=missing) if missing else self._config
+        return (
+            replace(self._config, missing_resources=self._config.missing_resources | missing)
+            if missing
+            else self._config
+        )
 
 
 def _watch_state(reflector: Reflector[Any], store: Store[Any]) -> str:

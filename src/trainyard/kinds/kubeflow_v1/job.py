@@ -47,6 +47,7 @@ def training_job(framework: Framework) -> Kind:
             notes=_notes,
             columns=(STATE, columns.AGE, *DETAILS),
             scale=_scale(framework) if framework.scalable else {},
+            installed_by_default=False,
             policy_field="runPolicy",
             managers=spec.MANAGERS,
         ),

@@ -37,7 +37,7 @@ DEPLOY = Install(
         lease_binding="leader-election-rolebinding",
     ),
 )
-"""`kubectl create -f deploy/definitions/ -f deploy/`, of the ChainerJob README: TfJob, MxJob, ChainerJob, ElasticJob."""
+"""`kubectl create -f deploy/definitions/ -f deploy/`, of the ChainerJob README: its kind and the other three."""
 
 CONFIG = Install(
     namespace="elastic-job",

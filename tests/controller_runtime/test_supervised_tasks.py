@@ -13,7 +13,7 @@ import pytest
 from tests.controller_runtime.fake_clock import run
 from tests.support.builders import tfjob
 from trainyard.app.kubeconfig import ClusterAccess
-from trainyard.app.local import LocalCluster, LocalClusterOptions
+from trainyard.app.local import NOT_SERVED, LocalCluster, LocalClusterOptions
 from trainyard.app.operating import OperatorOptions as OperatorOptions
 from trainyard.app.operating import OperatorProcess
 from trainyard.app.record_index import HistoryOptions
@@ -165,8 +165,9 @@ def is_leading(operating: OperatorProcess) -> bool:
 
 # The long-lived tasks of `up` and `run`.
 
+SERVED = Config(missing_resources=NOT_SERVED)
 KINDS = {f"watch {WatchTarget(kind.gvk).name}" for kind in ALL}
-CHILDREN = {f"watch {WatchTarget(gvk).name}" for kind in ALL for gvk in kind.roles.children_in(Config())}
+CHILDREN = {f"watch {WatchTarget(gvk).name}" for kind in ALL for gvk in kind.roles.children_in(SERVED)}
 TABLE = {
     "API server": {"send bookmarks and expire events"},
     "node": {"watch services", "watch pods"},

@@ -26,7 +26,9 @@ from typing import Any
 from tests.stories.back_ends import Cluster
 from tests.stories.controlled_pods import ControlledPod, controlled_container
 from trainyard import kinds
+from trainyard.app.local import NOT_SERVED
 from trainyard.client import ApiClient, ApiError, ApiRequest
+from trainyard.core import Config
 from trainyard.objects import GVK, Json, find_condition, is_condition_true, labels_of, name_of, parse_time, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 from trainyard.objects.resources import CONFIG_MAP, CRD, DEPLOYMENT, JOB, POD, SERVICE, STATEFUL_SET
@@ -223,7 +225,7 @@ class Harness:
 
     async def nothing_left(self) -> None:
         """Wait until no child of any job is there."""
-        for gvk in self.kind.roles.child_resources:
+        for gvk in self.kind.roles.children_in(Config(missing_resources=NOT_SERVED)):
             for obj in (await self.api.list(gvk, self.namespace, OWNER))["items"]:
                 await self.gone(gvk, name_of(obj))
 
@@ -259,7 +261,7 @@ class Harness:
     async def _told(self) -> str:
         """What there is, for the message of a story that got stuck."""
         lines = []
-        for gvk in (self.kind.gvk, *self.kind.roles.child_resources):
+        for gvk in (self.kind.gvk, *self.kind.roles.children_in(Config(missing_resources=NOT_SERVED))):
             for obj in (await self.api.list(gvk, self.namespace))["items"]:
                 lines.append(f"{gvk.kind} {name_of(obj)}: {json.dumps(obj.get('status', {}))}")
         return "\n".join(lines)

@@ -175,7 +175,9 @@ def _roles_rule(framework: Framework, path: str) -> Rule:
     return Rule(
         path,
         f"self.size() > 0 && self.all(r, r.matches('(?i)^({'|'.join(names)})$'))",
-        lambda roles, old: bool(roles) and all(role.lower() in names for role in roles),
+        lambda roles, old: (
+            not isinstance(roles, dict) or (bool(roles) and all(role.lower() in names for role in roles))
+        ),
         f"the roles of a {framework.kind} are {expected}",
         detail=lambda roles: (
             f"{', '.join(str(role) for role in roles if role not in framework.roles) or 'an empty map'} is no role "

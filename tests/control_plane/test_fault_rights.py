@@ -25,6 +25,7 @@ from tests.control_plane.faulty import (
     well,
     writes,
 )
+from tests.control_plane.test_requests_at_start import watched
 from tests.support.control_plane import ControlPlane
 from tests.support.samples import chainerjob, pods, worker_set
 from trainyard.app.operating import OperatorProcess
@@ -73,7 +74,7 @@ async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
         await asyncio.to_thread(scenario.plane.begin())
         await so(lambda: failing(one) >= 10, "no watch stands any more")
         assert one.alive() == ""  # a new start would not help
-        assert await still(lambda: int(forbidden(one)), 8) < 60
+        assert await still(lambda: int(forbidden(one)), 8) < 4 * len(watched())  # each watch waits longer each time
         assert (
             value(one.metrics.render().decode(), "trainyard_watch_objects", resource="jobs") == 3
         )  # what it saw, it keeps

@@ -139,7 +139,10 @@ REFUSED_CHILDREN = (
         FAILED_EVENT, DELETED_EVENT, REFUSED_OBJECT_EVENT,
     ),
     *_accepted("pytorchjob/init-container-own", "refused children", "services/*", CREATED_EVENT),
-    *_accepted("pytorchjob/ports-unnamed", "ports without a name", "services/*", CREATED_EVENT, "job .status.**"),
+    *_accepted(
+        "pytorchjob/ports-unnamed", "ports without a name",
+        "services/*", "job .status.conditions", "job .status.startTime", CREATED_EVENT, REFUSED_OBJECT_EVENT,
+    ),
     *_accepted("jaxjob/scale-up-by-subresource", "refused children", REFUSED_OBJECT_EVENT),
 )  # fmt: skip
 GANGS = (

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.stories.runs import EXAMPLES, Run, process_of, ran
+from tests.stories.users import UserCluster
 from trainyard.objects import is_condition_true
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
@@ -67,6 +68,20 @@ def test_elastic_workers_of_torch_meet_at_worker_0(network: str) -> None:
     losses = [numbers(run, replica, r"world 2 rank \d loss ([0-9.]+)") for replica in ("worker-0", "worker-1")]
     assert losses[0] == losses[1], run.text
     assert losses[0][-1] < losses[0][0] / 2, run.text
+
+
+def test_an_elastic_job_of_torch_grows_while_it_trains(user_cluster: UserCluster, tmp_path: Path) -> None:
+    (job,) = yaml.safe_load_all((EXAMPLES / "pytorch_job_elastic.yaml").read_text())
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["args"] += ["--delay=0.15"]
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(yaml.safe_dump(job))
+    user_cluster.up("namespace")
+    watched = user_cluster.submit(str(manifest))
+    watched.until(r"step 20 .*world 2 ")
+    user_cluster("scale", "pytorchjob/elastic-pytorch", "3")
+    watched.until(r"worker-2 .*of 3: continues from rank \d's checkpoint, epoch \d+ step [1-9]")
+    watched.until(r"world 3 rank")
+    assert watched.end() == 0, "\n".join(watched.lines)
 
 
 @NETWORKS

@@ -72,12 +72,12 @@ def main(flags):
         print("process %d of %d: %s" % (rank, world, text), flush=True)
 
     mesh = Mesh(np.array(jax.devices()), ("data",))
-    split, whole = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
+    split, replicated = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
     # Global arrays of world * PICTURES rows; this process holds the rows that it has drawn.
     pictures, labels = drawn_digits.digits(PICTURES, SEED + 100 + rank)
     pictures = jax.make_array_from_process_local_data(split, pictures)
     labels = jax.make_array_from_process_local_data(split, labels.astype(np.int32))
-    weights = jax.device_put(first_weights(), whole)
+    weights = jax.device_put(first_weights(), replicated)
     for step in range(flags.steps):
         loss, weights = train(weights, pictures, labels)
         if step % flags.print_every == 0 or step == flags.steps - 1:

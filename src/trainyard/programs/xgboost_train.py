@@ -84,8 +84,8 @@ def main(flags):
     tracker = RabitTracker(n_workers=world, host_ip=host, port=port) if rank == 0 else None
     if tracker is not None:
         tracker.start()
-    meeting = {"dmlc_tracker_uri": host, "dmlc_tracker_port": port, "dmlc_task_id": str(rank), "dmlc_retry": 60}
-    with xgboost.collective.CommunicatorContext(**meeting):
+    communicator = {"dmlc_tracker_uri": host, "dmlc_tracker_port": port, "dmlc_task_id": str(rank), "dmlc_retry": 60}
+    with xgboost.collective.CommunicatorContext(**communicator):
         model = grow(flags, say, rank, world)
     if tracker is not None:
         tracker.wait_for()

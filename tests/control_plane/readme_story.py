@@ -58,14 +58,18 @@ class Shell:
         for name in FOLDERS:
             shutil.copytree(ROOT / name, self.place / name)
 
-    def words(self, command: str) -> list[str]:
-        """It leaves its variables and its folder behind for the next one."""
-        after = f"code=$?; env -0 > {self._notes}/env; pwd > {self._notes}/pwd; exit $code"
-        return ["sh", "-c", f"cd '{self.place}'\nset -a\n{_typed(command)}\n{after}"]
+    def argv(self, command: str, then: str = "") -> list[str]:
+        """The command in the shell's folder, and what the same shell runs after it."""
+        return ["sh", "-c", f"cd '{self.place}'\nset -a\n{_typed(command)}\n{then}"]
 
     def run(self, command: str) -> tuple[int, str]:
-        """Its code, and all that it prints, but what a library within it says of a watch that it has given up."""
-        words, both = self.words(command), subprocess.STDOUT
+        """Its code, and all that it prints, but what a library within it says of a watch that it has given up.
+
+        Only a command in the foreground writes its variables and its folder down: a `logs -f` that ended in the
+        background while they were read once left the next command without HOME.
+        """
+        then = f"code=$?; env -0 > {self._notes}/env; pwd > {self._notes}/pwd; exit $code"
+        words, both = self.argv(command, then), subprocess.STDOUT
         ran = subprocess.run(words, env=self.env, stdout=subprocess.PIPE, stderr=both, text=True, timeout=180)
         if ran.returncode == 0:
             pairs = (self._notes / "env").read_text().split("\0")
@@ -133,7 +137,7 @@ class Story:
     def start(self, command: str) -> ControlPlaneProcess:
         """What goes on while the next rows are typed."""
         one = ControlPlaneProcess(
-            command, self.shell.words(command), self.folder / f"{len(self.running)}.log", self.shell.env
+            command, self.shell.argv(command), self.folder / f"{len(self.running)}.log", self.shell.env
         )
         self.running.append(one)
         one.start()

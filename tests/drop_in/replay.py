@@ -28,6 +28,7 @@ from trainyard.server import Server
 from trainyard.workloads import ControllerManager
 
 BATCH = 60  # scenarios at one time
+KUBECTL_DELIVERY_IMAGE = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"  # the default of the Training Operator
 EMBEDDED_BATCH = 200  # beside the embedded server: they wait more than they work
 
 # Time is compressed in the replay: no replica waits for its restart, and no count for the status.
@@ -74,7 +75,10 @@ async def embedded(gang: str = "") -> AsyncIterator[ApiClient]:
         await manager.start()
         stack.push_async_callback(manager.stop)
         served = [kind for kind in kinds.ALL if kind.gvk.group == GROUP]
-        operator = Operator(operator_api, served, Config(program_files=shipped_files(), gang_scheduler=gang))
+        config = Config(
+            program_files=shipped_files(), gang_scheduler=gang, kubectl_delivery_image=KUBECTL_DELIVERY_IMAGE
+        )
+        operator = Operator(operator_api, served, config)
         await operator.start()
         stack.push_async_callback(operator.stop)
         yield api

@@ -111,6 +111,7 @@ class Job:
     roles: tuple[Role, ...]  # in effect: the spec's, or those that the job was started with (read.effective_roles)
     config: Config
     owned: frozenset[Ref] | None = None  # the observed children that this job owns; None: unknown, assume all
+    running: frozenset[Slot] = frozenset()  # the slots that were observed to run
     cache: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def cached(self, name: str, compute: Callable[[], Any]) -> Any:

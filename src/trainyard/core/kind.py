@@ -93,6 +93,7 @@ class AuxiliaryObject(msgspec.Struct, frozen=True):
     deleted_at_end: bool = False  # under every cleanPodPolicy
     # phases in which it counts as not yet created for the children that depend on it
     blocking_phases: frozenset[str] = frozenset()
+    deferrable: bool = False  # its content follows the pods, so its patches may wait for further changes
     deleted_with_slot: bool = False  # cleanPodPolicy deletes it together with the object of its slot
 
     @property

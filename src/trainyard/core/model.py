@@ -102,6 +102,7 @@ class Config(msgspec.Struct, frozen=True):
     node_lost_timeout: float | None = None
     # "": no PodGroups; "volcano": those of Volcano; any other: those of scheduler-plugins, whose schedulerName it is
     gang_scheduler: str = ""
+    kubectl_delivery_image: str = ""  # of the launcher's init container of an MPIJob v1; "": it has none
     missing_resources: frozenset[GVK] = frozenset()  # of RoleTable.optional_resources, those that are not served
 
 
@@ -161,6 +162,11 @@ class Plan(msgspec.Struct, frozen=True):
     def writes_objects(self) -> bool:
         """True when there are writes besides status and events."""
         return bool(self.deletes or self.patches or self.creates)
+
+    @property
+    def deferrable(self) -> bool:
+        """Whether all writes may wait: replica counts in the status, and patches that follow the pods."""
+        return not (self.urgent or self.deletes or self.creates or any(not patch.deferrable for patch in self.patches))
 
     @property
     def idle(self) -> bool:

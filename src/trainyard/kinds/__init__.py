@@ -13,6 +13,7 @@ from trainyard.kinds.chainerjob import CHAINERJOB
 from trainyard.kinds.crds import admit, crd, misspelling_problems, notes, per_api_group, rules_check, warnings
 from trainyard.kinds.elasticjob import ELASTICJOB
 from trainyard.kinds.kubeflow_v1.jaxjob import JAXJOB
+from trainyard.kinds.kubeflow_v1.mpijob import MPIJOB
 from trainyard.kinds.kubeflow_v1.paddlejob import PADDLEJOB
 from trainyard.kinds.kubeflow_v1.pytorchjob import PYTORCHJOB
 from trainyard.kinds.kubeflow_v1.tfjob import TFJOB as KUBEFLOW_TFJOB
@@ -32,6 +33,7 @@ KINDS: tuple[Kind, ...] = (
     XGBOOSTJOB,
     PADDLEJOB,
     JAXJOB,
+    MPIJOB,
 )
 """One value for each kind of job."""
 
@@ -83,6 +85,7 @@ __all__ = [
     "JAXJOB",
     "KINDS",
     "KUBEFLOW_TFJOB",
+    "MPIJOB",
     "MXJOB",
     "PADDLEJOB",
     "PYTORCHJOB",

@@ -55,7 +55,7 @@ from trainyard.objects.writes import Create, Delete, Patch
 
 log = logging.getLogger(__name__)
 
-REPLICA_COUNTS_INTERVAL = 1.0  # seconds between two status patches of a job in which only replica counts change
+REPLICA_COUNTS_INTERVAL = 1.0  # seconds between two status patches of a job with nothing that is urgent
 REFUSED_REQUEUE_SECONDS = 1.0  # seconds to requeue after when a write was refused that had been refused before
 MAX_SERVER_ERRORS = 5  # consecutive 5xx answers that make a write a refusal (e.g. an admission webhook is down)
 
@@ -155,7 +155,7 @@ class PlanExecutor:
             return reconcile.requeue_after
         if plan.spec_patch and await self._patch_spec(reconcile, plan.spec_patch):
             return None
-        if not (plan.urgent or plan.writes_objects):
+        if plan.deferrable:
             remaining = reconcile.state.last_status_patch + REPLICA_COUNTS_INTERVAL - time.monotonic()
             if remaining > 0:
                 return remaining

@@ -21,10 +21,10 @@ from trainyard.kinds import columns
 from trainyard.kinds.kubeflow_v1 import lifecycle, messages, pods, spec
 from trainyard.kinds.kubeflow_v1.autoscaling import autoscalers
 from trainyard.kinds.kubeflow_v1.conditions import write_conditions
-from trainyard.kinds.kubeflow_v1.framework import Framework, all_of, replica_name
+from trainyard.kinds.kubeflow_v1.framework import Framework, all_of
 from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS, pod_group_of, pod_groups
 from trainyard.objects import GVK, Problem
-from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER, POD, SERVICE
+from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER, POD
 
 GROUP = "kubeflow.org"
 STATE = {**columns.STATE, "jsonPath": ".status.conditions[-1:].type"}
@@ -34,7 +34,8 @@ DETAILS = ({**columns.READY, "priority": 1}, {**columns.RESTARTS, "priority": 1}
 def training_job(framework: Framework) -> Kind:
     """The kind of a framework."""
     rules = spec.rules_of(framework)
-    children = (POD, SERVICE, *POD_GROUPS, *((HORIZONTAL_POD_AUTOSCALER,) if framework.elastic else ()))
+    patched = (*POD_GROUPS, *((HORIZONTAL_POD_AUTOSCALER,) if framework.elastic else ()))
+    created = (POD, *framework.auxiliary_resources)
     schema = cache(partial(spec.schema_of, framework))  # once, and not while the modules are imported
     return Kind(
         api=Api(
@@ -54,20 +55,21 @@ def training_job(framework: Framework) -> Kind:
         roles=RoleTable(
             carrier=lambda role: POD_CARRIER,
             container=framework.container,
-            child_resources=children,
+            child_resources=(*created, *patched),
             uses=_uses,
             optional_resources=(HORIZONTAL_POD_AUTOSCALER,) if framework.elastic else (),
-            patched_resources=children[2:],
-            adopted_resources=(POD, SERVICE),
+            patched_resources=(*patched, *framework.patched_resources),
+            adopted_resources=created,
         ),
         pods=PodRecipe(
-            name=lambda job, slot: replica_name(job, slot.role, slot.index),
+            name=framework.object_name,
             labels=partial(pods.pod_labels, framework),
             mutate_pod_template=partial(pods.mutate_pod_template, framework),
+            dependencies=framework.dependencies,
         ),
         lifecycle=_lifecycle(framework),
         status=_status(framework),
-        auxiliary=lambda job: (*pod_groups(job), *pods.services(framework, job), *autoscalers(job)),
+        auxiliary=lambda job: (*pod_groups(job), *pods.auxiliary_objects(framework, job), *autoscalers(job)),
         diagnosis=framework.diagnosis,
         scripts=framework.scripts,
     )

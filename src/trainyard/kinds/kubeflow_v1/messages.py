@@ -57,7 +57,7 @@ def _failure_text(framework: Framework, job: Job, update: ConditionUpdate, repli
     elif not role:
         return update.message
     elif update.type == "Restarting":
-        text = f"job {name} is restarting because {role} replica(s) failed."
+        text = framework.restarting_text.format(name=name, namespace=job.key.namespace, count=count, role=role)
     elif restart_policy(framework, framework.replica_map(job.parsed.spec).get(role, {})) == "ExitCode":
         text = PERMANENT_FAILURE.format(name=name, role=role)
     else:

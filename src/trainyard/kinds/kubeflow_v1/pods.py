@@ -23,8 +23,8 @@ def job_labels(framework: Framework, job: Job) -> dict[str, str]:
 
 def replica_labels(framework: Framework, job: Job, slot: Slot) -> dict[str, str]:
     """The labels of a replica's Pod and Service, which are the Service's selector, too."""
-    labels = job_labels(framework, job)
-    return {**labels, REPLICA_TYPE: slot.role.lower(), REPLICA_INDEX: str(slot.index)}
+    labels = {**job_labels(framework, job), REPLICA_TYPE: slot.role.lower()}
+    return labels if slot.role in framework.single_roles else {**labels, REPLICA_INDEX: str(slot.index)}
 
 
 def pod_labels(framework: Framework, job: Job, slot: Slot) -> dict[str, str]:
@@ -57,8 +57,13 @@ def _add_port(framework: Framework, template: Json) -> None:
     container = main_container(framework, template)
     ports = container.get("ports")
     names = [port.get("name") for port in (ports if isinstance(ports, list) else ()) if isinstance(port, dict)]
-    if container and framework.port_name not in names:
+    if container and framework.port_name and framework.port_name not in names:
         append_to_list(container, "ports", {"name": framework.port_name, "containerPort": framework.port})
+
+
+def auxiliary_objects(framework: Framework, job: Job) -> tuple[AuxiliaryObject, ...]:
+    """The objects beside the pods and the PodGroup."""
+    return services(framework, job) if framework.auxiliary is None else framework.auxiliary(job)
 
 
 def services(framework: Framework, job: Job) -> tuple[AuxiliaryObject, ...]:

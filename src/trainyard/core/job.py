@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -184,6 +184,13 @@ class Job:
             "running_slots", lambda: slots_of(self) if slots_of else frozenset(self.slots())
         )
         return slots
+
+    def is_running(self, replicas: Iterable[Replica]) -> bool:
+        """Whether one of the running slots runs; with Lifecycle.all_run, whether each has run at the same time."""
+        slots = self.running_slots()
+        running = [replica.state == "Running" for replica in replicas if replica.slot in slots]
+        waits = self.kind.lifecycle.all_run and not self.status.has_run
+        return any(running) and (all(running) or not waits)
 
     def success_sets(self) -> tuple[frozenset[Slot], ...]:
         """Lifecycle.success_sets of this job."""

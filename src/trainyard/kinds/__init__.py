@@ -40,6 +40,9 @@ KINDS: tuple[Kind, ...] = (
 ALL: tuple[Kind, ...] = per_api_group(KINDS)
 """One value for each kind and API group under which the kind is served."""
 
+VERSIONS: tuple[Kind, ...] = tuple(version for kind in ALL for version in kind.versions)
+"""One value for each API version of the kinds in ALL."""
+
 
 def kinds_named(name: str, candidates: Iterable[Kind] = ALL) -> tuple[Kind, ...]:
     """The candidates with that name: TfJob, tfjob, tfjobs, a short name, or tfjobs.tensorflow.org. `tfjob` names two:
@@ -73,9 +76,11 @@ def shares_name(kind: Kind) -> bool:
 
 
 def kind_of(obj: Json) -> Kind | None:
-    """The kind of an API object, None when it is not a job of Trainyard."""
+    """The kind of an API object, in its API version; None when it is not a job of Trainyard."""
     api_version_and_kind = obj.get("apiVersion"), obj.get("kind")
-    return next((kind for kind in ALL if (kind.gvk.api_version, kind.gvk.kind) == api_version_and_kind), None)
+    versions = (kind for kind in VERSIONS if (kind.gvk.api_version, kind.gvk.kind) == api_version_and_kind)
+    kind = next(versions, None)
+    return kind.version_of(obj) if kind else None
 
 
 __all__ = [
@@ -90,6 +95,7 @@ __all__ = [
     "PADDLEJOB",
     "PYTORCHJOB",
     "TFJOB",
+    "VERSIONS",
     "XGBOOSTJOB",
     "admit",
     "crd",

@@ -38,11 +38,13 @@ from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.controller_runtime.merge_patch import merge_patch
 from trainyard.core import Config, Job, Kind, ParsedSpec, Plan, PlannedCreate, Refusal
 from trainyard.core.refusals import refusing_policy
+from trainyard.core.status import parse_status
 from trainyard.objects import (
     GVK,
     Json,
     Ref,
     controller_of,
+    find_condition,
     is_deleting,
     key_of,
     labels_of,
@@ -266,12 +268,14 @@ class PlanExecutor:
         try:
             await self._executor.create(create, reconcile.uid)
         except NameTaken as error:
-            if _can_adopt(reconcile, planned, error.existing):
-                await self._adopt(reconcile, planned, create.obj, error.existing)
+            existing = error.existing
+            if existing is None and _was_planned_before(reconcile, planned.ref):
+                reconcile.state.clear_refusal(planned.ref)
                 return
-            message = (
-                f'{planned.gvk.kind} "{planned.name}" exists already and {_why_not_owned(reconcile, error.existing)}'
-            )
+            if existing is not None and _can_adopt(reconcile, planned, existing):
+                await self._adopt(reconcile, planned, create.obj, existing)
+                return
+            message = f'{planned.gvk.kind} "{planned.name}" exists already and {_why_not_owned(reconcile, existing)}'
             self._record_refusal(reconcile, planned, error, message)
         except ApiError as error:
             self._record_refusal(reconcile, planned, error, sent=create.obj)
@@ -382,8 +386,18 @@ def _can_adopt(reconcile: Reconcile, planned: PlannedCreate, existing: Json) -> 
     )
 
 
-def _why_not_owned(reconcile: Reconcile, existing: Json) -> str:
+def _was_planned_before(reconcile: Reconcile, ref: Ref) -> bool:
+    """Whether an existing object that the operator may not read is the job's own: an earlier reconcile has started the
+    job, so that it may have created the object, and none has reported the name as taken."""
+    status = parse_status(reconcile.kind, reconcile.job)
+    conflict = find_condition(list(status.conditions), "NameConflict") or {}
+    return status.started and ref.name not in str(conflict.get("message"))
+
+
+def _why_not_owned(reconcile: Reconcile, existing: Json | None) -> str:
     """The reason why an existing object with a child's name is not a child of this job."""
+    if existing is None:
+        return "was there before this job: delete or rename it, or give this job another name"
     owner = controller_of(existing)
     if owner is not None and owner.get("uid") == reconcile.uid:  # the watches of children select by the label
         return f"has no label {OWNER} with this job's uid, so it is not watched: delete it, or give it the label"

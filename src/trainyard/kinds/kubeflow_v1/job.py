@@ -35,11 +35,13 @@ def training_job(framework: Framework) -> Kind:
     """The kind of a framework."""
     rules = spec.rules_of(framework)
     patched = (*POD_GROUPS, *((HORIZONTAL_POD_AUTOSCALER,) if framework.elastic else ()))
-    created = (POD, *framework.auxiliary_resources)
+    created = tuple(
+        dict.fromkeys((POD, *framework.auxiliary_resources, *(carrier.gvk for carrier in framework.carriers.values())))
+    )
     schema = cache(partial(spec.schema_of, framework))  # once, and not while the modules are imported
     return Kind(
         api=Api(
-            gvk=GVK(GROUP, "v1", framework.kind, framework.plural),
+            gvk=GVK(GROUP, framework.version, framework.kind, framework.plural),
             singular=framework.kind.lower(),
             spec_type=framework.spec_type,
             read=lambda stored, name: spec.read(framework, schema(), rules, stored, name),
@@ -50,28 +52,33 @@ def training_job(framework: Framework) -> Kind:
             scale=_scale(framework) if framework.scalable else {},
             installed_by_default=False,
             policy_field="runPolicy",
-            managers=spec.MANAGERS,
+            managers=framework.managers,
+            created_in_version=framework.created_in_version,
         ),
         roles=RoleTable(
-            carrier=lambda role: POD_CARRIER,
+            carrier=lambda role: framework.carriers.get(role, POD_CARRIER),
             container=framework.container,
             child_resources=(*created, *patched),
             uses=_uses,
             optional_resources=(HORIZONTAL_POD_AUTOSCALER,) if framework.elastic else (),
             patched_resources=(*patched, *framework.patched_resources),
             adopted_resources=created,
+            created_resources=framework.created_resources,
         ),
         pods=PodRecipe(
             name=framework.object_name,
-            labels=partial(pods.pod_labels, framework),
+            labels=framework.labels or partial(pods.pod_labels, framework),
             mutate_pod_template=partial(pods.mutate_pod_template, framework),
             dependencies=framework.dependencies,
+            awaited_slots=framework.awaited_slots,
+            job_spec_fields=framework.job_spec_fields,
         ),
         lifecycle=_lifecycle(framework),
         status=_status(framework),
         auxiliary=lambda job: (*pod_groups(job), *pods.auxiliary_objects(framework, job), *autoscalers(job)),
         diagnosis=framework.diagnosis,
         scripts=framework.scripts,
+        further_versions=framework.further_versions,
     )
 
 
@@ -80,7 +87,8 @@ def _lifecycle(framework: Framework) -> Lifecycle:
         success_sets=framework.success_sets,
         on_exit=partial(lifecycle.on_exit, framework),
         supervised_slots=_all_slots,
-        running_slots=lambda job: all_of(framework.leading_role(job), job),
+        running_slots=None if framework.all_run else lambda job: all_of(framework.leading_role(job), job),
+        all_run=framework.all_run,
         restart_scope=partial(lifecycle.restart_scope, framework),
         restart_text=f"{framework.restart_text}; {lifecycle.ANNOTATION_TEXT}",
         default_backoff_limit=None,
@@ -91,7 +99,7 @@ def _lifecycle(framework: Framework) -> Lifecycle:
 def _status(framework: Framework) -> StatusShape:
     return StatusShape(
         render=partial(messages.render_status, framework),
-        source=f"{framework.kind.lower()}-controller",
+        source=framework.controller,
         condition_message=partial(messages.condition_message, framework),
         condition_event=partial(messages.condition_event, framework),
         write_events=partial(messages.write_events, framework),

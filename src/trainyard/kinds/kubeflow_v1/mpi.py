@@ -9,7 +9,7 @@ from trainyard.core import AuxiliaryObject, Job, Rule, Slot
 from trainyard.core.names import digest
 from trainyard.kinds.kubeflow_v1.framework import WORKER, replica_name
 from trainyard.kinds.templates import containers_of, whole_number
-from trainyard.objects import GVK, Json
+from trainyard.objects import GVK, Json, Ref
 from trainyard.objects.resources import CONFIG_MAP
 
 LAUNCHER = "Launcher"
@@ -58,11 +58,11 @@ def auxiliary(job: Job, gvk: GVK, name: str, fields: Json, **options: Any) -> Au
     return AuxiliaryObject(gvk, name, body, **options)
 
 
-def config_map(job: Job, files: Mapping[str, str]) -> AuxiliaryObject:
+def config_map(job: Job, files: Mapping[str, str], depends_on: tuple[Ref, ...] = ()) -> AuxiliaryObject:
     """The ConfigMap with the hostfile and further files. It is patched when the running workers change."""
-    return auxiliary(
-        job, CONFIG_MAP, config_name(job), {"data": dict(files)}, digest=digest(dict(files)), deferrable=True
-    )
+    data = dict(files)
+    options: Json = {"digest": digest(data), "deferrable": True, "depends_on": depends_on}
+    return auxiliary(job, CONFIG_MAP, config_name(job), {"data": data}, **options)
 
 
 def config_volume(job: Job, modes: Mapping[str, int]) -> Json:

@@ -10,6 +10,7 @@ from trainyard.core import RestartScope
 from trainyard.kinds.kubeflow_v1 import mpi, mpi_exec
 from trainyard.kinds.kubeflow_v1.framework import WORKER, Framework
 from trainyard.kinds.kubeflow_v1.job import training_job
+from trainyard.kinds.kubeflow_v1.mpijob_v2beta1 import MPIJOB_V2BETA1
 from trainyard.kinds.kubeflow_v1.spec import ReplicaMap, TrainingSpec
 from trainyard.kinds.policies import CleanPodPolicyName
 from trainyard.objects import Json
@@ -59,9 +60,11 @@ MPIJOB = training_job(
         default_replicas={WORKER: 0},
         auxiliary=mpi_exec.auxiliary_objects,
         auxiliary_resources=mpi_exec.AUXILIARY_RESOURCES,
+        silent_resources=frozenset(mpi_exec.AUXILIARY_RESOURCES),
         patched_resources=mpi_exec.AUXILIARY_RESOURCES[:1] + mpi_exec.AUXILIARY_RESOURCES[2:3],
         dependencies=mpi_exec.dependencies,
         dotted_names=True,
         run_policy=run_policy,
+        further_versions=(MPIJOB_V2BETA1,),
     )
 )

@@ -90,15 +90,10 @@ def _role(framework: Framework, name: str, replica_spec: Json) -> Role:
     replicas = whole_number(replica_spec.get("replicas"))
     default = framework.default_replicas.get(name, 1)
     count = default if replicas is None else min(max(replicas, 0), MAX_REPLICAS)
-    policy = restart_policy(framework, replica_spec)
+    policy = framework.restart_policy_of(name, replica_spec)
     port = named_ports(framework, template).get(framework.port_name, framework.port)
     container = main_container(framework, template).get("name") if framework.main_is_first else framework.container
     return Role(name, count, port, template, digest(template, policy), container=str(container or ""))
-
-
-def restart_policy(framework: Framework, replica_spec: Json) -> str:
-    """`restartPolicy` of a replica set, or the kind's default."""
-    return str(replica_spec.get("restartPolicy") or framework.restart_policy)
 
 
 def main_container(framework: Framework, template: Json) -> Json:
@@ -136,11 +131,11 @@ def rules_of(framework: Framework) -> tuple[Rule, ...]:
     return (
         _name_rule(framework),
         _roles_rule(framework, replicas),
-        *(() if framework.main_is_first else (_containers_rule(framework, replicas),)),
+        _containers_rule(framework, replicas),
         _images_rule(replicas),
         restart_policy_rule(f"{replicas}{{}}"),
         *(_fixed_rule(path) for path in ("managedBy", "schedulingPolicy.queue")),
-        _managed_by_rule(),
+        _managed_by_rule(framework.managers),
         *framework.rules,
     )
 
@@ -199,11 +194,23 @@ def _roles_rule(framework: Framework, path: str) -> Rule:
     )
 
 
+_HAS_CONTAINERS = (
+    "has(self.template) && self.template != null && has(self.template.spec) && has(self.template.spec.containers)"
+)
+
+
 def _containers_rule(framework: Framework, path: str) -> Rule:
+    if framework.main_is_first:
+        return Rule(
+            f"{path}{{}}",
+            f"{_HAS_CONTAINERS} && self.template.spec.containers.size() > 0",
+            lambda value, old: bool(containers_of(value.get("template"))),
+            "must have a container: the exit code of the first one is the replica's",
+            field="template.spec.containers",
+        )
     return Rule(
         f"{path}{{}}",
-        "has(self.template) && self.template != null && has(self.template.spec) && has(self.template.spec.containers)"
-        f" && self.template.spec.containers.exists(c, c.name == '{framework.container}')",
+        f"{_HAS_CONTAINERS} && self.template.spec.containers.exists(c, c.name == '{framework.container}')",
         lambda value, old: any(
             container.get("name") == framework.container for container in containers_of(value.get("template"))
         ),
@@ -252,12 +259,11 @@ def _fixed_rule(path: str) -> Rule:
     )
 
 
-MANAGERS = ("kubeflow.org/training-operator", "trainyard.dev/operator")
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 
-def _managed_by_rule() -> Rule:
-    known = [*MANAGERS, MULTIKUEUE]
+def _managed_by_rule(managers: tuple[str, ...]) -> Rule:
+    known = [*managers, MULTIKUEUE]
     return Rule(
         "spec.runPolicy",
         f"!has(self.managedBy) || self.managedBy in {known}",

@@ -206,10 +206,9 @@ class Lifecycle(msgspec.Struct, frozen=True):
     unset: all that are in a success set. on_exit(job, slot, code, reason): the effect of a failed exit of a supervised
     slot; `code` is -1 when it is unknown (evicted, node lost). `default_backoff_limit`: for the supervised roles of a
     job without backoffLimit; None: no limit. `restart_scope`: of every job of the kind, or of one job as a function.
-    running_slots(job): the slots of which one runs while the job is Running; unset: all slots. With `all_run` the job is
-    Running once each of them runs.
-    `template_change`: the effect of an edit of a role while the job runs; `template_change_of` has the roles that
-    differ from it.
+    running_slots(job): the slots of which one runs while the job is Running; unset: all. With `all_run` the job is
+    Running once each of them runs. `template_change`: the effect of an edit of a role while the job runs;
+    `template_change_of` has the roles that differ from it.
     """
 
     success_sets: Callable[[Job], tuple[frozenset[Slot], ...]]

@@ -38,14 +38,10 @@ from trainyard.controller_runtime.in_flight_writes import InFlightWrites
 from trainyard.controller_runtime.merge_patch import merge_patch
 from trainyard.core import Config, Job, Kind, ParsedSpec, Plan, PlannedCreate, Refusal
 from trainyard.core.refusals import refusing_policy
-from trainyard.core.status import parse_status
 from trainyard.objects import (
     GVK,
     Json,
     Ref,
-    controller_of,
-    find_condition,
-    is_deleting,
     key_of,
     labels_of,
     resource_version_of,
@@ -54,6 +50,7 @@ from trainyard.objects import (
 from trainyard.objects.labels import OWNER, PREFIX
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Create, Delete, Patch
+from trainyard.operator import taken_names
 
 log = logging.getLogger(__name__)
 
@@ -269,13 +266,14 @@ class PlanExecutor:
             await self._executor.create(create, reconcile.uid)
         except NameTaken as error:
             existing = error.existing
-            if existing is None and _was_planned_before(reconcile, planned.ref):
+            if existing is None and taken_names.was_planned_before(reconcile, planned.ref):
                 reconcile.state.clear_refusal(planned.ref)
                 return
-            if existing is not None and _can_adopt(reconcile, planned, existing):
+            if existing is not None and taken_names.can_adopt(reconcile, planned, existing):
                 await self._adopt(reconcile, planned, create.obj, existing)
                 return
-            message = f'{planned.gvk.kind} "{planned.name}" exists already and {_why_not_owned(reconcile, existing)}'
+            reason = taken_names.why_not_owned(reconcile, existing)
+            message = f'{planned.gvk.kind} "{planned.name}" exists already and {reason}'
             self._record_refusal(reconcile, planned, error, message)
         except ApiError as error:
             self._record_refusal(reconcile, planned, error, sent=create.obj)
@@ -374,35 +372,3 @@ def _is_persistent(state: JobState, ref: Ref, error: ApiError) -> bool:
 
 class _Skipped(Exception):
     """Raised to skip a write: another write of the same reconcile failed while it waited for the limiter."""
-
-
-def _can_adopt(reconcile: Reconcile, planned: PlannedCreate, existing: Json) -> bool:
-    """Whether the job already controls an existing object that lacks Trainyard's label (RoleTable.adopted_resources).
-    Its owner reference proves whose it is."""
-    owner = controller_of(existing) or {}
-    adopts = planned.gvk in reconcile.kind.roles.adopted_resources
-    return (
-        adopts and owner.get("uid") == reconcile.uid and OWNER not in labels_of(existing) and not is_deleting(existing)
-    )
-
-
-def _was_planned_before(reconcile: Reconcile, ref: Ref) -> bool:
-    """Whether an existing object that the operator may not read is the job's own: an earlier reconcile has started the
-    job, so that it may have created the object, and none has reported the name as taken."""
-    status = parse_status(reconcile.kind, reconcile.job)
-    conflict = find_condition(list(status.conditions), "NameConflict") or {}
-    return status.started and ref.name not in str(conflict.get("message"))
-
-
-def _why_not_owned(reconcile: Reconcile, existing: Json | None) -> str:
-    """The reason why an existing object with a child's name is not a child of this job."""
-    if existing is None:
-        return "was there before this job: delete or rename it, or give this job another name"
-    owner = controller_of(existing)
-    if owner is not None and owner.get("uid") == reconcile.uid:  # the watches of children select by the label
-        return f"has no label {OWNER} with this job's uid, so it is not watched: delete it, or give it the label"
-    owner_name = f"{owner.get('kind')} {owner.get('name')}" if owner else "nobody"
-    if is_deleting(existing):
-        return f"belongs to {owner_name}, not to this job; it is being deleted, and the operator waits for that"
-    name_field = "RuntimeId" if reconcile.kind.api.has_runtime_id else "name"
-    return f"belongs to {owner_name}, not to this job: delete or rename it, or give this job another {name_field}"

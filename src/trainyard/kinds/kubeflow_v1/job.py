@@ -33,38 +33,9 @@ DETAILS = ({**columns.READY, "priority": 1}, {**columns.RESTARTS, "priority": 1}
 
 def training_job(framework: Framework) -> Kind:
     """The kind of a framework."""
-    rules = spec.rules_of(framework)
-    patched = (*POD_GROUPS, *((HORIZONTAL_POD_AUTOSCALER,) if framework.elastic else ()))
-    created = tuple(
-        dict.fromkeys((POD, *framework.auxiliary_resources, *(carrier.gvk for carrier in framework.carriers.values())))
-    )
-    schema = cache(partial(spec.schema_of, framework))  # once, and not while the modules are imported
     return Kind(
-        api=Api(
-            gvk=GVK(GROUP, framework.version, framework.kind, framework.plural),
-            singular=framework.kind.lower(),
-            spec_type=framework.spec_type,
-            read=lambda stored, name: spec.read(framework, schema(), rules, stored, name),
-            rules=rules,
-            rules_after_start=(),
-            notes=_notes,
-            columns=(STATE, columns.AGE, *DETAILS),
-            scale=_scale(framework) if framework.scalable else {},
-            installed_by_default=False,
-            policy_field="runPolicy",
-            managers=framework.managers,
-            created_in_version=framework.created_in_version,
-        ),
-        roles=RoleTable(
-            carrier=lambda role: framework.carriers.get(role, POD_CARRIER),
-            container=framework.container,
-            child_resources=(*created, *patched),
-            uses=_uses,
-            optional_resources=(HORIZONTAL_POD_AUTOSCALER,) if framework.elastic else (),
-            patched_resources=(*patched, *framework.patched_resources),
-            adopted_resources=created,
-            created_resources=framework.created_resources,
-        ),
+        api=_api(framework),
+        roles=_roles(framework),
         pods=PodRecipe(
             name=framework.object_name,
             labels=framework.labels or partial(pods.pod_labels, framework),
@@ -79,6 +50,42 @@ def training_job(framework: Framework) -> Kind:
         diagnosis=framework.diagnosis,
         scripts=framework.scripts,
         further_versions=framework.further_versions,
+    )
+
+
+def _api(framework: Framework) -> Api:
+    rules = spec.rules_of(framework)
+    schema = cache(partial(spec.schema_of, framework))  # once, and not while the modules are imported
+    return Api(
+        gvk=GVK(GROUP, framework.version, framework.kind, framework.plural),
+        singular=framework.kind.lower(),
+        spec_type=framework.spec_type,
+        read=lambda stored, name: spec.read(framework, schema(), rules, stored, name),
+        rules=rules,
+        rules_after_start=(),
+        notes=_notes,
+        columns=(STATE, columns.AGE, *DETAILS),
+        scale=_scale(framework) if framework.scalable else {},
+        installed_by_default=False,
+        policy_field="runPolicy",
+        managers=framework.managers,
+        created_in_version=framework.created_in_version,
+    )
+
+
+def _roles(framework: Framework) -> RoleTable:
+    patched = (*POD_GROUPS, *((HORIZONTAL_POD_AUTOSCALER,) if framework.elastic else ()))
+    workloads = (carrier.gvk for carrier in framework.carriers.values())
+    created = tuple(dict.fromkeys((POD, *framework.auxiliary_resources, *workloads)))
+    return RoleTable(
+        carrier=lambda role: framework.carriers.get(role, POD_CARRIER),
+        container=framework.container,
+        child_resources=(*created, *patched),
+        uses=_uses,
+        optional_resources=(HORIZONTAL_POD_AUTOSCALER,) if framework.elastic else (),
+        patched_resources=(*patched, *framework.patched_resources),
+        adopted_resources=created,
+        created_resources=framework.created_resources,
     )
 
 

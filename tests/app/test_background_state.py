@@ -59,9 +59,9 @@ def test_stopping_what_is_not_up_takes_away_what_a_killed_daemon_left(home: Path
     (left / ".lock").touch()
     for name in ("cluster.json", "kubeconfig"):
         (cluster.folder / name).write_text("{}")
-    said: list[str] = []
-    assert cluster.stop(1, said.append) is False and cluster.stop(1, said.append) is False
-    assert not left.exists() and not (cluster.folder / "cluster.json").exists() and said == []
+    messages: list[str] = []
+    assert cluster.stop(1, messages.append) is False and cluster.stop(1, messages.append) is False
+    assert not left.exists() and not (cluster.folder / "cluster.json").exists() and messages == []
     assert cluster.kubeconfig.exists(), "it is good again when the cluster is up again"
     assert cluster.folder.stat().st_mode & 0o777 == 0o700
 
@@ -121,29 +121,35 @@ def test_the_clusters_of_a_user_are_listed(home: Path) -> None:
     assert (Background().word("up"), Background("other").word("up")) == ("trainyard up", "trainyard up --name other")
 
 
-def said(command: Command, *line: str) -> tuple[int, str]:
+def run_in_process(command: Command, *line: str) -> tuple[int, str]:
     """A word about clusters, said in this process: its exit code, and all that it writes."""
     ran = CliRunner().invoke(command, line)
     return ran.exit_code, ran.output
 
 
 def test_who_mistypes_a_name_hears_which_clusters_there_are(home: Path) -> None:
-    assert said(down, "--name", "tset") == (0, "There is no cluster tset.\n")
+    assert run_in_process(down, "--name", "tset") == (0, "There is no cluster tset.\n")
     for name in ("prod", "test"):
         (home / name).mkdir(parents=True)
-    assert said(down, "--name", "tset", "--delete") == (0, "There is no cluster tset; there are: prod, test.\n")
-    code, text = said(status, "--name", "tset")
+    assert run_in_process(down, "--name", "tset", "--delete") == (
+        0,
+        "There is no cluster tset; there are: prod, test.\n",
+    )
+    code, text = run_in_process(status, "--name", "tset")
     assert code == 3 and "not up: there is no cluster tset; there are: prod, test\n" in text
-    assert said(down, "--name", "test") == (0, "The cluster test is not up.\n") and cluster_names() == ["prod", "test"]
+    assert run_in_process(down, "--name", "test") == (0, "The cluster test is not up.\n") and cluster_names() == [
+        "prod",
+        "test",
+    ]
 
 
 def test_a_cluster_that_is_up_stays_as_it_is_whatever_is_given(home: Path) -> None:
     lock = held(Background())
     (home / "default" / "cluster.json").write_text('{"network": "shared"}')
     for line in ((), ("--network", "shared"), ("--network", "auto")):
-        code, text = said(up, *line)
+        code, text = run_in_process(up, *line)
         assert code == 0 and "is up already" in text and "It stays" not in text
-    code, text = said(up, "--network", "namespace", "--cache", "x")
+    code, text = run_in_process(up, "--network", "namespace", "--cache", "x")
     assert code == 0 and text.endswith("trainyard down, then trainyard up --network --cache ...\n")
     os.close(lock)
 

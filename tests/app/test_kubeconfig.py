@@ -111,9 +111,9 @@ def test_the_order_is_the_option_the_environment_the_background_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    one, other = written(tmp_path / "one", {"token": "1"}), written(tmp_path / "other", {"token": "2"})
+    first, other = written(tmp_path / "one", {"token": "1"}), written(tmp_path / "other", {"token": "2"})
     env = {"KUBECONFIG": str(other)}
-    assert (find_cluster(str(one), env=env).token, find_cluster(env=env).token) == ("1", "2")
+    assert (find_cluster(str(first), env=env).token, find_cluster(env=env).token) == ("1", "2")
     with pytest.raises(KubeconfigError, match="trainyard up"):
         find_cluster(env={})
 
@@ -214,8 +214,8 @@ async def test_credentials_follow_the_files_of_a_kubeconfig(tmp_path: Path) -> N
 
 
 async def test_a_plugin_beside_the_kubeconfig_is_asked_and_told_of_the_cluster(tmp_path: Path) -> None:
-    code = "import json, os; told = json.loads(os.environ['KUBERNETES_EXEC_INFO'])\n"
-    code += "status = {'token': told['spec']['cluster']['server'] + os.environ['MORE']}\n"
+    code = "import json, os; info = json.loads(os.environ['KUBERNETES_EXEC_INFO'])\n"
+    code += "status = {'token': info['spec']['cluster']['server'] + os.environ['MORE']}\n"
     code += "print(json.dumps({'apiVersion': told['apiVersion'], 'kind': 'ExecCredential', 'status': status}))\n"
     (tmp_path / "login").write_text(f"#!{sys.executable}\n{code}")
     (tmp_path / "login").chmod(0o700)

@@ -51,7 +51,7 @@ def known(path: Path) -> object:
     """What a YAML reader sees, with each scalar as it is written."""
     document = yaml.load(path.read_text(), Loader=yaml.BaseLoader)  # noqa: S506  (makes texts and nothing else)
     for section in ("clusters", "users", "contexts"):
-        document[section] = [one for one in document[section] if one["name"] != NAME]
+        document[section] = [entry for entry in document[section] if entry["name"] != NAME]
     return document
 
 
@@ -100,7 +100,9 @@ def test_a_file_is_utf_8_whatever_the_locale_says(tmp_path: Path, source: Path) 
 @given(
     st.dictionaries(
         st.text(min_size=1, max_size=8),
-        st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda one: st.lists(one, max_size=3)),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(), lambda values: st.lists(values, max_size=3)
+        ),
         max_size=5,
     )
 )
@@ -129,7 +131,7 @@ def test_a_first_kubeconfig_is_for_this_user_alone(tmp_path: Path, source: Path)
     merge(path, source, NAME)
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
     assert read_kubeconfig([path]).token == "secret-token", "it is not the current context"
-    assert [one.name for one in path.parent.iterdir()] == ["config"]
+    assert [path.name for path in path.parent.iterdir()] == ["config"]
 
 
 def test_a_file_that_others_may_read_is_closed_to_them(tmp_path: Path, source: Path) -> None:
@@ -165,12 +167,12 @@ def test_a_link_stays_a_link(tmp_path: Path, source: Path) -> None:
 def test_what_is_no_kubeconfig_is_never_written_to(tmp_path: Path, source: Path, text: str, message: str) -> None:
     path = tmp_path / "config"
     path.write_bytes(text.encode("latin-1"))
-    for word in (lambda: check_mergeable(path), lambda: merge(path, source, NAME), lambda: remove(path, NAME)):
+    for command in (lambda: check_mergeable(path), lambda: merge(path, source, NAME), lambda: remove(path, NAME)):
         with pytest.raises(KubeconfigError, match=message) as refused:
-            word()
+            command()
         assert str(path) in str(refused.value) and "It was not changed" in str(refused.value)
     assert path.read_bytes() == text.encode("latin-1")
-    assert {one.name for one in tmp_path.iterdir()} == {"config", "source"}
+    assert {path.name for path in tmp_path.iterdir()} == {"config", "source"}
 
 
 def test_a_write_of_another_program_is_waited_for(

@@ -21,9 +21,9 @@ from trainyard.objects.resources import CONFIG_MAP, POD
 TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 
 
-def options(folder: Path, said: list[str], **more: object) -> LocalClusterOptions:
-    words = {"network": "shared", "cache": folder / "cache", "say": said.append, "parent": folder, **more}
-    return LocalClusterOptions(**words)  # type: ignore[arg-type]  # a mixture of types by design
+def options(folder: Path, messages: list[str], **more: object) -> LocalClusterOptions:
+    arguments = {"network": "shared", "cache": folder / "cache", "say": messages.append, "parent": folder, **more}
+    return LocalClusterOptions(**arguments)  # type: ignore[arg-type]  # a mixture of types by design
 
 
 def left_in(folder: Path) -> set[str]:
@@ -133,16 +133,16 @@ async def phase(api: ApiClient, name: str) -> str:
     """The phase in which a pod ends."""
     async with asyncio.timeout(30):
         async for line in api.watch(POD, "default", field_selector=f"metadata.name={name}"):
-            found = (json.loads(line)["object"].get("status") or {}).get("phase")  # a bookmark has none
-            if found in ("Succeeded", "Failed"):
-                return str(found)
+            phase = (json.loads(line)["object"].get("status") or {}).get("phase")  # a bookmark has none
+            if phase in ("Succeeded", "Failed"):
+                return str(phase)
     raise AssertionError(f"{name} does not end")
 
 
 async def test_two_clusters_know_nothing_of_each_other(tmp_path: Path) -> None:
-    async with LocalCluster(options(tmp_path, [])) as one, LocalCluster(options(tmp_path, [])) as other:
-        await one.namespace("only-here")
-        assert one.token != other.token and one.folder != other.folder
+    async with LocalCluster(options(tmp_path, [])) as first, LocalCluster(options(tmp_path, [])) as other:
+        await first.namespace("only-here")
+        assert first.token != other.token and first.folder != other.folder
         names = {
             item["metadata"]["name"]
             for item in (await other.api.list(GVK("", "v1", "Namespace", "namespaces")))["items"]

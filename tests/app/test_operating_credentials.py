@@ -55,8 +55,8 @@ async def test_a_program_in_the_kubeconfig_is_asked_again_when_its_token_dies(si
         "users": [{"name": "u", "user": user}],
     }
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(content))
-    words = replace(options(site), access=find_cluster({}, str(tmp_path / "kubeconfig")))
-    async with operating(words):
+    with_kubeconfig = replace(options(site), access=find_cluster({}, str(tmp_path / "kubeconfig")))
+    async with operating(with_kubeconfig):
         await site.api.create(TFJOB, "default", tf_job("one"))
         await site.says("one", "Created")
         site.shift += 700  # the program has not said that its token would end

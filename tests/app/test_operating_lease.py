@@ -116,9 +116,9 @@ async def test_who_stands_by_says_for_whom(site: Site) -> None:
 def test_the_lease_is_where_all_operators_have_theirs_under_a_name_of_this_life() -> None:
     """Not in the pod's namespace: operators of different namespaces would not meet."""
     env = {"MY_POD_NAME": "pod-1", "MY_POD_NAMESPACE": "system"}
-    one, other = (lease_identity(env, parse_kinds("tfjob")) for _ in range(2))
-    assert (one.namespace, one.name) == ("default", LEASE_NAME)
-    assert one.identity.startswith("pod-1_") and one.identity != other.identity
+    first, other = (lease_identity(env, parse_kinds("tfjob")) for _ in range(2))
+    assert (first.namespace, first.name) == ("default", LEASE_NAME)
+    assert first.identity.startswith("pod-1_") and first.identity != other.identity
     assert lease_identity({}, parse_kinds("tfjob"), "team", "leases").name == f"{LEASE_NAME}.team"
 
 

@@ -21,12 +21,12 @@ TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 
 def opened(folder: Path) -> tuple[str, str, int, list[str]]:
     """Token, authority, port, and what was said."""
-    said: list[str] = []
-    state = ClusterState(folder, said.append)
+    messages: list[str] = []
+    state = ClusterState(folder, messages.append)
     try:
         context, authority = state.certified()
         assert isinstance(context, ssl.SSLContext)
-        return state.token, authority, state.port, said
+        return state.token, authority, state.port, messages
     finally:
         state.close()
 

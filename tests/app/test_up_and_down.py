@@ -31,14 +31,14 @@ def job(folder: Path, mark: str, name: str = "mnist", code: str = MARK) -> str:
 
 
 def pods(mark: str) -> list[int]:
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if f"mark-{mark}".encode() in path.read_bytes():
-                found.append(int(path.parent.name))
+                pids.append(int(path.parent.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
 def test_a_cluster_comes_up_is_used_and_goes_down_and_no_process_stays(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_daemon_that_does_not_end_is_made_to(tmp_path: Path) -> None:
 def test_of_two_that_start_at_once_one_starts_it_and_both_have_it(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         both = [home.start("up", "--network", "shared") for _ in range(3)]
-        ended = [(*one.communicate(timeout=60), one.returncode) for one in both]
+        ended = [(*process.communicate(timeout=60), process.returncode) for process in both]
         assert [code for _, _, code in ended] == [0, 0, 0], ended
         assert len({out for out, _, _ in ended}) == 1
         assert sum("is up already" in err for _, err, _ in ended) == 2
@@ -155,7 +155,7 @@ def test_a_start_that_is_given_up_leaves_nothing(tmp_path: Path, number: int) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
+    ("arguments", "code", "message"),
     [
         (("--images", "missing.yaml"), 2, "missing.yaml"),
         (("--mount", "data=/nonexistent"), 2, "/nonexistent"),
@@ -164,11 +164,11 @@ def test_a_start_that_is_given_up_leaves_nothing(tmp_path: Path, number: int) ->
     ],
 )
 def test_a_wrong_word_is_named_and_nothing_stays(
-    tmp_path: Path, words: tuple[str, ...], code: int, message: str
+    tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     home = Home(tmp_path)
-    found, out, err = home.up(*words)
-    assert (found, out) == (code, "") and message in err and "Traceback" not in err
+    exit_code, out, err = home.up(*arguments)
+    assert (exit_code, out) == (code, "") and message in err and "Traceback" not in err
     assert home.left() == set() and home.say("status")[0] == 3
 
 

@@ -26,8 +26,8 @@ async def test_a_loop_that_stands_still_is_said_once_with_the_place_where_it_sta
         a_long_sum()
         await asyncio.sleep(0.8)
         await watchdog.stop()
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert "event loop is blocked" in said and "a_long_sum (test_watchdog.py:" in said
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "event loop is blocked" in message and "a_long_sum (test_watchdog.py:" in message
 
 
 async def test_a_loop_that_turns_is_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:

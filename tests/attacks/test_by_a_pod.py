@@ -247,8 +247,8 @@ async def test_many_long_arguments_are_refused(cluster: NodeCluster) -> None:
 
 @pytest.mark.parametrize("claim", ["../../keys", "/etc", "..", "", "a/b", "a\0b"])
 def test_a_claim_is_a_name(claim: str, tmp_path: Path) -> None:
-    given = EnvContext({"metadata": {"namespace": "default"}}, {}, {})
-    room = VolumeContext(given, tmp_path / "volumes", tmp_path / "claims", {}, str, print)
+    env_context = EnvContext({"metadata": {"namespace": "default"}}, {}, {})
+    room = VolumeContext(env_context, tmp_path / "volumes", tmp_path / "claims", {}, str, print)
     with pytest.raises(FatalStartError, match="claimName"):
         build({"name": "data", "persistentVolumeClaim": {"claimName": claim}}, room)
 

@@ -84,14 +84,14 @@ async def test_a_form_that_a_browser_sends_without_asking_writes_nothing(server:
 
 
 @pytest.mark.parametrize(
-    "what", ["exec?command=sh&stdout=1", "attach?stdout=1", "portforward?ports=80", "log?follow=1"]
+    "subresource", ["exec?command=sh&stdout=1", "attach?stdout=1", "portforward?ports=80", "log?follow=1"]
 )
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost.evil.example", "file://"])
-async def test_a_websocket_of_another_origin_is_not_opened(server: Server, what: str, origin: str) -> None:
+async def test_a_websocket_of_another_origin_is_not_opened(server: Server, subresource: str, origin: str) -> None:
     """Browsers send no preflight for a WebSocket. A token as a subprotocol, which Kubernetes takes, helps neither."""
     protocol = base64.urlsafe_b64encode(TOKEN.encode()).decode().rstrip("=")
     offers = f"Sec-WebSocket-Protocol: v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.{protocol}"
-    lines = (f"GET {PODS}/a/{what} HTTP/1.1", HOST, f"Origin: {origin}", *UPGRADE, offers)
+    lines = (f"GET {PODS}/a/{subresource} HTTP/1.1", HOST, f"Origin: {origin}", *UPGRADE, offers)
     for token in ((), (BEARER,)):
         assert (await ask(server, *lines, *token))[0] in (401, 403)
 

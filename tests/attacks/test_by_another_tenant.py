@@ -119,34 +119,34 @@ def fresh(job: Json) -> Json:
 
 
 @pytest.fixture
-async def told(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[faulty.Story]:
-    async with faulty.story(installed, namespace, tmp_path) as one:
-        yield one
+async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[faulty.Story]:
+    async with faulty.story(installed, namespace, tmp_path) as scenario:
+        yield scenario
 
 
 @pytest.mark.cluster
-async def test_no_name_that_is_held_gives_a_chainer_job_a_master_or_rights(told: faulty.Story) -> None:
+async def test_no_name_that_is_held_gives_a_chainer_job_a_master_or_rights(scenario: faulty.Story) -> None:
     for case, (gvk, name, rest) in HELD.items():
         body = {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": {"name": name.format(case)}, **rest}
-        await told.api.create(gvk, told.namespace, body)
-    async with faulty.operating(faulty.options(told.account)) as one:
+        await scenario.api.create(gvk, scenario.namespace, body)
+    async with faulty.operating(faulty.options(scenario.account)) as operator_process:
         jobs = [fresh(chainerjob(name=case)) for case in HELD]
         for job in jobs:
-            await told.submit(job)
+            await scenario.submit(job)
         for job in jobs:
-            assert name_of(job) in (await told.condition("NameConflict", job))["message"]
-        assert await told.children(JOB) == {}
-        bound = await told.api.list(ROLE_BINDING, told.namespace, OWNER)
+            assert name_of(job) in (await scenario.condition("NameConflict", job))["message"]
+        assert await scenario.children(JOB) == {}
+        bound = await scenario.api.list(ROLE_BINDING, scenario.namespace, OWNER)
         assert {name_of(each) for each in bound["items"]} <= {"files-launcher-rolebinding"}
-        roles = await told.api.list(ROLE, told.namespace, OWNER)
+        roles = await scenario.api.list(ROLE, scenario.namespace, OWNER)
         named = {pod for role in roles["items"] for rule in role["rules"] or () for pod in rule["resourceNames"]}
         assert not any(pod.startswith(("set-", "account-")) for pod in named)
-        await faulty.well(one, told)
+        await faulty.well(operator_process, scenario)
 
 
 @pytest.mark.cluster
-async def test_the_api_server_refuses_names_with_which_two_jobs_could_meet(told: faulty.Story) -> None:
+async def test_the_api_server_refuses_names_with_which_two_jobs_could_meet(scenario: faulty.Story) -> None:
     for job in (chainerjob({"b-workerset-c": worker_set(1)}, name="a"), elasticjob(name="a-workerset")):
         with pytest.raises(Invalid) as refused:
-            await told.submit(fresh(job))
+            await scenario.submit(fresh(job))
         assert "workerset" in refused.value.message

@@ -16,8 +16,8 @@ from trainyard.objects import NamespacedName
 
 @pytest.mark.parametrize("network", ["namespace", "shared"])
 async def test_jobs_leave_no_port_address_socket_file_thread_or_task(network: str, tmp_path: Path) -> None:
-    words: Any = {"network": network, "cache": tmp_path / "cache", "parent": tmp_path, "say": lambda text: None}
-    async with LocalCluster(LocalClusterOptions(**words)) as cluster:
+    options: Any = {"network": network, "cache": tmp_path / "cache", "parent": tmp_path, "say": lambda text: None}
+    async with LocalCluster(LocalClusterOptions(**options)) as cluster:
         assert any(thread.name == "watchdog" for thread in threading.enumerate())
         await run_jobs(cluster, [f"warm-{number}" for number in range(AT_ONCE)])
         before = await until_given_back(cluster)

@@ -71,7 +71,9 @@ def test_why_of_a_job_that_is_gone_is_the_same_as_before(tmp_path: Path, monkeyp
     record = kept(tmp_path, monkeypatch, job(FAILED), *pods)
     made, findings = answer(record)
     before = why(facts(job(FAILED), *pods, logs=made.logs))
-    assert [(finding.what, finding.evidence) for finding in findings] == [(one.what, one.evidence) for one in before]
+    assert [(finding.what, finding.evidence) for finding in findings] == [
+        (finding_before.what, finding_before.evidence) for finding_before in before
+    ]
     assert findings[0].what.startswith("worker-0, worker-1, worker-2 ended with exit code 1 (Error)")
     assert findings[0].evidence == ("ValueError: worker-0-abcd-x",)
 

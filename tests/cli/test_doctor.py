@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import said
+from tests.cli.commands import run_in_process
 from trainyard.cli.doctor import Check, rendered
 
 
@@ -19,7 +19,7 @@ def test_what_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}/simple"
     monkeypatch.setenv("PIP_INDEX_URL", nowhere)
     monkeypatch.setenv("UV_INDEX_URL", nowhere)
-    answer = said("doctor", "-o", "json", "--cache", str(tmp_path / "cache"))
+    answer = run_in_process("doctor", "-o", "json", "--cache", str(tmp_path / "cache"))
     checks = {check["name"]: check for check in json.loads(answer.out)}
     assert answer.code == 0
     assert checks["network shared"]["state"] == "ok"

@@ -39,11 +39,11 @@ def trainyard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainyard:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
 
-    def run(*words: str, images: str = "") -> Result:
+    def run(*arguments: str, images: str = "") -> Result:
         if images:
             (tmp_path / "images.yaml").write_text(images)
-            words = (*words, "--images", str(tmp_path / "images.yaml"))
-        ended = CliRunner().invoke(main, ["images", *words])
+            arguments = (*arguments, "--images", str(tmp_path / "images.yaml"))
+        ended = CliRunner().invoke(main, ["images", *arguments])
         assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
         return ended
 
@@ -189,9 +189,9 @@ def test_the_cache_is_emptied_only_with_consent(trainyard: Trainyard, tmp_path: 
     assert trainyard("clean").exit_code == 0, "there is nothing to agree to"
 
 
-@pytest.mark.parametrize("words", [(), ("explain", "x"), ("try", "x"), ("size",), ("prune",)])
-def test_a_catalogue_that_cannot_be_used_ends_with_2(trainyard: Trainyard, words: tuple[str, ...]) -> None:
-    ended = trainyard(*words, images="images:\n- {match: x, python: ''}\n")
+@pytest.mark.parametrize("arguments", [(), ("explain", "x"), ("try", "x"), ("size",), ("prune",)])
+def test_a_catalogue_that_cannot_be_used_ends_with_2(trainyard: Trainyard, arguments: tuple[str, ...]) -> None:
+    ended = trainyard(*arguments, images="images:\n- {match: x, python: ''}\n")
     assert ended.exit_code == 2 and "images.yaml: images[0].python: is empty; name a virtual" in ended.stderr
 
 

@@ -96,7 +96,7 @@ def columns(lines: list[str], head: str, first: str) -> dict[str, str]:
     """The cells of the row that begins with `first`, by the heads of the columns."""
     heads = next(line for line in lines if line.strip().startswith(head))
     row = next(line for line in lines if line.strip().startswith(first))
-    starts = [heads.index(word) for word in heads.split()]
+    starts = [heads.index(head) for head in heads.split()]
     bounds = zip(starts, [*starts[1:], None], strict=True)
     return dict(zip(heads.split(), (row[begin:end].strip() for begin, end in bounds), strict=True))
 

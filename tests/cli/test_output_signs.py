@@ -88,7 +88,7 @@ def test_the_last_telling_line_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "reason", "words"),
+    ("code", "reason", "meaning"),
     [
         (1, "Error", "the program's own"),
         (126, "Error", "cannot be executed"),
@@ -102,9 +102,9 @@ def test_the_last_telling_line_counts() -> None:
         (3, "Error", ""),
     ],
 )
-def test_an_exit_code_means_something(code: int, reason: str, words: str) -> None:
+def test_an_exit_code_means_something(code: int, reason: str, meaning: str) -> None:
     cause = exit_cause(code, reason)
-    assert words in " ".join(cause) if words else not any(cause)
+    assert meaning in " ".join(cause) if meaning else not any(cause)
 
 
 def test_a_missing_file_below_a_mount_path_names_the_volume_and_on_a_process_node_the_network() -> None:

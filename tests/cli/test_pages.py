@@ -19,14 +19,14 @@ from trainyard.objects import Json
 
 def event(number: int, **more: Any) -> Json:
     about = {"kind": "TfJob", "name": "mnist", "uid": "u"}
-    said = {
+    statuses = {
         "type": "Normal",
         "reason": f"R{number}",
         "message": "a\nb",
         "lastTimestamp": at(90),
         "involvedObject": about,
     }
-    return {"metadata": {"name": f"e{number}"}, **said, **more}
+    return {"metadata": {"name": f"e{number}"}, **statuses, **more}
 
 
 def page(job: Json, **family: list[Json]) -> list[str]:
@@ -87,7 +87,7 @@ def test_a_child_has_a_word_for_its_state() -> None:
         child("ConfigMap", "d"),
         going,
     )
-    assert [child_state(one) for one in children] == ["Complete", "0 active", "1/2 ready", "", "Terminating"]
+    assert [child_state(child) for child in children] == ["Complete", "0 active", "1/2 ready", "", "Terminating"]
 
 
 def test_many_jobs_are_counted_and_the_first_few_named() -> None:

@@ -46,13 +46,13 @@ def test_every_run_of_a_restarted_container_is_printed_once_and_in_order(tmp_pat
     known = "import os,time\npath = '/shared/runs'\nsize = lambda: os.path.exists(path) and os.path.getsize(path)\n"
     worker = f"{known}n = int(size())\nopen(path, 'a').write('x')\nprint('run', n)\ntime.sleep(600) if n else exit(7)"
     master = f"{known}while size() < 2: time.sleep(.05)\ntime.sleep(.5)"
-    one = job(replicas("MASTER", master), replicas("WORKER", worker))
-    for replica in one["spec"]["replicaSpecs"]:
+    restarted_job = job(replicas("MASTER", master), replicas("WORKER", worker))
+    for replica in restarted_job["spec"]["replicaSpecs"]:
         spec = replica["template"]["spec"]
         spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
         spec["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/shared"}]
     (tmp_path / "data").mkdir()
-    ended = ran(tmp_path, [one], "--mount", f"data={tmp_path / 'data'}")
+    ended = ran(tmp_path, [restarted_job], "--mount", f"data={tmp_path / 'data'}")
     assert ended.code == 0, ended.err
     assert ended.of("worker-0") == ["run 0", "run 1"]
     (row,) = [line.split() for line in ended.lines if line.startswith("story") and "worker-0" in line]
@@ -77,8 +77,13 @@ def test_what_holds_a_job_up_is_said_once_and_not_only_at_the_end(tmp_path: Path
     container = {"name": "elasticjob-worker", "image": "x", "command": [sys.executable, "-c", code]}
     worker = {"replicas": 2, "restartPolicy": "ExitCode", "template": {"spec": {"containers": [container]}}}
     spec = {"rdzvEndpoint": "etcd:2379", "minReplicas": 2, "maxReplicas": 2, "replicaSpecs": {"Worker": worker}}
-    one = {"apiVersion": "elastic.pytorch.org/v1alpha1", "kind": "ElasticJob", "metadata": {"name": "e"}, "spec": spec}
-    started = Started(tmp_path, [one], "--timeout", "25")
+    elastic_job = {
+        "apiVersion": "elastic.pytorch.org/v1alpha1",
+        "kind": "ElasticJob",
+        "metadata": {"name": "e"},
+        "spec": spec,
+    }
+    started = Started(tmp_path, [elastic_job], "--timeout", "25")
     started.until("problem: there is no Service etcd", "stderr")
     ended = started.end()
     assert ended.code == 124 and "there is no Service etcd" not in ended.err
@@ -89,8 +94,13 @@ def test_workers_that_cannot_meet_end_with_1_and_the_address(tmp_path: Path) -> 
     container = {"name": "elasticjob-worker", "image": "x", "command": [sys.executable, "-c", code]}
     worker = {"replicas": 1, "restartPolicy": "ExitCode", "template": {"spec": {"containers": [container]}}}
     spec = {"rdzvEndpoint": "127.0.0.1:1", "replicaSpecs": {"Worker": worker}}
-    one = {"apiVersion": "elastic.pytorch.org/v1alpha1", "kind": "ElasticJob", "metadata": {"name": "e"}, "spec": spec}
-    ended = ran(tmp_path, [one])
+    elastic_job = {
+        "apiVersion": "elastic.pytorch.org/v1alpha1",
+        "kind": "ElasticJob",
+        "metadata": {"name": "e"},
+        "spec": spec,
+    }
+    ended = ran(tmp_path, [elastic_job])
     assert ended.code == 1
     assert "the rendezvous at 127.0.0.1:1 cannot be reached" in ended.err
 
@@ -105,23 +115,25 @@ def test_of_several_jobs_the_worst_counts_and_the_prefix_names_the_job(tmp_path:
 
 def test_what_a_job_needs_may_stand_in_the_same_file(tmp_path: Path) -> None:
     settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "s"}, "data": {"rate": "0.5"}}
-    one = job(replicas("MASTER", "import os\nprint(os.environ['rate'])"))
-    one["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "s"}}]
-    assert ran(tmp_path, [one, settings]).of("master-0") == ["0.5"]
+    master_job = job(replicas("MASTER", "import os\nprint(os.environ['rate'])"))
+    master_job["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]["envFrom"] = [
+        {"configMapRef": {"name": "s"}}
+    ]
+    assert ran(tmp_path, [master_job, settings]).of("master-0") == ["0.5"]
 
 
 def test_a_wrong_manifest_ends_with_2_and_nothing_is_touched(tmp_path: Path) -> None:
-    one = job(replicas("MASTER", "print(1)"), replicas("MASTER", "print(2)"))
-    ended = ran(tmp_path, [one])
+    two_masters = job(replicas("MASTER", "print(1)"), replicas("MASTER", "print(2)"))
+    ended = ran(tmp_path, [two_masters])
     assert ended.code == 2 and ended.lines == []
     assert "job.yaml:6: spec.replicaSpecs" in ended.err and "MASTER" in ended.err and "Traceback" not in ended.err
     assert not (tmp_path / "cache").exists() and not list((tmp_path / "tmp").iterdir())
 
 
 def test_an_image_that_nobody_knows_ends_with_3_and_the_fix(tmp_path: Path) -> None:
-    one = job(replicas("MASTER", ""))
-    del one["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]["command"]
-    ended = ran(tmp_path, [one])
+    master_job = job(replicas("MASTER", ""))
+    del master_job["spec"]["replicaSpecs"][0]["template"]["spec"]["containers"][0]["command"]
+    ended = ran(tmp_path, [master_job])
     assert ended.code == 3
     assert "cannot run here" in ended.err and "--images" in ended.err
 
@@ -129,14 +141,14 @@ def test_an_image_that_nobody_knows_ends_with_3_and_the_fix(tmp_path: Path) -> N
 def test_a_cache_that_cannot_be_written_ends_with_3_and_is_named(tmp_path: Path) -> None:
     catalogue = tmp_path / "images.yaml"
     catalogue.write_text("images:\n- match: example.invalid/*\n  ways: [{requirements: [nothing==1.0]}]\n")
-    words = ("--images", str(catalogue), "--cache", "/proc/none")
-    ended = ran(tmp_path, [job(replicas("MASTER", "print(1)"))], *words)
+    arguments = ("--images", str(catalogue), "--cache", "/proc/none")
+    ended = ran(tmp_path, [job(replicas("MASTER", "print(1)"))], *arguments)
     assert ended.code == 3
     assert "cannot run here" in ended.err and "/proc/none" in ended.err and "Traceback" not in ended.err
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (("--images", "missing.yaml"), "missing.yaml"),
         (("--mount", "data"), "CLAIM=DIR"),
@@ -146,9 +158,9 @@ def test_a_cache_that_cannot_be_written_ends_with_3_and_is_named(tmp_path: Path)
     ],
 )
 def test_a_wrong_command_line_ends_with_2_and_names_what_is_wrong(
-    tmp_path: Path, words: tuple[str, str], message: str
+    tmp_path: Path, arguments: tuple[str, str], message: str
 ) -> None:
-    ended = ran(tmp_path, [job(replicas("MASTER", "print(1)"))], *words)
+    ended = ran(tmp_path, [job(replicas("MASTER", "print(1)"))], *arguments)
     assert ended.code == 2 and message in ended.err and "Traceback" not in ended.err
     assert ended.lines == []
 
@@ -213,8 +225,12 @@ def test_a_reader_who_goes_away_ends_the_run(tmp_path: Path) -> None:
 def test_the_result_has_stdout_for_itself(tmp_path: Path, form: str) -> None:
     ended = ran(tmp_path, [job(replicas("MASTER", "print('hello')"))], "-o", form)
     assert ended.code == 0
-    (one,) = json.loads(ended.out) if form == "json" else yaml.safe_load(ended.out)
-    assert (one["kind"], one["metadata"]["name"], one["status"]["state"]) == ("TfJob", "story", "Succeeded")
+    (document,) = json.loads(ended.out) if form == "json" else yaml.safe_load(ended.out)
+    assert (document["kind"], document["metadata"]["name"], document["status"]["state"]) == (
+        "TfJob",
+        "story",
+        "Succeeded",
+    )
     assert "master-0 | hello" in ended.err and "Succeeded after" in ended.err
 
 
@@ -235,5 +251,5 @@ def test_a_kept_cluster_is_reachable_until_ctrl_c_and_the_code_is_the_jobs(tmp_p
 
 
 def test_stdin_is_not_touched(tmp_path: Path) -> None:
-    one = Started(tmp_path, [job(replicas("MASTER", "import sys\nprint(repr(sys.stdin.read()))"))])
-    assert one.end().of("master-0") == ["''"]
+    started = Started(tmp_path, [job(replicas("MASTER", "import sys\nprint(repr(sys.stdin.read()))"))])
+    assert started.end().of("master-0") == ["''"]

@@ -36,8 +36,8 @@ def pipes() -> Iterator[tuple[Pipe, Pipe]]:
 
 def screen(pipes: tuple[Pipe, Pipe], colour: bool = False, live: bool = False, broken: object = None) -> Screen:
     out, err = (pipe.writer for pipe in pipes)
-    told = broken if callable(broken) else lambda: None
-    return Screen(Descriptors(out, out, err), colour, live, told)
+    on_broken = broken if callable(broken) else lambda: None
+    return Screen(Descriptors(out, out, err), colour, live, on_broken)
 
 
 async def test_lines_of_all_replicas_stand_behind_their_names(pipes: tuple[Pipe, Pipe]) -> None:
@@ -91,13 +91,13 @@ async def test_without_a_terminal_progress_is_a_line_when_it_changes(pipes: tupl
 
 
 async def test_a_reader_who_went_away_is_told_once_and_nothing_else_breaks(pipes: tuple[Pipe, Pipe]) -> None:
-    told = list[int]()
-    shown = screen(pipes, broken=lambda: told.append(1))
+    breaks = list[int]()
+    shown = screen(pipes, broken=lambda: breaks.append(1))
     os.close(pipes[0].reader)
     for _ in range(3):
         shown.log("a", b"x")
     await shown.close()
-    assert told == [1]
+    assert breaks == [1]
     assert pipes[1].text() == ""
 
 

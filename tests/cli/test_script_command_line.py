@@ -27,26 +27,30 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def words(form: str, target: str, *arguments: str) -> ProgramArguments:
+def program_arguments(form: str, target: str, *arguments: str) -> ProgramArguments:
     return ProgramArguments(form, target, arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("line", "ours", "program"),
     [
-        ("train.py", "", words("script", "train.py")),
-        ("train.py --lr 3 -o x --workers 2", "", words("script", "train.py", "--lr", "3", "-o", "x", "--workers", "2")),
-        ("--workers 2 train.py a.yaml", "--workers 2", words("script", "train.py", "a.yaml")),
-        ("--workers=2 --keep train.py -- x", "--workers=2 --keep", words("script", "train.py", "--", "x")),
-        ("-o json train.py -m x", "-o json", words("script", "train.py", "-m", "x")),
-        ("-ojson train.py", "-ojson", words("script", "train.py")),
-        ("--name train.py train.py", "--name train.py", words("script", "train.py")),
-        ("./shell 1", "", words("script", "./shell", "1")),
-        ("shell.sh", "", words("script", "shell.sh")),
-        ("-m pack.train --lr 3", "", words("module", "pack.train", "--lr", "3")),
-        ("--keep -m train -m x", "--keep", words("module", "train", "-m", "x")),
-        ("-- ls -l", "", words("command", "ls", "-l")),
-        ("--keep -- train.py", "--keep", words("command", "train.py")),
+        ("train.py", "", program_arguments("script", "train.py")),
+        (
+            "train.py --lr 3 -o x --workers 2",
+            "",
+            program_arguments("script", "train.py", "--lr", "3", "-o", "x", "--workers", "2"),
+        ),
+        ("--workers 2 train.py a.yaml", "--workers 2", program_arguments("script", "train.py", "a.yaml")),
+        ("--workers=2 --keep train.py -- x", "--workers=2 --keep", program_arguments("script", "train.py", "--", "x")),
+        ("-o json train.py -m x", "-o json", program_arguments("script", "train.py", "-m", "x")),
+        ("-ojson train.py", "-ojson", program_arguments("script", "train.py")),
+        ("--name train.py train.py", "--name train.py", program_arguments("script", "train.py")),
+        ("./shell 1", "", program_arguments("script", "./shell", "1")),
+        ("shell.sh", "", program_arguments("script", "shell.sh")),
+        ("-m pack.train --lr 3", "", program_arguments("module", "pack.train", "--lr", "3")),
+        ("--keep -m train -m x", "--keep", program_arguments("module", "train", "-m", "x")),
+        ("-- ls -l", "", program_arguments("command", "ls", "-l")),
+        ("--keep -- train.py", "--keep", program_arguments("command", "train.py")),
         ("job.yaml --keep other.yaml", "job.yaml --keep other.yaml", None),
         ("--keep job.yaml train.py", "--keep job.yaml train.py", None),
         ("- --keep", "- --keep", None),

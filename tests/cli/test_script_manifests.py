@@ -105,8 +105,8 @@ def test_every_framework_has_an_expected_manifest() -> None:
 
 def container(job: Json) -> Json:
     spec = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
-    found: Json = spec["containers"][0]
-    return found
+    container: Json = spec["containers"][0]
+    return container
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,6 @@ def test_a_value_forges_no_line_of_the_log() -> None:
         raise ValueError(forged + HOSTILE)
     except ValueError:
         record = logging.LogRecord("trainyard.node", logging.ERROR, "", 1, "pod=%s", (forged,), sys.exc_info())
-    first, *others = TextFormatter().format(record).split("\n")
+    first, *rest = TextFormatter().format(record).split("\n")
     assert clean(first) and "pod=x\\n2026" in first
-    assert others and all(line.startswith("    ") and clean(line) for line in others)
+    assert rest and all(line.startswith("    ") and clean(line) for line in rest)

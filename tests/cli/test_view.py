@@ -31,8 +31,8 @@ def terminated(code: int, reason: str, at: str = "2024-01-01T00:00:42Z") -> Json
 
 
 def test_a_replica_is_named_by_its_slot_and_says_how_it_ended() -> None:
-    one = replica_view(pod("worker-3", "Failed", terminated(137, "OOMKilled")))
-    assert (one.name, one.state, one.exit) == ("worker-3", "Failed", "137 (OOMKilled)")
+    view = replica_view(pod("worker-3", "Failed", terminated(137, "OOMKilled")))
+    assert (view.name, view.state, view.exit) == ("worker-3", "Failed", "137 (OOMKilled)")
     assert replica_view(pod("worker-3", "Succeeded", terminated(0, "Completed"))).exit == "0"
 
 
@@ -75,8 +75,8 @@ def test_the_newest_pod_of_a_slot_speaks_for_it_and_all_restarts_count() -> None
     board.update_pod(
         pod("master-0", "Running", {"restartCount": 1}, uid="new", creationTimestamp="2024-01-01T00:01:00Z"), NOW
     )
-    (one,) = board.slots("u")
-    assert (one.uid, one.state, one.restarts) == ("new", "Running", 4)
+    (replica,) = board.slots("u")
+    assert (replica.uid, replica.state, replica.restarts) == ("new", "Running", 4)
 
 
 def test_pods_of_other_jobs_are_not_shown() -> None:
@@ -107,10 +107,10 @@ def test_the_progress_line_counts_replicas_by_role_and_state() -> None:
 def test_labels_name_the_job_only_when_there_are_several() -> None:
     board = JobView()
     board.update_job(job())
-    one = replica_view(pod("ps-0"))
-    assert board.label(one) == "ps-0"
+    view = replica_view(pod("ps-0"))
+    assert board.label(view) == "ps-0"
     board.update_job(job("v", "b"))
-    assert board.label(one) == "a/ps-0"
+    assert board.label(view) == "a/ps-0"
 
 
 def test_the_final_table_has_a_line_per_replica_and_a_sentence_per_job() -> None:
@@ -160,18 +160,20 @@ def test_an_age_has_one_unit() -> None:
 
 
 def test_the_pod_of_a_stateful_set_has_a_number_of_its_own() -> None:
-    one = pod("ws-0")
-    one["metadata"]["labels"]["apps.kubernetes.io/pod-index"] = "3"
-    assert replica_view(one).name == "ws-3"
+    worker = pod("ws-0")
+    worker["metadata"]["labels"]["apps.kubernetes.io/pod-index"] = "3"
+    assert replica_view(worker).name == "ws-3"
 
 
 def seen(*pods: Json, status: Json | None = None, **more: Any) -> list[tuple[str, int]]:
     """The restarts of each replica of a job that has these pods, from the oldest to the newest."""
     board, owner = JobView(), {**job(), **more}
     board.update_job({**owner, "status": {**owner["status"], **(status or {})}})
-    for number, one in enumerate(pods):
+    for number, each_pod in enumerate(pods):
         stamp = f"2024-01-01T00:00:{number:02}Z"
-        board.update_pod({**one, "metadata": {**one["metadata"], "uid": f"p{number}", "creationTimestamp": stamp}}, NOW)
+        board.update_pod(
+            {**each_pod, "metadata": {**each_pod["metadata"], "uid": f"p{number}", "creationTimestamp": stamp}}, NOW
+        )
     return [(slot.name, slot.restarts) for slot in board.slots("u")]
 
 
@@ -278,8 +280,8 @@ def test_the_progress_line_counts_down_a_back_off() -> None:
     board.update_job(job(Running="x"))
     waiting = {"reason": "CrashLoopBackOff", "message": "back-off 1m20s restarting failed container=a pod=b"}
     last = {"terminated": {"exitCode": 1, "finishedAt": format_time(NOW)}}
-    one = pod("worker-0", container={"restartCount": 3, "state": {"waiting": waiting}, "lastState": last})
-    board.update_pod(one, NOW)
+    crashed_pod = pod("worker-0", container={"restartCount": 3, "state": {"waiting": waiting}, "lastState": last})
+    board.update_pod(crashed_pod, NOW)
     assert "worker-0 starts again in 1:10" in progress(board, 1.0, NOW + 10)
     assert "starts again" not in progress(board, None) + progress(board, 1.0, NOW + 90)
 

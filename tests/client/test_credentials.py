@@ -154,16 +154,16 @@ async def test_a_program_is_asked_again_after_a_401(door: Doorkeeper, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "message"),
     [
         ("print('no')", "not JSON"),
         ("import sys; sys.exit(3)", "exit code 3"),
         ("print('{}')", "no ExecCredential"),
     ],
 )
-async def test_a_program_that_fails_is_named_and_nothing_of_its_output_is_told(code: str, words: str) -> None:
+async def test_a_program_that_fails_is_named_and_nothing_of_its_output_is_told(code: str, message: str) -> None:
     who = ExecPlugin(ExecConfig(V1, sys.executable, ("-c", code), install_hint="install it"), lambda certificate: None)
-    with pytest.raises(PluginError, match=words) as failed:
+    with pytest.raises(PluginError, match=message) as failed:
         await who.identity()
     assert sys.executable in str(failed.value) and "install it" in str(failed.value)
 
@@ -173,7 +173,7 @@ async def test_those_who_wait_share_one_failure(tmp_path: Path) -> None:
     code = f"open({str(count)!r}, 'a').write('x'); raise SystemExit(1)"
     who = ExecPlugin(ExecConfig(V1, sys.executable, ("-c", code)), lambda certificate: None)
     ended = await asyncio.gather(*(who.identity() for _ in range(5)), return_exceptions=True)
-    assert [type(one) for one in ended] == [PluginError] * 5 and count.read_text() == "x"
+    assert [type(error) for error in ended] == [PluginError] * 5 and count.read_text() == "x"
     with pytest.raises(PluginError):
         await who.identity()  # later it is asked again
     assert count.read_text() == "xx"
@@ -211,7 +211,7 @@ async def test_a_program_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "words"),
+    ("status", "message"),
     [
         (None, "without a status"),
         ({}, "neither a token nor"),
@@ -219,9 +219,9 @@ async def test_a_program_that_is_not_there_is_named() -> None:
         ({"token": "secret", "expirationTimestamp": "soon"}, "not a time"),
     ],
 )
-def test_what_a_program_must_not_say(status: Any, words: str) -> None:
+def test_what_a_program_must_not_say(status: Any, message: str) -> None:
     text = json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": status}).encode()
-    with pytest.raises(PluginError, match=words) as failed:
+    with pytest.raises(PluginError, match=message) as failed:
         parse_exec_credential(ExecConfig(V1, "aws"), text)
     assert "secret" not in str(failed.value)
 

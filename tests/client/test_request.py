@@ -199,7 +199,7 @@ def test_lines_do_not_depend_on_how_the_stream_was_cut(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "words"),
+    ("request_", "name"),
     [
         (requests.get(POD, "n", "p"), "get pods"),
         (requests.get(POD, "n", "p", "log"), "get pods/log"),
@@ -216,5 +216,5 @@ def test_lines_do_not_depend_on_how_the_stream_was_cut(size: int) -> None:
         (ApiRequest("GET", "/apis/apps/v1"), "get "),
     ],
 )
-def test_a_request_is_named_as_rbac_names_it(request_: ApiRequest, words: str) -> None:
-    assert " ".join(request_info(request_)) == words
+def test_a_request_is_named_as_rbac_names_it(request_: ApiRequest, name: str) -> None:
+    assert " ".join(request_info(request_)) == name

@@ -59,8 +59,8 @@ async def test_a_request_carries_token_agent_and_no_compression(server: Scripted
 
 async def test_a_refusal_is_an_error_of_its_branch(server: Scripted) -> None:
     async def refuse(request: web.Request) -> web.StreamResponse:
-        said = {"kind": "Status", "reason": "Conflict", "message": "the object has been modified", "code": 409}
-        return web.json_response(said, status=409)
+        status = {"kind": "Status", "reason": "Conflict", "message": "the object has been modified", "code": 409}
+        return web.json_response(status, status=409)
 
     server.answer = refuse
     async with ApiClient(server.url) as api:
@@ -164,8 +164,8 @@ async def test_a_watch_that_is_let_in_says_so_before_its_first_line(server: Scri
 async def test_logs_come_as_they_are_written(server: Scripted) -> None:
     server.answer = streamed(b"loss 0.5\n", b"loss 0.4\n")
     async with ApiClient(server.url) as api:
-        said = b"".join([chunk async for chunk in api.logs("n", "p", "tensorflow", follow=True, tail_lines=10)])
-    assert said == b"loss 0.5\nloss 0.4\n"
+        output = b"".join([chunk async for chunk in api.logs("n", "p", "tensorflow", follow=True, tail_lines=10)])
+    assert output == b"loss 0.5\nloss 0.4\n"
     assert server.asked[0][1] == "/api/v1/namespaces/n/pods/p/log?container=tensorflow&follow=true&tailLines=10"
 
 

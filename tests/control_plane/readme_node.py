@@ -20,7 +20,7 @@ GPUS = {"nvidia.com/gpu": "8", "alpha.kubernetes.io/nvidia-gpu": "8"}
 @contextmanager
 def joined(plane: ControlPlane, state: Path) -> Iterator[list[str]]:
     """A node with GPUs; what it says."""
-    said: list[str] = []
+    messages: list[str] = []
     ready, loop = threading.Event(), asyncio.new_event_loop()
     stop = asyncio.Event()
     failed: list[BaseException] = []
@@ -35,7 +35,7 @@ def joined(plane: ControlPlane, state: Path) -> Iterator[list[str]]:
                 images=(IMAGES,),
                 python=sys.executable,  # it runs the operator, which needs the packages of these tests
                 extra_resources=GPUS,
-                say=said.append,
+                say=messages.append,
             )
         )
         await node.start()
@@ -57,7 +57,7 @@ def joined(plane: ControlPlane, state: Path) -> Iterator[list[str]]:
     try:
         if failed:
             raise failed[0]
-        yield said
+        yield messages
     finally:
         if not failed:
             loop.call_soon_threadsafe(stop.set)

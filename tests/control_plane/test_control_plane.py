@@ -109,7 +109,7 @@ def test_the_controllers_and_the_scheduler_work(control_plane: ControlPlane, nam
     control_plane.kubectl("create", "deployment", "web", "--image=example/web:1", "--replicas=2", "-n", namespace)
     control_plane.kubectl("rollout", "status", "deployment/web", "-n", namespace, "--timeout=60s")
     pods = json.loads(control_plane.kubectl("get", "pods", "-o", "json", "-n", namespace))["items"]
-    assert [(one["spec"]["nodeName"], one["status"]["phase"]) for one in pods] == [("kwok-1", "Running")] * 2
+    assert [(pod["spec"]["nodeName"], pod["status"]["phase"]) for pod in pods] == [("kwok-1", "Running")] * 2
 
 
 # --- faults
@@ -160,15 +160,15 @@ async def test_the_audit_log_counts_requests_by_user_verb_and_resource(
             await alice.list(POD, namespace)
         watch = admin.watch(CONFIG_MAP, namespace)
         await anext(watch)
-        found = [one for one in control_plane.audit.since(mark) if one.namespace == namespace]
+        requests = [request for request in control_plane.audit.since(mark) if request.namespace == namespace]
         await watch.aclose()
-    count = counted(found)
+    count = counted(requests)
     assert count["admin", "create", "configmaps"] == 2
     assert count["admin", "watch", "configmaps"] == 1
-    (refused,) = of("alice", found)
+    (refused,) = of("alice", requests)
     assert (refused.verb, refused.resource, refused.code, refused.allowed) == ("list", "pods", 403, False)
-    assert {one.right for one in of("admin", found)} == {("configmaps", "create"), ("configmaps", "watch")}
-    assert {one.agent.partition("/")[0] for one in found if one.user == "alice"} == {"test-alice"}
+    assert {request.right for request in of("admin", requests)} == {("configmaps", "create"), ("configmaps", "watch")}
+    assert {request.agent.partition("/")[0] for request in requests if request.user == "alice"} == {"test-alice"}
 
 
 @pytest.mark.slow
@@ -258,39 +258,39 @@ class Started:
 
     def below(self) -> dict[int, str]:
         """Our processes that name the place, and when each began: a number may come again."""
-        found = {}
+        processes = {}
         for path in Path("/proc").glob("[0-9]*"):
             try:
-                words = (path / "cmdline").read_bytes().decode(errors="replace")
+                command_line = (path / "cmdline").read_bytes().decode(errors="replace")
                 state, *rest = (path / "stat").read_text().rpartition(")")[2].split()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            if str(self.place) in words and state != "Z":
-                found[int(path.name)] = rest[18]
-        return found
+            if str(self.place) in command_line and state != "Z":
+                processes[int(path.name)] = rest[18]
+        return processes
 
     def names(self) -> set[str]:
-        found = set()
+        left = set()
         for pid in self.below():
             with contextlib.suppress(OSError):  # it may have ended
-                found.add(Path(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()).name)
-        return found
+                left.add(Path(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()).name)
+        return left
 
 
 @pytest.fixture
 def started(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Started]:
     """Built by now. A short path: sockets take no long one."""
-    one = Started(tmp_path)
-    yield one
-    one.child.kill()
-    one.child.wait()
+    started = Started(tmp_path)
+    yield started
+    started.child.kill()
+    started.child.wait()
 
 
 ENDS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", ENDS, ids=lambda one: one.name)
+@pytest.mark.parametrize("number", ENDS, ids=lambda number: number.name)
 def test_nothing_is_left_however_it_is_ended(started: Started, number: signal.Signals) -> None:
     assert started.child.stdout is not None
     config = started.child.stdout.readline().partition("KUBECONFIG=")[2].split()[0]

@@ -59,17 +59,17 @@ def test_without_go_the_fix_names_every_way(bin_folder: Path, monkeypatch: pytes
     monkeypatch.setattr(build, "USUAL", str(bin_folder))  # a machine may have one where Go's instructions put it
     with pytest.raises(BuildError) as caught:
         programs(list[str]().append)
-    for word in ("no Go found", "https://go.dev/dl/", "pip install", "KUBEBUILDER_ASSETS", "Debian"):
-        assert word in str(caught.value)
+    for hint in ("no Go found", "https://go.dev/dl/", "pip install", "KUBEBUILDER_ASSETS", "Debian"):
+        assert hint in str(caught.value)
 
 
 def test_it_is_built_once_and_found_again_without_a_word(bin_folder: Path) -> None:
     go(bin_folder, "go1.26.8")
-    said: list[str] = []
-    paths = programs(said.append)
-    assert any("building the control plane" in text for text in said)
-    said.clear()
-    assert programs(said.append) == paths and said == []
+    messages: list[str] = []
+    paths = programs(messages.append)
+    assert any("building the control plane" in text for text in messages)
+    messages.clear()
+    assert programs(messages.append) == paths and messages == []
     assert (bin_folder / "built").read_text() == "built\n"
     assert paths.keys() == set(NAMES) and all(path.resolve().name == "kube" for path in paths.values())
     assert sorted(path.name for path in paths["etcd"].parents[1].iterdir()) == [".lock", paths["etcd"].parent.name]
@@ -132,26 +132,26 @@ def test_a_given_folder_without_an_api_server_is_said_and_not_used(
     go(bin_folder, "go1.26.8")
     script(tmp_path / "assets" / "etcd")
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path / "assets"))
-    said: list[str] = []
-    assert programs(said.append)["etcd"].parent != tmp_path / "assets"
-    assert "it is not used" in said[0]
+    messages: list[str] = []
+    assert programs(messages.append)["etcd"].parent != tmp_path / "assets"
+    assert "it is not used" in messages[0]
 
 
 def test_who_comes_second_waits_and_takes_what_the_first_has_built(bin_folder: Path) -> None:
     go(bin_folder, "go1.26.8")
     place = build.cache_folder() / key(find_go())
     place.parent.mkdir(parents=True)
-    said: list[str] = []
+    messages: list[str] = []
     waits = threading.Event()
 
     def say(text: str) -> None:
-        said.append(text)
+        messages.append(text)
         waits.set()
 
     with ThreadPoolExecutor() as pool:
         with build.build_lock(place.parent, "the control plane", say):
             second = pool.submit(programs, say)
-            assert waits.wait(10) and "waiting for it" in said[0]
+            assert waits.wait(10) and "waiting for it" in messages[0]
             place.mkdir()
         assert second.result(10)["etcd"] == place / "etcd"
     assert not (bin_folder / "built").exists()
@@ -162,9 +162,9 @@ def test_with_little_room_what_go_compiles_is_removed_and_that_is_said(
 ) -> None:
     go(bin_folder, "go1.26.8")
     monkeypatch.setattr(build, "PLENTY", 1 << 40)
-    said: list[str] = []
-    place = programs(said.append)["etcd"].parent
-    assert "little room" in said[-1]
+    messages: list[str] = []
+    place = programs(messages.append)["etcd"].parent
+    assert "little room" in messages[-1]
     compiled = Path((bin_folder / "compiled").read_text().strip())
     assert compiled.is_relative_to(place.with_name(f"{place.name}.part")) and not compiled.exists()
     assert {path.name for path in place.iterdir()} == {"kube", *NAMES}

@@ -49,15 +49,15 @@ def least(kind: str) -> Any:
 
 def ways() -> dict[str, list[tuple[str, str]]]:
     """For each type the shortest way to it from a PodSpec: fields and their types."""
-    found: dict[str, list[tuple[str, str]]] = {"PodSpec": []}
+    pod_schemas: dict[str, list[tuple[str, str]]] = {"PodSpec": []}
     due = ["PodSpec"]
     for name in due:
         for field, kind in TYPES[name].items():
             inner = kind.strip("[]")
-            if inner in TYPES and inner not in found:
-                found[inner] = [*found[name], (field.removesuffix("!"), kind)]
+            if inner in TYPES and inner not in pod_schemas:
+                pod_schemas[inner] = [*pod_schemas[name], (field.removesuffix("!"), kind)]
                 due.append(inner)
-    return found
+    return pod_schemas
 
 
 def pod_without(kind: str, field: str) -> Json:
@@ -109,10 +109,10 @@ def test_a_dry_run_says_where_a_template_is_wrong(installed: ControlPlane, path:
     job = wire(kinds.ELASTICJOB, elasticjob())
     spec = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
     (spec if "containers" in part else spec["containers"][0]).update(part)
-    with pytest.raises(ControlPlaneError) as said:
+    with pytest.raises(ControlPlaneError) as error:
         installed.kubectl("apply", "--dry-run=server", "-f", "-", stdin=encode(job).decode())
     place = f"spec.replicaSpecs.Worker.template.spec.{path}"
-    assert place in str(said.value)
+    assert place in str(error.value)
     assert any(problem.path == place for problem in kinds.admit(kinds.ELASTICJOB, job)[1])
 
 

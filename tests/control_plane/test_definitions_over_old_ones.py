@@ -136,8 +136,8 @@ async def fails(plane: ControlPlane, path: str) -> None:
     def failed() -> Json | None:
         return find_condition((plane.ask("GET", path)[1].get("status") or {}).get("conditions") or [], "Failed")
 
-    said = await until(failed, lambda: plane.ask("GET", path)[1])
-    assert said["reason"] == "InvalidSpec" and "containers[0].env[0].value" in said["message"]
+    status = await until(failed, lambda: plane.ask("GET", path)[1])
+    assert status["reason"] == "InvalidSpec" and "containers[0].env[0].value" in status["message"]
     code, now = plane.ask("PATCH", path, {"metadata": {"labels": {"edited": "yes"}}})
     assert code == 200 and now["metadata"]["labels"]["edited"] == "yes", now
 

@@ -66,19 +66,19 @@ async def test_too_many_requests_are_waited_out_as_long_as_the_server_asks_and_n
     own: ControlPlane, tmp_path: Path
 ) -> None:
     job = tf_job("full", 20)
-    async with story(own, "full", tmp_path) as scenario, operating(options(scenario.account)) as one:
-        await so(lambda: one.ready() == "", "everything is listed, one after the other")
+    async with story(own, "full", tmp_path) as scenario, operating(options(scenario.account)) as operator_process:
+        await so(lambda: operator_process.ready() == "", "everything is listed, one after the other")
         async with full(own):
             await scenario.submit(job)
-            await so(lambda: refused(one) > 0, "it is refused")
-            tries = await still(lambda: refused(one), FULL_SECONDS)
+            await so(lambda: refused(operator_process) > 0, "it is refused")
+            tries = await still(lambda: refused(operator_process), FULL_SECONDS)
             assert 1 <= tries <= FULL_SECONDS, tries  # Retry-After: 1, and longer each time
-            assert one.alive() == "" and await nobody(scenario)
+            assert operator_process.alive() == "" and await nobody(scenario)
         await scenario.running(job, MASTER=1, WORKER=20)  # one at a time, so most of them are refused at first
         scenario.kubelet.end("MASTER")
         await scenario.condition("Succeeded", job)
         assert restarts(await scenario.until(lambda job: True, job)) == 0
-        await well(one, scenario)
+        await well(operator_process, scenario)
         asked = scenario.asked()
         assert sum(request.code == 429 for request in asked) < 200, len(asked)
         nothing_twice(asked)

@@ -37,8 +37,8 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 async def scenario(installed: ControlPlane, namespace: str, tmp_path: Path) -> AsyncIterator[Story]:
-    async with story(installed, namespace, tmp_path) as one:
-        yield one
+    async with story(installed, namespace, tmp_path) as scenario:
+        yield scenario
 
 
 def forbidden(operator_process: OperatorProcess, **labels: str) -> float:
@@ -60,7 +60,7 @@ async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
     """The watches that stand go on; so the API server is started anew, and then it may not even look."""
     job, late = tf_job("righ", 2), tf_job("late", 0)
     bindings = (await scenario.api.list(ROLE_BINDING, scenario.namespace))["items"]
-    async with operating(options(scenario.account)) as one:
+    async with operating(options(scenario.account)) as operator_process:
         await scenario.submit(job)
         await scenario.running(job, MASTER=1, WORKER=2)
         children = await scenario.children()
@@ -68,15 +68,21 @@ async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
             await scenario.api.delete(ROLE_BINDING, scenario.namespace, binding["metadata"]["name"])
         await scenario.submit(late)
         await so(
-            lambda: forbidden(one, resource="tfjobs/status") + forbidden(one, resource="tfjobs") > 0, "it is refused"
+            lambda: (
+                forbidden(operator_process, resource="tfjobs/status") + forbidden(operator_process, resource="tfjobs")
+                > 0
+            ),
+            "it is refused",
         )
         scenario.plane.stop()
         await asyncio.to_thread(scenario.plane.begin())
-        await so(lambda: failing(one) >= 10, "no watch stands any more")
-        assert one.alive() == ""  # a new start would not help
-        assert await still(lambda: int(forbidden(one)), 8) < 4 * len(watched())  # each watch waits longer each time
+        await so(lambda: failing(operator_process) >= 10, "no watch stands any more")
+        assert operator_process.alive() == ""  # a new start would not help
+        assert await still(lambda: int(forbidden(operator_process)), 8) < 4 * len(
+            watched()
+        )  # each watch waits longer each time
         assert (
-            value(one.metrics.render().decode(), "trainyard_watch_objects", resource="jobs") == 3
+            value(operator_process.metrics.render().decode(), "trainyard_watch_objects", resource="jobs") == 3
         )  # what it saw, it keeps
         scenario.kubelet.end("MASTER", 0)
         for binding in bindings:
@@ -85,9 +91,9 @@ async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
             await asyncio.to_thread(apply, scenario.plane, whole)
         await scenario.condition("Succeeded", job)
         await scenario.condition("Succeeded", late)
-        assert restarts(await scenario.until(lambda one: True, job)) == 0
+        assert restarts(await scenario.until(lambda job_now: True, job)) == 0
         assert set(children.items()) <= set((await scenario.children()).items())
-        await well(one, scenario)
+        await well(operator_process, scenario)
     nothing_twice(scenario.asked())
 
 
@@ -103,12 +109,12 @@ async def test_who_starts_without_the_right_to_list_says_which_and_is_ready_when
     ]
     without = [rule for rule in less if rule["resources"]]
     await scenario.api.patch(ROLE, scenario.namespace, scenario.account.name, {"rules": without})
-    async with operating(options(scenario.account, "tfjob")) as one:
+    async with operating(options(scenario.account, "tfjob")) as operator_process:
         named = "not listed yet: pods: pods is forbidden"
-        await so(lambda: one.ready().startswith(named), "it says what it may not")
-        assert 'cannot list resource "pods"' in one.ready() and one.alive() == ""
+        await so(lambda: operator_process.ready().startswith(named), "it says what it may not")
+        assert 'cannot list resource "pods"' in operator_process.ready() and operator_process.alive() == ""
         await scenario.api.patch(ROLE, scenario.namespace, scenario.account.name, {"rules": role["rules"]})
-        await so(lambda: one.ready() == "", "it is ready")
+        await so(lambda: operator_process.ready() == "", "it is ready")
         await scenario.submit(tf_job("list", 1))
         await scenario.running(tf_job("list", 1), MASTER=1, WORKER=1)
 
@@ -124,7 +130,7 @@ async def test_a_role_that_may_not_be_patched_is_said_by_the_job_and_patched_whe
         rule | {"verbs": [verb for verb in rule["verbs"] if verb != "patch" or "roles" not in rule["resources"]]}
         for rule in role["rules"]
     ]
-    async with operating(options(scenario.account)) as one:
+    async with operating(options(scenario.account)) as operator_process:
         await scenario.submit(job)
         await scenario.condition("Running", job)
         await scenario.api.patch(ROLE, scenario.namespace, role["metadata"]["name"], {"rules": less})
@@ -147,8 +153,8 @@ async def test_a_role_that_may_not_be_patched_is_said_by_the_job_and_patched_whe
         scenario.kubelet.end("MASTER")
         await scenario.condition("Succeeded", job)
         assert (
-            one.alive() == ""
-            and value(one.metrics.render().decode(), "trainyard_reconcile_total", outcome="fault") == 0
+            operator_process.alive() == ""
+            and value(operator_process.metrics.render().decode(), "trainyard_reconcile_total", outcome="fault") == 0
         )
 
 

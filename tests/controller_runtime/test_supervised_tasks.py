@@ -46,12 +46,12 @@ async def _cancel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("death", "words"),
+    ("death", "message"),
     [(_fail, "failed: ValueError: no such thing"), (_return, "returned"), (_cancel, "was cancelled")],
     ids=["raises", "returns", "is cancelled"],
 )
 def test_a_task_that_ends_is_reported_and_started_again_ever_more_slowly(
-    death: Callable[[], object], words: str
+    death: Callable[[], object], message: str
 ) -> None:
     messages: list[str] = []
     starts: list[float] = []
@@ -64,7 +64,7 @@ def test_a_task_that_ends_is_reported_and_started_again_ever_more_slowly(
         tasks = TaskSupervisor("node", messages.append)
         tasks.start("watch pods", work)
         await asyncio.sleep(0.01)
-        assert tasks.failing == f"node: the task 'watch pods' {words}" and not tasks.unhealthy
+        assert tasks.failing == f"node: the task 'watch pods' {message}" and not tasks.unhealthy
         await asyncio.sleep(600)
         assert tasks.unhealthy == tasks.failing
         await tasks.stop()
@@ -74,7 +74,7 @@ def test_a_task_that_ends_is_reported_and_started_again_ever_more_slowly(
         assert len(starts) == count
 
     run(run_for_some_time())
-    assert messages[0].startswith(f"node: the task 'watch pods' {words}; restarting it in 0.")
+    assert messages[0].startswith(f"node: the task 'watch pods' {message}; restarting it in 0.")
     pauses = [after - before for before, after in pairwise(starts)]
     assert pauses[0] <= 0.25 and MAX_RESTART_DELAY / 2 <= pauses[-1] <= MAX_RESTART_DELAY and len(starts) < 60
 

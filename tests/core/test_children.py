@@ -106,7 +106,7 @@ def test_lines_of_containers_are_read_back(given_containers: list[ContainerRecor
 def test_a_reason_that_holds_our_separators_breaks_nothing(reason: str) -> None:
     pod = pod_of(batch_job("MASTER"), "Failed", code=1, reason=reason)
     containers = decode_containers(decode_child(pod))
-    assert [(one.name, one.exit_code) for one in containers] == [("tensorflow", 1)]
+    assert [(record.name, record.exit_code) for record in containers] == [("tensorflow", 1)]
 
 
 @pytest.mark.parametrize("labels", [{"trainyard.dev/index": "x"}, {"trainyard.dev/attempt": "-1"}, None, {}])

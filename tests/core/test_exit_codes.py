@@ -206,14 +206,14 @@ def test_what_is_disrupted_again_and_again_waits_from_its_start(attempt: int, re
 
 
 def test_a_failed_pod_without_any_exit_code_is_a_retryable_failure_with_the_pods_reason() -> None:
-    for reason, said in (("UnexpectedAdmissionError", "UnexpectedAdmissionError"), ("", "Failed")):
+    for reason, expected_reason in (("UnexpectedAdmissionError", "UnexpectedAdmissionError"), ("", "Failed")):
         master = batch_job("MASTER", failed="Stopped")
         pod = pod_of(master, "Failed")
         pod["status"] |= {"reason": reason, "containerStatuses": []}
         planned = look(started(), master, pod)
         assert planned.status["roles"]["MASTER"]["failures"] == 1
         restarting = next(condition for condition in planned.status["conditions"] if condition["type"] == "Restarting")
-        assert restarting["message"] == f"MASTER 0 ended: {said}; retryable, tried again"
+        assert restarting["message"] == f"MASTER 0 ended: {expected_reason}; retryable, tried again"
 
 
 def test_a_pod_that_is_going_does_not_run_any_more() -> None:

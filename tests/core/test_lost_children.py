@@ -15,8 +15,8 @@ def attempt_labels(simulated: SimulatedJob) -> set[str]:
 
 def drop_pod(simulated: SimulatedJob) -> str:
     """The pod that has no Job any more."""
-    (found,) = [name for name in simulated.names("Pod") if name.startswith("example-worker-1kkf-1-")]
-    return found
+    (pod_name,) = [name for name in simulated.names("Pod") if name.startswith("example-worker-1kkf-1-")]
+    return pod_name
 
 
 def test_a_gang_that_loses_a_job_by_hand_is_made_again_whole_and_nothing_is_counted() -> None:
@@ -27,7 +27,7 @@ def test_a_gang_that_loses_a_job_by_hand_is_made_again_whole_and_nothing_is_coun
     simulated.objects.pop(Ref("Job", "example-worker-1kkf-1"))  # its pod is about to follow
     condition = find_condition(simulated.step().status["conditions"], "Restarting") or {}
     assert condition["status"] == "True" and "WORKER 1 has lost its Job" in condition["message"]
-    simulated.objects = {ref: one for ref, one in simulated.objects.items() if ref.name != drop_pod(simulated)}
+    simulated.objects = {ref: child for ref, child in simulated.objects.items() if ref.name != drop_pod(simulated)}
     status = simulated.settle()
     assert attempt_labels(simulated) == {"1"} and len(simulated.names("Job")) == 4 and not status["restarts"]
 

@@ -32,7 +32,7 @@ def test_the_candidates_are_tried_in_order() -> None:
 def test_runtime_ids_spread_over_the_whole_alphabet() -> None:
     ids = {names.runtime_id(str(number), ()) for number in range(2000)}
     assert len(ids) > 1990
-    assert {letter for one in ids for letter in one} == set(names.ALPHABET)
+    assert {letter for id_ in ids for letter in id_} == set(names.ALPHABET)
 
 
 @pytest.mark.parametrize(

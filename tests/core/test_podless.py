@@ -11,20 +11,20 @@ from trainyard.objects import find_condition
 WAITS = "MASTER 0 waits: Job master-76no-0 has no pod, and its events say why"
 
 
-def said(simulated: SimulatedJob) -> str:
+def condition_message(simulated: SimulatedJob) -> str:
     return str((find_condition(simulated.look().status["conditions"], "Blocked") or {}).get("message", ""))
 
 
 def test_it_is_said_after_half_a_minute_once_and_taken_back_when_there_is_a_pod() -> None:
     simulated = simulate(TFJOB, tfjob())
-    assert simulated.look().requeue_at == simulated.now + 30 and "waits" not in said(simulated)
+    assert simulated.look().requeue_at == simulated.now + 30 and "waits" not in condition_message(simulated)
     simulated.now += 30
     planned = simulated.step()
-    assert planned.status_changed and said(simulated) == WAITS
+    assert planned.status_changed and condition_message(simulated) == WAITS
     assert [(event.type, event.reason) for event in planned.events] == [("Warning", "NoPod")]
     assert simulated.look().idle  # said once
     simulated.run()
-    assert said(simulated) == "" and find_condition(simulated.look().status["conditions"], "Blocked")
+    assert condition_message(simulated) == "" and find_condition(simulated.look().status["conditions"], "Blocked")
 
 
 def test_a_job_whose_pods_come_one_after_the_other_is_not_spoken_of() -> None:
@@ -32,13 +32,13 @@ def test_a_job_whose_pods_come_one_after_the_other_is_not_spoken_of() -> None:
     simulated.now += 29
     simulated.run("worker-76no-0")
     simulated.now += 29
-    assert "waits" not in said(simulated)
+    assert "waits" not in condition_message(simulated)
     simulated.now += 1
-    assert WAITS in said(simulated)
+    assert WAITS in condition_message(simulated)
 
 
 def test_a_set_without_pods_is_named_too() -> None:
     simulated = simulate(CHAINERJOB, chainerjob())
     simulated.run("example-master")
     simulated.now += 30
-    assert "StatefulSet example-workerset-ws0 has no pod" in said(simulated)
+    assert "StatefulSet example-workerset-ws0 has no pod" in condition_message(simulated)

@@ -99,8 +99,8 @@ ALL_WORKERS = (kinds.ELASTICJOB, kinds.JAXJOB)
 def policies_of(kind: Kind, job: Json) -> Json:
     """The object of a job's manifest that has the policies; it is made when it is missing."""
     field = kind.api.policy_field
-    found: Json = job["spec"].setdefault(field, {}) if field else job["spec"]
-    return found
+    holder: Json = job["spec"].setdefault(field, {}) if field else job["spec"]
+    return holder
 
 
 def brought_about(player: Player, clean: str, end: str) -> SimulatedJob:
@@ -116,8 +116,8 @@ def brought_about(player: Player, clean: str, end: str) -> SimulatedJob:
     simulated.settle()
     simulated.now += 60
     if end == "Succeeded":
-        for one in {player.first, *([player.other] if player.kind in ALL_WORKERS else [])}:
-            simulated.end(one, 0)
+        for slot in {player.first, *([player.other] if player.kind in ALL_WORKERS else [])}:
+            simulated.end(slot, 0)
     elif end == "Failed":
         simulated.end(player.first, 1)
         if player.kind is kinds.CHAINERJOB:
@@ -168,7 +168,7 @@ def test_a_job_resumes_with_a_new_attempt_and_a_new_start(name: str) -> None:
     player = PLAYERS[name]
     simulated = brought_about(player, "", "suspended")
     assert "startTime" not in simulated.job["status"] and not any(
-        lives(simulated, one) for one in (player.first, player.other)
+        lives(simulated, slot) for slot in (player.first, player.other)
     )
     simulated.edit(suspend=False)
     simulated.now += 10

@@ -69,7 +69,7 @@ def test_what_is_left(clean: str, end: str, left: str) -> None:
     policy, master = ended(end, carried)
     spec = {**policy, **({"cleanPodPolicy": clean} if clean else {})}
     job = started(replicas("MASTER"), replicas("WORKER", 2, template=template(restartPolicy="Never")), **spec)
-    running, done = list(carried.running("WORKER")), [rename(one) for one in carried.succeeded("WORKER")]
+    running, done = list(carried.running("WORKER")), [rename(pod) for pod in carried.succeeded("WORKER")]
     if "limit" in end:
         running.append(pod_of(running[0], "Failed", 7, code=137))
     if end == "suspended":
@@ -77,15 +77,15 @@ def test_what_is_left(clean: str, end: str, left: str) -> None:
     planned = look(job, *master, *running, *done)
     gone = {delete.uid for delete in planned.deletes}
     whole = [master[0], running[0], done[0], service()]
-    live = [one for one in (master[0], running[0]) if not is_over(one)]
+    live = [pod for pod in (master[0], running[0]) if not is_over(pod)]
     expected = {"all": [], "ended": live, "nothing": whole}[left]
-    assert gone == {one["metadata"]["uid"] for one in expected}
+    assert gone == {pod["metadata"]["uid"] for pod in expected}
     assert not planned.creates and not planned.patches
 
 
-def rename(one: Json) -> Json:
+def rename(pod: Json) -> Json:
     """The same object for slot 1."""
-    text = json.dumps(one).replace("worker-76no-0", "worker-76no-1")
+    text = json.dumps(pod).replace("worker-76no-0", "worker-76no-1")
     new: Json = json.loads(text.replace('"trainyard.dev/index": "0"', '"trainyard.dev/index": "1"'))
     return new
 
@@ -101,15 +101,15 @@ def test_a_finished_job_is_left_alone_by_every_policy_once_it_is_swept() -> None
         first = look(job, *job_and("MASTER", "Succeeded", 0, complete=True), *job_and("WORKER", "Running"))
         gone = {delete.uid for delete in first.deletes}
         rest = [*job_and("MASTER", "Succeeded", 0, complete=True), *job_and("WORKER", "Running")]
-        kept = [one for one in rest if one["metadata"]["uid"] not in gone and owner(one) not in gone]
+        kept = [pod for pod in rest if pod["metadata"]["uid"] not in gone and owner(pod) not in gone]
         again = plan(
             kinds.TFJOB, {**job, "status": first.status}, Observed(tuple(map(decode_child, kept))), NOW + 10**6
         )
         assert again.idle and again.requeue_at is None, clean
 
 
-def owner(one: Json) -> str:
-    return str(one["metadata"]["ownerReferences"][0]["uid"])
+def owner(pod: Json) -> str:
+    return str(pod["metadata"]["ownerReferences"][0]["uid"])
 
 
 @pytest.mark.parametrize(("ttl", "after", "gone"), [(0, 0, True), (60, 59, False), (60, 60, True), (60, 10**6, True)])

@@ -17,9 +17,9 @@ def refused(refusal: Refusal, *children: Json, ref: Ref = WORKER, now: float = N
     return plan(TFJOB, started(), seen, now)
 
 
-def condition(found: Plan, kind: str) -> Json:
-    one: Json = next(condition for condition in found.status["conditions"] if condition["type"] == kind)
-    return one
+def condition(planned: Plan, kind: str) -> Json:
+    first: Json = next(condition for condition in planned.status["conditions"] if condition["type"] == kind)
+    return first
 
 
 def test_a_taken_name_is_said_and_everything_else_goes_on() -> None:
@@ -57,7 +57,7 @@ def test_any_other_refusal_blocks_and_says_why(refusal: Refusal, reason: str) ->
     assert (job_condition["status"], job_condition["reason"]) == ("True", reason) and refusal.message in job_condition[
         "message"
     ]
-    assert all(one["type"] != "NameConflict" for one in planned.status["conditions"])
+    assert all(each["type"] != "NameConflict" for each in planned.status["conditions"])
 
 
 @pytest.mark.parametrize(("tries", "seconds"), [(1, 10), (2, 20), (3, 40), (5, 160), (6, 300), (9, 300), (99, 300)])

@@ -29,8 +29,8 @@ def edited() -> SimulatedJob:
 
 
 def role_patch(plan: Plan) -> Ref:
-    (found,) = [patch.ref for patch in plan.patches if patch.ref.kind == "Role"]
-    return found
+    (role,) = [patch.ref for patch in plan.patches if patch.ref.kind == "Role"]
+    return role
 
 
 def blocked(plan: Plan) -> Json:
@@ -40,12 +40,12 @@ def blocked(plan: Plan) -> Json:
 def test_a_refused_patch_is_said_and_the_others_are_sent() -> None:
     simulated = edited()
     ref = role_patch(simulated.look())
-    others = {patch.ref for patch in simulated.look().patches} - {ref}
+    other_refs = {patch.ref for patch in simulated.look().patches} - {ref}
     simulated.refused[ref] = Refusal(403, "Forbidden", WORDS, simulated.now, verb="patch")
     planned = simulated.look()
     condition = blocked(planned)
     assert (condition["status"], condition["reason"]) == ("True", "Forbidden") and WORDS in condition["message"]
-    assert others and {patch.ref for patch in planned.patches} == others
+    assert other_refs and {patch.ref for patch in planned.patches} == other_refs
     assert planned.requeue_at == simulated.now + 10 and planned.events[0].type == "Warning"
 
 
@@ -96,7 +96,7 @@ def expired() -> SimulatedJob:
     return simulated
 
 
-@pytest.mark.parametrize("start", [scaled_down, over, expired], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("start", [scaled_down, over, expired], ids=lambda starter: starter.__name__)
 def test_a_refused_delete_waits_its_pause_and_is_sent_again(start: Callable[[], SimulatedJob]) -> None:
     simulated = start()
     ref = simulated.look().deletes[0].ref

@@ -28,6 +28,6 @@ def running(pod: Json, container: str) -> Json:
 def test_a_pod_made_before_its_container_was_renamed_still_speaks_for_its_replica(before: str, after: str) -> None:
     job, made = begun_job(ELASTICJOB, spec(before))
     edited: dict[str, Any] = {**job, "spec": spec(after)}
-    pod, service = (next(one for name, one in made.items() if name.startswith(kind)) for kind in ("Pod", "Service"))
+    pod, service = (next(child for name, child in made.items() if name.startswith(kind)) for kind in ("Pod", "Service"))
     assert plan_for(ELASTICJOB, edited, running(pod, before), service).status["state"] == "Running"
     assert plan_for(ELASTICJOB, edited, ended_pod(pod, 3, before), service).status["state"] == "Failed"

@@ -62,7 +62,7 @@ def is_alive(simulated: SimulatedJob, pod: str) -> bool:
     return simulated.get("Pod", pod)["status"]["phase"] in ("Pending", "Running")
 
 
-@pytest.mark.parametrize("start", [blocked_elastic_job, blocked_chainer_job], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("start", [blocked_elastic_job, blocked_chainer_job], ids=lambda starter: starter.__name__)
 def test_to_suspend_a_job_whose_edit_is_refused_does_not_end_it(start: Callable[[Refusal], SimulatedJob]) -> None:
     """It is what we tell people to do; nothing is asked for while it is suspended."""
     simulated = start(Refusal(422, "Invalid", WORDS, NOW))
@@ -108,12 +108,12 @@ def test_a_spec_that_was_broken_while_suspended_keeps_the_job_suspended_and_says
     suspended["status"] = look(suspended).status
     resumed = {**suspended, "spec": {**job["spec"], "replicaSpecs": [replicas("WORKER")]}}
     planned = look(resumed)
-    said = {condition["type"]: condition for condition in planned.status["conditions"]}
-    assert not planned.creates and said["Suspended"]["status"] == "True"
-    assert "1 and only 1 master" in said["SpecChangeIgnored"]["message"]
+    while_suspended = {condition["type"]: condition for condition in planned.status["conditions"]}
+    assert not planned.creates and while_suspended["Suspended"]["status"] == "True"
+    assert "1 and only 1 master" in while_suspended["SpecChangeIgnored"]["message"]
     mended = look({**resumed, "spec": job["spec"], "status": planned.status})
-    said = {condition["type"]: condition["status"] for condition in mended.status["conditions"]}
-    assert (said["Suspended"], said["SpecChangeIgnored"]) == ("False", "False")
+    while_suspended = {condition["type"]: condition["status"] for condition in mended.status["conditions"]}
+    assert (while_suspended["Suspended"], while_suspended["SpecChangeIgnored"]) == ("False", "False")
     assert [(create.name, create.attempt) for create in mended.creates] == [("master-76no-0", 1), ("worker-76no-0", 1)]
 
 
@@ -141,7 +141,7 @@ def test_a_failure_of_a_gang_that_is_seen_only_after_the_resume_counts() -> None
         MXJOB, with_status(job, resumed, suspend=False), *jobs, *rest, ended_pod_of(jobs[0], 137, "mxnet")
     )
     assert failure_count(planned) == 1
-    assert {delete.name for delete in planned.deletes} == {one["metadata"]["name"] for one in jobs}
+    assert {delete.name for delete in planned.deletes} == {child["metadata"]["name"] for child in jobs}
 
 
 def test_a_failed_worker_that_is_seen_only_after_the_resume_is_counted_before_it_is_deleted() -> None:

@@ -19,8 +19,8 @@ def test_a_refusal_from_a_time_that_is_to_come_does_not_wait_for_it() -> None:
 
 def test_a_failed_job_without_a_pod_that_ended_in_time_to_come_is_believed() -> None:
     job = batch_job("MASTER", failed="BackoffLimitExceeded")
-    (said,) = (condition for condition in job["status"]["conditions"])
-    said["lastTransitionTime"] = format_time(NOW + 86400)
+    (condition,) = (condition for condition in job["status"]["conditions"])
+    condition["lastTransitionTime"] = format_time(NOW + 86400)
     assert [delete.name for delete in look(started(), job, batch_job("WORKER")).deletes] == ["master-76no-0"]
 
 

@@ -29,8 +29,8 @@ def annotated(job: Json, value: object) -> Json:
 def template_of(child: Json) -> Json | None:
     if child["kind"] == "Pod":
         return child
-    found = (child.get("spec") or {}).get("template")
-    return found if isinstance(found, dict) else None
+    template = (child.get("spec") or {}).get("template")
+    return template if isinstance(template, dict) else None
 
 
 @pytest.mark.parametrize("name", sorted(BY_NAME))
@@ -64,9 +64,9 @@ def test_a_template_that_names_its_own_keeps_it() -> None:
     job = annotated(copy.deepcopy(sample(kind.gvk.kind)), {WORKING_DIRECTORY: "/home/me/project"})
     own = job["spec"]["replicaSpecs"][0]["template"].setdefault("metadata", {})
     own["annotations"] = {WORKING_DIRECTORY: "/mine"}
-    found = {
+    annotations = {
         template["metadata"]["annotations"][WORKING_DIRECTORY]
         for child in children(kind, job)
         if (template := template_of(child))
     }
-    assert "/mine" in found and found <= {"/mine", "/home/me/project"}
+    assert "/mine" in annotations and annotations <= {"/mine", "/home/me/project"}

@@ -29,10 +29,10 @@ def known() -> set[str]:
 
 
 def cited(text: str) -> set[str]:
-    found = set(DECISION.findall(text))
+    cited = set(DECISION.findall(text))
     for sections in (*SECTION.findall(text), *IN_TABLES.findall(text)):
-        found |= {".".join(number.split(".")[:2]) for number in re.findall(r"[I\d]+\.[\d.]*\d", sections)}
-    return found
+        cited |= {".".join(number.split(".")[:2]) for number in re.findall(r"[I\d]+\.[\d.]*\d", sections)}
+    return cited
 
 
 def test_every_rule_that_is_cited_is_on_the_page() -> None:

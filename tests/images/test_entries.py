@@ -115,9 +115,9 @@ def test_make_frameworks_is_named_for_what_it_installs() -> None:
     system = re.search(r"^SYSTEM := (.*)$", makefile, re.M)
     assert system is not None
     assert set(system[1].split()) | {"python3-numpy"} == problems.FRAMEWORKS, "python3-torch brings python3-numpy"
-    ours, others = problems.install_command(["python3-torch"]), problems.install_command(["python3-torch", "gdb"])
+    ours, two_packages = problems.install_command(["python3-torch"]), problems.install_command(["python3-torch", "gdb"])
     assert ours.startswith("run 'make frameworks' in a checkout of trainyard, or, on Debian: ")
-    assert others.startswith("on Debian: ") and others.endswith("apt-get install -y python3-torch gdb")
+    assert two_packages.startswith("on Debian: ") and two_packages.endswith("apt-get install -y python3-torch gdb")
 
 
 def test_every_package_of_the_shipped_entries_is_installed_by_make_frameworks() -> None:

@@ -248,7 +248,7 @@ async def test_an_index_that_does_not_answer_is_named(
 
 
 def test_the_shipped_pins_are_whole(tmp_path: Path) -> None:
-    (entry,) = [one for one in catalogue.read(catalogue.SHIPPED) if "tensorflow/tensorflow*" in one.match]
+    (entry,) = [each for each in catalogue.read(catalogue.SHIPPED) if "tensorflow/tensorflow*" in each.match]
     names = [line.split("==")[0] for line in entry.providers[1].requirements or ()]
     assert {"numpy", "protobuf", "grpcio", "keras", "setuptools"} <= set(names)
     builder = environments.Builder(tmp_path, "", print)

@@ -57,16 +57,18 @@ def test_the_images_of_the_readmes_have_their_programs(make: Make, image: str, f
 
 
 def test_the_launcher_of_old_is_the_entrypoint_of_its_examples(make: Make) -> None:
-    found, plain = make().find("torchelastic/examples:0.2.0"), make().find("pytorch/pytorch:1.13.1-cuda11.6")
-    assert found is not None and plain is not None
-    assert found.entrypoint == ("python", "-m", "torchelastic.distributed.launch") and plain.entrypoint == ()
-    for one in (found, plain):
-        assert (one.env["PET_REDIRECTS"], one.env["PET_TEE"], one.workdir) == ("1", "1", "/workspace")
-        assert [provider.ask for provider in one.providers] == [False, False, True], "5.3 GB are not installed unasked"
+    elastic, plain = make().find("torchelastic/examples:0.2.0"), make().find("pytorch/pytorch:1.13.1-cuda11.6")
+    assert elastic is not None and plain is not None
+    assert elastic.entrypoint == ("python", "-m", "torchelastic.distributed.launch") and plain.entrypoint == ()
+    for entry in (elastic, plain):
+        assert (entry.env["PET_REDIRECTS"], entry.env["PET_TEE"], entry.workdir) == ("1", "1", "/workspace")
+        assert [provider.ask for provider in entry.providers] == [False, False, True], (
+            "5.3 GB are not installed unasked"
+        )
 
 
 def test_the_pins_of_mxnet_and_chainer_are_whole() -> None:
-    entries = {one.match[0]: one for one in catalogue.read(catalogue.SHIPPED)}
+    entries = {entry.match[0]: entry for entry in catalogue.read(catalogue.SHIPPED)}
     mxnet, chainer = entries["*mxnet*"].providers[1], entries["everpeace/chainer:*"].providers[1]
     assert {"mxnet==1.9.1", "numpy==1.23.5", "graphviz==0.8.4"} <= set(mxnet.requirements or ())
     assert {"chainer==7.8.1", "numpy==1.23.5", "mpi4py==4.1.2", "setuptools==65.5.0"} <= set(chainer.requirements or ())
@@ -164,4 +166,4 @@ def test_every_image_of_the_examples_is_known(make: Make) -> None:
     texts = [file.read_text() for file in files if not file.name.startswith("mx_operator_")]  # an installation, no job
     named = {match for text in texts for match in re.findall(r"\bimage: +(\S+)", text)}
     assert len(named) >= 7
-    assert [one for one in sorted(named) if images.find(one) is None] == []
+    assert [image for image in sorted(named) if images.find(image) is None] == []

@@ -39,8 +39,8 @@ def test_the_images_of_the_first_readme_are_known_and_their_programs_exist(
 ) -> None:
     entry = make().find(image)
     assert entry is not None
-    assert [Path(word).name for word in entry.entrypoint[1:]] == ([program] if program else [])
-    assert all(Path(word).is_file() for word in entry.entrypoint[1:])
+    assert [Path(argument).name for argument in entry.entrypoint[1:]] == ([program] if program else [])
+    assert all(Path(argument).is_file() for argument in entry.entrypoint[1:])
     assert entry.env["TF_CPP_MIN_LOG_LEVEL"] == "2"
     pins = entry.providers[1].requirements
     assert pins is not None and "tensorflow-cpu==2.21.0" in pins and "tensorboard==2.21.0" in pins

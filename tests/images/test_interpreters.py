@@ -174,8 +174,8 @@ async def test_modules_are_looked_for_where_the_program_runs(
     assert f"{venv}/bin/python has no module only_in_our_process" in str(
         await refused(make(entry, python=str(venv)), "x")
     )
-    given = entry.replace("  providers", f"  env: {{PYTHONPATH: {tmp_path}/mine}}\n  providers")
-    await make(given, python=str(venv)).prepare("x", False)
+    with_pythonpath = entry.replace("  providers", f"  env: {{PYTHONPATH: {tmp_path}/mine}}\n  providers")
+    await make(with_pythonpath, python=str(venv)).prepare("x", False)
 
 
 async def test_our_own_files_are_no_modules_of_an_interpreter(make: Callable[..., Images], built_venv: Path) -> None:

@@ -208,7 +208,9 @@ BAD: list[tuple[str, Json, str, str]] = [
 @pytest.mark.parametrize(("spec", "path", "text"), [pytest.param(*row[1:], id=row[0]) for row in BAD])
 def test_bad_input_is_answered_with_its_path_and_its_fix(spec: Json, path: str, text: str) -> None:
     reported = problems(spec if "metadata" in spec else job(spec))
-    assert any(one.path == path and text in one.text for one in reported), [str(one) for one in reported]
+    assert any(problem.path == path and text in problem.text for problem in reported), [
+        str(problem) for problem in reported
+    ]
 
 
 OF_THE_SPEC = [pytest.param(row[1], id=row[0]) for row in BAD if not {"metadata", "managedBy"} & row[1].keys()]
@@ -274,20 +276,20 @@ GOOD: list[tuple[str, Json]] = [
 
 @pytest.mark.parametrize("spec", [pytest.param(spec, id=name) for name, spec in GOOD])
 def test_good_input_is_taken_here_and_by_the_operator(spec: Json) -> None:
-    full, found = kinds.admit(TFJOB, job(spec))
-    assert found == []
-    for given in (full["spec"], spec):  # an older definition stores what it was given
-        assert plan(TFJOB, {**tfjob(), "spec": given}, Observed(), NOW).status["state"] != "Failed"
+    full, problems = kinds.admit(TFJOB, job(spec))
+    assert problems == []
+    for submitted in (full["spec"], spec):  # an older definition stores what it was given
+        assert plan(TFJOB, {**tfjob(), "spec": submitted}, Observed(), NOW).status["state"] != "Failed"
 
 
 def test_what_is_probably_not_meant_is_a_warning() -> None:
     worker = {**WORKER, "template": template(restartPolicy="Always")}
     spec = {"replicaSpecs": [MASTER, worker], "tfimage": "x", "backofLimit": 3}
     warning_texts = [str(warning) for warning in kinds.warnings(TFJOB, job(spec))]
-    assert any("spec.tfimage" in one for one in warning_texts) and any(
-        "spec.backofLimit" in one for one in warning_texts
+    assert any("spec.tfimage" in text for text in warning_texts) and any(
+        "spec.backofLimit" in text for text in warning_texts
     )
-    assert any("WORKER" in one and "OnFailure" in one for one in warning_texts)
+    assert any("WORKER" in text and "OnFailure" in text for text in warning_texts)
     assert len(warning_texts) == 3
 
 
@@ -299,5 +301,5 @@ def test_unknown_fields_inside_a_template_are_the_clusters_business() -> None:
 @pytest.mark.parametrize("policy", [None, "", "Always"])
 def test_a_restart_policy_that_a_batch_job_does_not_take_is_a_warning(policy: Any) -> None:
     worker = {**WORKER, "template": template(restartPolicy=policy)}
-    (found,) = kinds.warnings(TFJOB, job({"replicaSpecs": [MASTER, worker]}))
-    assert "WORKER" in str(found) and "OnFailure is used" in str(found)
+    (warning,) = kinds.warnings(TFJOB, job({"replicaSpecs": [MASTER, worker]}))
+    assert "WORKER" in str(warning) and "OnFailure is used" in str(warning)

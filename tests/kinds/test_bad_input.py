@@ -240,7 +240,9 @@ every_row = pytest.mark.parametrize(("kind", "job", "path", "text"), ROWS)
 @every_row
 def test_bad_input_is_answered_with_its_path_and_its_fix(kind: Kind, job: Json, path: str, text: str) -> None:
     reported = kinds.admit(kind, job)[1]
-    assert any(one.path == path and text in one.text for one in reported), [str(one) for one in reported]
+    assert any(problem.path == path and text in problem.text for problem in reported), [
+        str(problem) for problem in reported
+    ]
 
 
 @every_row
@@ -313,10 +315,10 @@ GOOD = [
 
 @pytest.mark.parametrize(("kind", "job"), GOOD)
 def test_good_input_is_taken_here_and_by_the_operator(kind: Kind, job: Json) -> None:
-    full, found = kinds.admit(kind, job)
-    assert found == []
-    for given in (full, job):  # an older definition stores what it was given
-        simulated = SimulatedJob(kind, copy.deepcopy(given))
+    full, problems = kinds.admit(kind, job)
+    assert problems == []
+    for submitted in (full, job):  # an older definition stores what it was given
+        simulated = SimulatedJob(kind, copy.deepcopy(submitted))
         simulated.settle()
         assert simulated.objects and all(len(name) <= 63 for name in simulated.names())
 

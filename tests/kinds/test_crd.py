@@ -28,14 +28,14 @@ def nodes(schema: Json, path: str = "") -> Iterator[tuple[str, Json]]:
     yield path, schema
     for name, part in (schema.get("properties") or {}).items():
         yield from nodes(part, f"{path}.{name}")
-    for word in ("items", "additionalProperties"):
-        if isinstance(schema.get(word), dict):
-            yield from nodes(schema[word], f"{path}[{word}]")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from nodes(schema[key], f"{path}[{key}]")
 
 
 def root(kind: Kind) -> Json:
-    found: Json = kinds.crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return found
+    schema: Json = kinds.crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return schema
 
 
 every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.gvk.kind)
@@ -70,17 +70,17 @@ def test_defaults_are_legal_values_of_their_part(kind: Kind) -> None:
 
 @every_kind
 def test_a_rule_stands_where_its_value_is_an_object_or_a_list_and_names_a_field_that_is_there(kind: Kind) -> None:
-    found = 0
+    rules = 0
     for path, node in nodes(root(kind)):
         for rule in node.get(VALIDATIONS, []):
-            found += 1
+            rules += 1
             assert path == "" or not path.startswith(".metadata"), path
             assert node["type"] in ("object", "array"), path
             assert rule["message"] and "\n" not in rule["message"] and len(rule["message"]) <= 2048
             assert rule.keys() <= {"rule", "message", "fieldPath"}
             if "fieldPath" in rule:
                 assert is_field(node, rule["fieldPath"].removeprefix(".").split(".")), (path, rule["fieldPath"])
-    assert found >= len(rules_of(kind))
+    assert rules >= len(rules_of(kind))
 
 
 def is_field(node: Json, names: list[str]) -> bool:
@@ -109,7 +109,7 @@ def test_transition_rules_stand_outside_of_lists(kind: Kind) -> None:
 def test_every_list_and_map_with_rules_inside_is_bounded(kind: Kind) -> None:
     """The cost of a rule is estimated from maxItems and maxProperties; without them it is refused."""
     for path, node in nodes(root(kind)):
-        inside = [below for below, one in nodes(node) if VALIDATIONS in one and below]
+        inside = [below for below, below_node in nodes(node) if VALIDATIONS in below_node and below]
         if node.get("type") == "array" and (inside or VALIDATIONS in node):
             assert node["maxItems"] <= 100, path
         if isinstance(node.get("additionalProperties"), dict) and (inside or VALIDATIONS in node):
@@ -156,8 +156,8 @@ def test_the_definition_names_the_resource_and_its_status(kind: Kind) -> None:
 def test_a_kind_is_served_under_each_of_its_groups() -> None:
     names = [kinds.crd(kind)["metadata"]["name"] for kind in kinds.ALL]
     assert "mxjobs.mlkube.io" in names and "mxjobs.mxnet.mlkube.io" in names and len(names) == len(set(names)) == 10
-    one, other = (kinds.crd(kind) for kind in kinds.ALL if kind.gvk.kind == "MxJob")
-    assert one["spec"]["versions"] == other["spec"]["versions"]
+    first, other = (kinds.crd(kind) for kind in kinds.ALL if kind.gvk.kind == "MxJob")
+    assert first["spec"]["versions"] == other["spec"]["versions"]
 
 
 @every_kind

@@ -281,8 +281,8 @@ async def test_a_server_that_cannot_now_is_asked_again_also_for_the_exec_itself(
     place.toy.exec_trouble = [(502, "the node is busy"), (404, "no container yet")]
     done = await place.agent(WORKER, "exit 3")
     assert done.code == 3 and len(place.toy.execs) == 1
-    for said in ("not now", "nor now", "slowly", "the node is busy", "no container yet"):
-        assert said in done.err
+    for answer in ("not now", "nor now", "slowly", "the node is busy", "no container yet"):
+        assert answer in done.err
 
 
 async def test_an_exec_that_is_wrong_is_not_tried_again(place: Place) -> None:
@@ -314,7 +314,7 @@ async def test_a_role_that_takes_a_moment_is_waited_for(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"KUBERNETES_SERVICE_HOST": ""}, "KUBERNETES_SERVICE_HOST"),
         ({"TRAINYARD_SERVICEACCOUNT_DIR": "/nowhere"}, "automountServiceAccountToken"),
@@ -322,9 +322,9 @@ async def test_a_role_that_takes_a_moment_is_waited_for(place: Place) -> None:
         ({"KUBERNETES_SERVICE_PORT": "1", "TRAINYARD_EXEC_TIMEOUT": "0"}, "the API server 127.0.0.1:1: "),
     ],
 )
-async def test_a_pod_that_lacks_something_is_told_what(place: Place, change: dict[str, Any], said: str) -> None:
+async def test_a_pod_that_lacks_something_is_told_what(place: Place, change: dict[str, Any], message: str) -> None:
     done = await place.agent(WORKER, "x", **change)
-    assert done.code == 255 and said in done.err and done.err.count("\n") == 1
+    assert done.code == 255 and message in done.err and done.err.count("\n") == 1
 
 
 async def test_a_server_with_another_ca_gets_no_token(place: Place) -> None:
@@ -341,7 +341,7 @@ async def test_a_pod_without_the_container_is_told_so_at_once(place: Place) -> N
     assert done.code == 255 and "no container named chainer, only mine" in done.err
 
 
-@pytest.mark.parametrize("words", [[], ["pod"], ["--help"], ["--hostfile", "x"]])
-async def test_wrong_words_are_answered_with_the_right_ones(place: Place, words: list[str]) -> None:
-    done = await place.agent(*words)
+@pytest.mark.parametrize("arguments", [[], ["pod"], ["--help"], ["--hostfile", "x"]])
+async def test_wrong_words_are_answered_with_the_right_ones(place: Place, arguments: list[str]) -> None:
+    done = await place.agent(*arguments)
     assert done.code == 255 and "write kubexec.py POD COMMAND" in done.err

@@ -18,8 +18,8 @@ WORDS = ("a", "", "workerset", "worker", "master", "0")
 
 def names(most: int) -> list[str]:
     """All names of so many words, joined by '-', that begin and end with a letter or a digit."""
-    parts = (words for count in range(1, most + 1) for words in product(WORDS, repeat=count))
-    return ["-".join(words) for words in parts if words[0] and words[-1]]
+    parts = (parts_of_name for count in range(1, most + 1) for parts_of_name in product(WORDS, repeat=count))
+    return ["-".join(parts_of_name) for parts_of_name in parts if parts_of_name[0] and parts_of_name[-1]]
 
 
 def test_no_two_chainer_jobs_have_a_set_of_one_name() -> None:
@@ -59,4 +59,4 @@ def test_other_names_are_taken(name: str) -> None:
 
 
 def refused(kind: Kind, job: Json) -> list[str]:
-    return [str(one) for one in admit(kind, job)[1]]
+    return [str(problem) for problem in admit(kind, job)[1]]

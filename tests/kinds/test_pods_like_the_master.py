@@ -23,10 +23,10 @@ BOARD: dict[str, Any] = {"tensorboard": {"logDir": "/l"}}
 
 
 def master(**container: Any) -> Json:
-    one = replicas("MASTER")
-    spec = one["template"]["spec"]
+    master = replicas("MASTER")
+    spec = master["template"]["spec"]
     spec["containers"][0] |= {"securityContext": CONTAINER, "resources": SIZES, **container}
-    return {**one, "template": {"spec": {**spec, **POD}}}
+    return {**master, "template": {"spec": {**spec, **POD}}}
 
 
 def pods(*items: Json, **spec: Any) -> dict[str, Json]:
@@ -49,8 +49,8 @@ def test_a_pod_of_ours_is_like_the_masters(name: str) -> None:
 
 
 def test_what_the_master_does_not_say_is_not_said() -> None:
-    for found in pods(replicas("MASTER"), {"tfReplicaType": "PS"}, **BOARD).values():
-        assert not {*POD, "resources"} & {*found, *found["containers"][0]}
+    for pod in pods(replicas("MASTER"), {"tfReplicaType": "PS"}, **BOARD).values():
+        assert not {*POD, "resources"} & {*pod, *pod["containers"][0]}
 
 
 def test_a_container_that_is_added_to_a_ps_of_the_users_leaves_the_rest_as_it_is() -> None:

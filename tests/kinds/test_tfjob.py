@@ -29,10 +29,10 @@ def made(job: Json, config: Config | None = None) -> dict[str, Json]:
 
 
 def container(obj: Json, name: str = "tensorflow") -> Json:
-    found: Json = next(
+    template: Json = next(
         container for container in obj["spec"]["template"]["spec"]["containers"] if container["name"] == name
     )
-    return found
+    return template
 
 
 def env(obj: Json, name: str = "tensorflow") -> list[tuple[str, str]]:
@@ -125,9 +125,9 @@ def test_the_users_labels_and_annotations_are_kept_and_ours_win() -> None:
 
 def test_every_child_has_the_job_as_its_controller() -> None:
     owner = {"apiVersion": "tensorflow.org/v1alpha1", "kind": "TfJob", "name": "example-job", "uid": UID}
-    for one in made(tfjob(*README, tensorboard={"logDir": "/l"})).values():
-        assert one["metadata"]["ownerReferences"] == [{**owner, "controller": True, "blockOwnerDeletion": True}]
-        assert one["metadata"]["namespace"] == "default"
+    for child in made(tfjob(*README, tensorboard={"logDir": "/l"})).values():
+        assert child["metadata"]["ownerReferences"] == [{**owner, "controller": True, "blockOwnerDeletion": True}]
+        assert child["metadata"]["namespace"] == "default"
 
 
 def test_pods_resolve_each_other_through_one_headless_service() -> None:
@@ -194,7 +194,7 @@ def test_a_ps_with_a_program_of_its_own_is_left_alone() -> None:
 
 def test_a_server_is_added_beside_a_users_sidecar() -> None:
     pod = made(tfjob(replicas("MASTER"), replicas("PS", template=template("proxy"))))["Job/ps-76no-0"]
-    names = [one["name"] for one in pod["spec"]["template"]["spec"]["containers"]]
+    names = [each["name"] for each in pod["spec"]["template"]["spec"]["containers"]]
     assert names == ["proxy", "tensorflow"] and container(pod)["command"][0] == "python"
 
 
@@ -262,11 +262,11 @@ def test_a_volume_that_is_there_already_is_not_added_again() -> None:
 @settings(max_examples=60)
 @given(st.sets(st.sampled_from(["a", "b", "c"])), st.lists(st.sampled_from(["a", "b", "c", "d"]), unique=True))
 def test_accelerators_come_in_the_order_of_the_configuration(asked: set[str], configured: list[str]) -> None:
-    one: Json = {"name": "tensorflow", "resources": {"limits": dict.fromkeys(asked, 1)}}
-    whole: Json = {"spec": {"containers": [one]}}
-    add_accelerators(whole, one, {name: {"envVars": [{"name": name, "value": 1}]} for name in configured})
-    assert [pair["name"] for pair in one.get("env", [])] == [name for name in configured if name in asked]
-    assert all(pair["value"] == "1" for pair in one.get("env", []))
+    container: Json = {"name": "tensorflow", "resources": {"limits": dict.fromkeys(asked, 1)}}
+    whole: Json = {"spec": {"containers": [container]}}
+    add_accelerators(whole, container, {name: {"envVars": [{"name": name, "value": 1}]} for name in configured})
+    assert [pair["name"] for pair in container.get("env", [])] == [name for name in configured if name in asked]
+    assert all(pair["value"] == "1" for pair in container.get("env", []))
 
 
 # --- TensorBoard
@@ -274,13 +274,13 @@ def test_accelerators_come_in_the_order_of_the_configuration(asked: set[str], co
 
 @pytest.mark.parametrize("spelling", ["tensorboard", "tensorBoard"])
 @pytest.mark.parametrize(
-    ("given_type", "found"), [("", "ClusterIP"), (None, "ClusterIP"), ("LoadBalancer", "LoadBalancer")]
+    ("given_type", "service_type"), [("", "ClusterIP"), (None, "ClusterIP"), ("LoadBalancer", "LoadBalancer")]
 )
-def test_tensorboard_is_a_deployment_and_a_service(spelling: str, given_type: str | None, found: str) -> None:
+def test_tensorboard_is_a_deployment_and_a_service(spelling: str, given_type: str | None, service_type: str) -> None:
     board = {"logDir": "gs://x", "serviceType": given_type, "volumes": None, "volumeMounts": None}
     objects = made(tfjob(replicas("MASTER"), **{spelling: board}))
     service = objects["Service/tensorboard-76no"]["spec"]
-    assert service["type"] == found
+    assert service["type"] == service_type
     assert service["ports"] == [{"name": "tb-port", "port": 80, "targetPort": 6006}]
     deployment = objects["Deployment/tensorboard-76no"]["spec"]
     pod = deployment["template"]

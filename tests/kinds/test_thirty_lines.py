@@ -171,8 +171,8 @@ def test_every_small_world_of_it_keeps_the_rules() -> None:
     transitions = frozenset(
         ["pass", "dying pass", "unasked", "succeed", "fail", "drain", "suspend", "time", "delete pod"]
     )
-    found = explore(InitialState({}, scenario, bounds=Bounds(trouble=1, time=1)), transitions=transitions)
-    assert found.worlds > 100
+    exploration = explore(InitialState({}, scenario, bounds=Bounds(trouble=1, time=1)), transitions=transitions)
+    assert exploration.worlds > 100
 
 
 async def test_it_runs_for_real(tmp_path: Path) -> None:

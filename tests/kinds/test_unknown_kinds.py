@@ -42,8 +42,8 @@ def test_it_is_said_whose_kind_it_is(api_version: str, kind: str, parts: tuple[s
 @pytest.mark.parametrize(("group", "kind"), WORKLOADS, ids=lambda value: str(value))
 def test_no_kind_of_another_system_is_ours(group: str, kind: str) -> None:
     """A kind that Trainyard runs must leave the table."""
-    assert (group, kind) not in {(one.gvk.group, one.gvk.kind) for one in kinds.ALL}
-    assert WORKLOADS[group, kind].replacement in ("", *(one.gvk.kind for one in kinds.ALL))
+    assert (group, kind) not in {(kind_.gvk.group, kind_.gvk.kind) for kind_ in kinds.ALL}
+    assert WORKLOADS[group, kind].replacement in ("", *(kind_.gvk.kind for kind_ in kinds.ALL))
 
 
 @pytest.mark.parametrize(

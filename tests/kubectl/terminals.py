@@ -22,8 +22,8 @@ PATIENCE, AGAIN = 60.0, 0.5
 
 
 @contextmanager
-def running(person: Person, *words: str, **ends: Any) -> Iterator[Running]:
-    process = person.start(*words, **ends)
+def running(person: Person, *arguments: str, **ends: Any) -> Iterator[Running]:
+    process = person.start(*arguments, **ends)
     assert process.stdout is not None
     try:
         yield Running(process, process.stdout.fileno())
@@ -33,12 +33,12 @@ def running(person: Person, *words: str, **ends: Any) -> Iterator[Running]:
 
 
 @contextmanager
-def terminal(person: Person, *words: str, rows: int = 24, columns: int = 80) -> Iterator[Running]:
+def terminal(person: Person, *arguments: str, rows: int = 24, columns: int = 80) -> Iterator[Running]:
     """The same with a terminal of that size."""
     ours, theirs = pty.openpty()
     _size(theirs, rows, columns)
     ends = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-    process = person.start(*words, start_new_session=True, **ends)
+    process = person.start(*arguments, start_new_session=True, **ends)
     os.close(theirs)
     try:
         yield Running(process, ours)

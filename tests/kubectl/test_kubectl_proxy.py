@@ -106,7 +106,7 @@ async def test_a_websocket_goes_through(echo: Person, browser: str) -> None:
 
 def test_who_is_not_there_is_said(echo: Person) -> None:
     raw = f"/api/v1/namespaces/{echo.namespace}"
-    for path, words in (
+    for path, message in (
         ("pods/echo:9/proxy/", "port 9 of pod echo does not answer"),
         ("pods/nobody/proxy/", 'pods "nobody" not found'),
         ("pods/echo:x/proxy/", "must be a number from 1 to 65535"),
@@ -116,7 +116,7 @@ def test_who_is_not_there_is_said(echo: Person) -> None:
         ("services/echo:other/proxy/", "port 9 of pod echo does not answer"),
         ("services/nobody:80/proxy/", 'services "nobody" not found'),
     ):
-        assert words in echo.refused("get", "--raw", f"{raw}/{path}"), path
+        assert message in echo.refused("get", "--raw", f"{raw}/{path}"), path
 
 
 def test_who_may_not_reach_pods_is_refused(echo: Person) -> None:

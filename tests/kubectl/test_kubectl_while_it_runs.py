@@ -72,8 +72,8 @@ def test_a_terminal_is_resized_and_its_exit_code_comes_back(person: Person) -> N
     waits = (
         'trap \'stty size; test "$(stty size)" != "33 101" || exit 7\' WINCH; stty size; while :; do sleep 0.05; done'
     )
-    words = ("exec", "-it", "web", "-c", "side", "--", "/bin/sh", "-c", waits)
-    with terminal(person, *words, rows=24, columns=80) as shell:
+    arguments = ("exec", "-it", "web", "-c", "side", "--", "/bin/sh", "-c", waits)
+    with terminal(person, *arguments, rows=24, columns=80) as shell:
         shell.until("24 80\r\n")
         shell.resize(33, 101)
         shell.until("33 101\r\n", meanwhile=shell.changed)
@@ -131,8 +131,8 @@ def test_what_a_container_prints_is_attached_to(here: Person) -> None:
 def test_a_wait_ends_when_the_object_has_gone(person: Person) -> None:
     person.apply("web")
     ready(person, "web")
-    words = ("wait", "-v=6", "--for=delete", "pod/web", "--timeout=60s")
-    with running(person, *words, stderr=subprocess.STDOUT) as wait:
+    arguments = ("wait", "-v=6", "--for=delete", "pod/web", "--timeout=60s")
+    with running(person, *arguments, stderr=subprocess.STDOUT) as wait:
         wait.until("watch=true")  # what it asks for is written there
         person("delete", "pod", "web", "--wait=false")
         assert "condition met" in wait.rest() and wait.code() == 0
@@ -146,7 +146,7 @@ def test_an_object_is_edited_and_a_bad_edit_is_given_back(person: Person) -> Non
     edited = editor(person.home, "text.replace('color: blue', 'color: green')")
     assert "configmap/one edited" in person("edit", "cm", "one", EDITOR=edited)
     assert person("get", "cm", "one", "-o", "jsonpath={.data.color}") == "green"
-    assert "no changes made" in person.run("edit", "cm", "one", EDITOR=editor(person.home, "text")).said
+    assert "no changes made" in person.run("edit", "cm", "one", EDITOR=editor(person.home, "text")).output
     bad = editor(person.home, "text.replace('name: one', 'name: other')")
     assert "one" in person.refused("edit", "cm", "one", EDITOR=bad)
 
@@ -167,7 +167,7 @@ def test_a_rollout_is_watched_until_it_is_done(person: Person) -> None:
     assert "successfully rolled out" in person("rollout", "status", "deployment/many", "--timeout=60s")
     pods = json.loads(person("get", "pods", "-l", "app=many", "-o", "json"))["items"]
     live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
-    assert [one["spec"]["containers"][0]["env"] for one in live] == [[{"name": "A", "value": "b"}]] * 2
+    assert [pod["spec"]["containers"][0]["env"] for pod in live] == [[{"name": "A", "value": "b"}]] * 2
     assert "restarted" in person("rollout", "restart", "deployment/many")
 
 
@@ -180,7 +180,7 @@ def test_events_tell_the_life_of_a_job(person: Person) -> None:
         person("wait", "--for=condition=Succeeded", "tfjobs.tensorflow.org/mnist", "--timeout=60s")
         events.until("JobSucceeded")
     assert "JobSucceeded" in person("events", "--for=tfjobs.tensorflow.org/mnist", "--types=Normal")
-    assert "No events" in person.run("events", "--for=tfjobs.tensorflow.org/mnist", "--types=Warning").said
+    assert "No events" in person.run("events", "--for=tfjobs.tensorflow.org/mnist", "--types=Warning").output
     assert "JobSucceeded" in person("get", "events", "--field-selector=involvedObject.name=mnist")
 
 

@@ -42,7 +42,7 @@ def plane() -> Iterator[ControlPlane]:
 
 def chart(plane: ControlPlane, *values: str, name: str = "tf-job") -> list[Json]:
     """What Helm makes of it."""
-    sets = [word for value in values for word in ("--set", value)]
+    sets = [argument for value in values for argument in ("--set", value)]
     ran = plane.run("helm", "template", name, CHART, *sets)
     assert ran.returncode == 0, ran.stderr
     return [
@@ -101,8 +101,8 @@ def test_the_chart_is_the_installation_that_manifests_prints(plane: ControlPlane
     names = Names("tf-job-operator", "tf-job-operator", "tf-job-operator", *["tf-job-operator-leader-election"] * 2)
     expected = Install(namespace="default", names=names, config=installation.config_of("gke"))
     for kind in ("ClusterRole", "Role"):
-        assert [one["rules"] for one in of(objects, kind)] == [
-            one["rules"] for one in of([*installation.access(expected), *installation.user_roles()], kind)
+        assert [role["rules"] for role in of(objects, kind)] == [
+            role["rules"] for role in of([*installation.access(expected), *installation.user_roles()], kind)
         ]
     assert yaml.safe_load(of(objects, "ConfigMap")[0]["data"][installation.CONFIG_FILE]) == yaml.safe_load(
         expected.config
@@ -121,12 +121,12 @@ def test_the_chart_is_the_installation_that_manifests_prints(plane: ControlPlane
     ],
 )
 def test_values_say_what_is_made(plane: ControlPlane, values: tuple[str, ...], kinds_of_objects: set[str]) -> None:
-    assert {one["kind"] for one in chart(plane, *values)} == kinds_of_objects
+    assert {obj["kind"] for obj in chart(plane, *values)} == kinds_of_objects
 
 
 def test_chainer_job_is_opted_into(plane: ControlPlane) -> None:
     objects = chart(plane, "chainerjob=true", "rbac.userRoles=false")
-    roles = {one["metadata"]["name"]: one["rules"] for one in of(objects, "ClusterRole")}
+    roles = {role["metadata"]["name"]: role["rules"] for role in of(objects, "ClusterRole")}
     assert roles["tf-job-operator-chainerjob"] == operator_rbac.rules(operator_rbac.opt_in_permissions(kinds.KINDS))
     assert set(roles) == {"tf-job-operator", "tf-job-operator-chainerjob"}
 
@@ -207,7 +207,7 @@ def test_monitoring_is_that_of_the_files(plane: ControlPlane) -> None:
 def test_the_templates_depend_on_the_values_alone(plane: ControlPlane) -> None:
     """As `helm template` and Argo CD need it: no lookup, nothing random, no hook but that of `helm test`."""
     templates = [path.read_text() for path in Path(CHART, "templates").rglob("*") if path.is_file()]
-    calls = {word for text in templates for word in re.findall(r"\b(lookup|rand\w+|genCA|uuidv4|now)\b", text)}
+    calls = {call for text in templates for call in re.findall(r"\b(lookup|rand\w+|genCA|uuidv4|now)\b", text)}
     assert calls == set()
     assert chart(plane, "cloud=gke", "chainerjob=true") == chart(plane, "cloud=gke", "chainerjob=true")
     assert {hook for text in templates for hook in re.findall(r"helm.sh/hook: (.*)", text)} == {"test"}
@@ -234,11 +234,11 @@ def test_a_wrong_value_is_refused_by_its_path(plane: ControlPlane, value: str) -
 def test_helm_lints_installs_upgrades_and_rolls_back_and_jobs_stay(plane: ControlPlane) -> None:
     assert plane.run("helm", "lint", "--strict", CHART).returncode == 0
     plane.kubectl("create", "namespace", "helmed")
-    for words in (
+    for step in (
         ("install", "tf-job", CHART, "--set", "rbac.install=true,cloud=gke"),
         ("upgrade", "tf-job", CHART, "--set", "cloud=azure"),
     ):
-        ran = plane.run("helm", *words, "-n", "helmed")
+        ran = plane.run("helm", *step, "-n", "helmed")
         assert ran.returncode == 0, ran.stderr
     job = ROOT / "examples" / "tf_job.yaml"
     plane.kubectl("create", "-n", "helmed", "-f", str(job))
@@ -307,8 +307,8 @@ def test_an_admin_of_a_namespace_may_edit_jobs_and_a_viewer_may_read_them(plane:
     resources = [f"{kind.gvk.plural}.{kind.gvk.group}" for kind in kinds.ALL]
     plane.kubectl("create", "namespace", "shared")
     for role in MAY:
-        words = ("--clusterrole", role, "--user", role, "-n", "shared")
-        plane.kubectl("create", "rolebinding", role, *words)
+        arguments = ("--clusterrole", role, "--user", role, "-n", "shared")
+        plane.kubectl("create", "rolebinding", role, *arguments)
     assert not any(may(plane, role, "get", resources[0]) for role in MAY)
     USER_ROLES[way](plane)
     try:

@@ -139,9 +139,9 @@ def policies() -> Iterator[Case]:
         for limit in (None, 0, 1):
             for ends in ({}, {"ttlSecondsAfterFinished": 5}, {"activeDeadlineSeconds": 30}):
                 spec: dict[str, object] = {"cleanPodPolicy": clean, "backoffLimit": limit, **ends}
-                given = {name: value for name, value in spec.items() if value not in ("", None)}
-                said = ", ".join(f"{name} {value}" for name, value in given.items()) or "no policy"
-                yield Case(said, InitialState(given, bounds=Bounds(trouble=1, time=2)), transitions)
+                set_fields = {name: value for name, value in spec.items() if value not in ("", None)}
+                policies = ", ".join(f"{name} {value}" for name, value in set_fields.items()) or "no policy"
+                yield Case(policies, InitialState(set_fields, bounds=Bounds(trouble=1, time=2)), transitions)
     stopped = _scene(activeDeadlineSeconds=30, cleanPodPolicy="All")
     yield Case("a deadline and suspend", stopped, frozenset(["pass", "unasked", "suspend", "time"]))
 

@@ -217,7 +217,9 @@ class PlanCache:
         ours = (obj for obj in world.children if not (isinstance(obj, OtherChild) and obj.foreign))
         job = self._job(world.spec, world.status, False)
         job = replace(job, owned=frozenset(Ref(resource(obj), self.name(obj)) for obj in ours))
-        creates = [PlannedCreate(one.gvk, one.name, None) for one in self.scenario.kind.auxiliary(job)]
+        creates = [
+            PlannedCreate(auxiliary.gvk, auxiliary.name, None) for auxiliary in self.scenario.kind.auxiliary(job)
+        ]
         return {create.ref: core.render_child(job, create) if self.scenario.bodies else {} for create in creates}
 
     def held(self, world: World) -> frozenset[tuple[str, str]]:
@@ -228,7 +230,7 @@ class PlanCache:
         needs |= {Ref(self.scenario.resource(at), self.names[at]): self.scenario.kind.pods.dependencies(job, slot)
                   for at, slot in enumerate(self.scenario.slots)} if held else {}  # fmt: skip
         for _ in needs if held else ():  # until nothing more is
-            held |= {(ref.kind, ref.name) for ref, given in needs.items() if held.intersection(map(tuple, given))}
+            held |= {(ref.kind, ref.name) for ref, holders in needs.items() if held.intersection(map(tuple, holders))}
         return frozenset(held)
 
     def facts(self, status: int) -> WorldFacts:
@@ -259,11 +261,11 @@ class PlanCache:
             reason = "BackoffLimitExceeded" if obj.phase == "Failed" else ""
             return replace(child, deleting=obj.deleting, phase=obj.phase, reason=reason, finished_at=float(obj.ended))
         state = {"Pending": "waiting", "Running": "running"}.get(obj.phase, "terminated")
-        one = ContainerRecord(self.scenario.kind.roles.container, state, obj.code, obj.reason, obj.restarts, False)
+        record = ContainerRecord(self.scenario.kind.roles.container, state, obj.code, obj.reason, obj.restarts, False)
         return replace(
             child, job_uid=JOB_UID, owner_uid=obj.owner, phase=obj.phase, deleting=obj.deleting,
             disrupted=obj.disrupted, created=float(START + obj.number), start_time=float(obj.began),
-            finished_at=float(obj.ended), containers=encode_containers(one),
+            finished_at=float(obj.ended), containers=encode_containers(record),
             restarts_containers=obj.alone and self.scenario.in_place({}, obj.slot),
         )  # fmt: skip
 

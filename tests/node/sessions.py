@@ -85,7 +85,7 @@ async def kubelet_port(cluster: NodeCluster) -> int:
 
 
 def query(command: Sequence[str], streams: Sequence[str]) -> list[tuple[str, str]]:
-    return [*(("command", word) for word in command), *((stream, "1") for stream in streams)]
+    return [*(("command", argument) for argument in command), *((stream, "1") for stream in streams)]
 
 
 @asynccontextmanager
@@ -107,9 +107,9 @@ async def talk(
 
 async def execute(cluster: NodeCluster, pod: str, *command: str) -> Talk:
     """Run a command to its end."""
-    async with talk(cluster, pod, command) as said:
-        await said.end()
-        return said
+    async with talk(cluster, pod, command) as session:
+        await session.end()
+        return session
 
 
 async def refusal(

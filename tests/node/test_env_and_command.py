@@ -166,7 +166,7 @@ def test_every_reference_of_a_pod_is_found() -> None:
             {"projected": {"sources": [{"configMap": {"name": "e"}}, {"secret": {"name": "f"}}]}},
         ],
     }
-    found = {
+    read_references = {
         ("secret", "a"),
         ("configmap", "b"),
         ("configmap", "c"),
@@ -174,8 +174,8 @@ def test_every_reference_of_a_pod_is_found() -> None:
         ("configmap", "e"),
         ("secret", "f"),
     }
-    assert references({"spec": spec}) == found
-    assert [(one["name"], init) for one, init in containers({"spec": spec})] == [("i", True), ("c", False)]
+    assert references({"spec": spec}) == read_references
+    assert [(container["name"], init) for container, init in containers({"spec": spec})] == [("i", True), ("c", False)]
 
 
 SHELL = {

@@ -43,9 +43,9 @@ def left_out(log: LimitedLogFile) -> tuple[int, int] | None:
         return hole(file)
 
 
-async def answer(path: Path, **words: Any) -> list[str]:
+async def answer(path: Path, **options: Any) -> list[str]:
     return (
-        b"".join([piece async for piece in read_log(ContainerLog(path, lambda: True), LogOptions(**words))])
+        b"".join([piece async for piece in read_log(ContainerLog(path, lambda: True), LogOptions(**options))])
         .decode()
         .splitlines()
     )

@@ -30,8 +30,8 @@ async def keeping(state: Path, kept: Path, lines: list[str], log_size: int = 0) 
     await server.start()
     images = CurrentInterpreter(state)
     async with ApiClient(server.url, TOKEN) as api:
-        words = {"network": "shared", "token": TOKEN, "print_message": lines.append, "log_size": log_size}
-        node = Node(api, state, images, log_folder=log_folder, **words)  # type: ignore[arg-type]
+        options = {"network": "shared", "token": TOKEN, "print_message": lines.append, "log_size": log_size}
+        node = Node(api, state, images, log_folder=log_folder, **options)  # type: ignore[arg-type]
         await node.start()
         try:
             yield NodeCluster(api, node, lines)

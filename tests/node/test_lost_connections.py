@@ -91,7 +91,7 @@ async def test_who_waits_for_room_hears_that_the_supervisor_is_gone() -> None:
     await sandbox.close()
     async with asyncio.timeout(20):
         results = await asyncio.gather(*asking, return_exceptions=True)
-    assert [type(one) for one in results] == [SandboxError] * 3
+    assert [type(error) for error in results] == [SandboxError] * 3
     supervisor.close()
 
 

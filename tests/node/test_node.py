@@ -108,13 +108,13 @@ async def test_programs_that_end_at_once_are_not_lost(cluster: NodeCluster) -> N
 
 
 async def test_init_containers_run_in_order_before_the_others(cluster: NodeCluster) -> None:
-    def one(name: str, code: str) -> dict[str, object]:
+    def appending(name: str, code: str) -> dict[str, object]:
         mounts = [{"name": "work", "mountPath": "/work-of-the-pod"}]
         line = f"with open('/work-of-the-pod/log', 'a') as file: {code}"
         return {"name": name, "image": "any", "command": ["python", "-c", line], "volumeMounts": mounts}
 
-    last = one("main", "print(open(file.name).read() + 'main')")
-    inits = [one("first", "file.write('first ')"), one("second", "file.write('second ')")]
+    last = appending("main", "print(open(file.name).read() + 'main')")
+    inits = [appending("first", "file.write('first ')"), appending("second", "file.write('second ')")]
     await cluster.pod("ordered", initContainers=inits, containers=[last], volumes=[{"name": "work", "emptyDir": {}}])
     assert await cluster.result("ordered") == "first second main\n"
 
@@ -234,8 +234,8 @@ async def test_args_go_to_the_program_of_the_image(cluster: NodeCluster) -> None
     await cluster.pod("default-args", containers=[{"name": "main", "image": "with-program"}])
     assert await cluster.result("default-args") == "default\n"
     args = ["import os; print('$(WORD)', '$(NO)', '$$(WORD)', os.environ['FROM_IMAGE'])"]
-    one = {"name": "main", "image": "with-program", "args": args, "env": [{"name": "WORD", "value": "hi"}]}
-    await cluster.pod("own-args", containers=[one])
+    container = {"name": "main", "image": "with-program", "args": args, "env": [{"name": "WORD", "value": "hi"}]}
+    await cluster.pod("own-args", containers=[container])
     assert await cluster.result("own-args") == "hi $(NO) $(WORD) yes\n"
 
 

@@ -96,5 +96,5 @@ async def test_a_status_that_is_refused_is_said_once_and_a_later_one_is_written(
     monkeypatch.setattr(cluster.node._cluster, "write_status", refuse_twice)
     await cluster.pod("box", "pass")
     await cluster.phase("box", "Succeeded")
-    said = [text for text in cluster.lines if "refuses its status" in text]
-    assert len(said) == 1 and "box" in said[0] and "status.phase" in said[0]
+    messages = [text for text in cluster.lines if "refuses its status" in text]
+    assert len(messages) == 1 and "box" in messages[0] and "status.phase" in messages[0]

@@ -93,7 +93,7 @@ async def test_exec_goes_through_the_api_server(inside: NodeCluster, protocol: s
         ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as client,
         client.ws_connect(url, params=asked, protocols=[protocol]) as socket,
     ):
-        said = Talk(socket)
-        await said.say(b"word\n")
-        await said.end()
-    assert (said.out, said.code) == (b"word\nword\nword\n", 5)
+        session = Talk(socket)
+        await session.say(b"word\n")
+        await session.end()
+    assert (session.out, session.code) == (b"word\nword\nword\n", 5)

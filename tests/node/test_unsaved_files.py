@@ -134,9 +134,18 @@ def outcome(request: pytest.FixtureRequest) -> Iterator[Outcome]:
             for path in (folder, *folder.rglob("*")):
                 os.chown(path, ORDINARY, ORDINARY)
         env |= {"HOME": str(folder / "home"), "XDG_CACHE_HOME": str(folder / "cache")}
-        words = ("run", "project/job.yaml", "--network", network, "--images", "images.yaml", "--timeout", str(SECONDS))
+        arguments = (
+            "run",
+            "project/job.yaml",
+            "--network",
+            network,
+            "--images",
+            "images.yaml",
+            "--timeout",
+            str(SECONDS),
+        )
         done = subprocess.run(
-            [*python, "-m", "trainyard", *words, "--mount", f"mounted={folder}/mounted"],
+            [*python, "-m", "trainyard", *arguments, "--mount", f"mounted={folder}/mounted"],
             env=env, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr

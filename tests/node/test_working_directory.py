@@ -71,7 +71,7 @@ async def events_of(cluster: NodeCluster, pod: str) -> list[Json]:
     return [item for item in listed["items"] if item["involvedObject"]["name"] == pod]
 
 
-async def said(cluster: NodeCluster, name: str) -> str:
+async def termination_message(cluster: NodeCluster, name: str) -> str:
     """The line about a pod, once the node has forgotten it."""
     await cluster.api.delete(POD, "default", name)
     assert await soon(lambda: not cluster.node._pods.workers)
@@ -84,7 +84,7 @@ async def test_a_program_that_is_killed_has_its_files_named_and_an_event_says_it
     await cluster.pod("killed", script)
     await cluster.phase("killed", "Failed")
     message = "1 file, 1.5 kB, is gone with the pod: /lost.pt; mount a volume"
-    assert (await said(cluster, "killed")).startswith(f"killed: {message}")
+    assert (await termination_message(cluster, "killed")).startswith(f"killed: {message}")
     (event,) = [event for event in await events_of(cluster, "killed") if event["reason"] == "FilesLost"]
     assert (event["type"], event["reason"]) == ("Normal", "FilesLost") and event["message"].startswith(message)
 
@@ -116,7 +116,7 @@ async def test_what_a_further_program_wrote_counts_and_what_the_image_and_the_no
     volumes = [{"name": "facts", "downwardAPI": facts}, {"name": "memory", "emptyDir": {"medium": "Memory"}}]
     await cluster.pod("child", script, container={"volumeMounts": mounts}, volumes=volumes)
     await cluster.phase("child", "Succeeded")
-    assert "1 file, 6 bytes, is gone with the pod: /by-a-child;" in await said(cluster, "child")
+    assert "1 file, 6 bytes, is gone with the pod: /by-a-child;" in await termination_message(cluster, "child")
 
 
 async def test_what_an_init_container_prepared_is_not_named_unless_it_was_changed(cluster: NodeCluster) -> None:
@@ -125,7 +125,9 @@ async def test_what_an_init_container_prepared_is_not_named_unless_it_was_change
     main = {"name": "main", "command": ["sh", "-c", "echo c >> /work/changed; echo d > /work/made"], **mounts}
     await cluster.pod("work", initContainers=[init], containers=[main], volumes=[{"name": "work", "emptyDir": {}}])
     await cluster.phase("work", "Succeeded")
-    assert "2 files, 6 bytes, are gone with the pod: /work/changed, /work/made;" in await said(cluster, "work")
+    assert "2 files, 6 bytes, are gone with the pod: /work/changed, /work/made;" in await termination_message(
+        cluster, "work"
+    )
 
 
 def mounted_at(path: object, **mount: Any) -> Json:
@@ -152,7 +154,7 @@ async def test_files_beside_a_mount_point_that_was_missing_stay(
     container = mounted_at(tmp_path / mount_path)
     await cluster.pod("beside", BESIDE, container=container, volumes=EMPTY, metadata=in_folder(tmp_path))
     await cluster.phase("beside", "Succeeded")
-    assert await said(cluster, "beside") == ""
+    assert await termination_message(cluster, "beside") == ""
     assert sorted(os.listdir(tmp_path)) == ["link", "model.pt", "real", "sub"]
     assert (tmp_path / "sub/model.pt").read_text() == "m" and os.listdir(tmp_path / "real") == []
 
@@ -167,7 +169,7 @@ async def test_the_mount_point_of_a_file_that_was_missing_is_an_empty_file_until
     script = f"{BESIDE}\nprint(open('name.txt').read())"
     await cluster.pod("beside", script, container=container, volumes=volumes, metadata=in_folder(tmp_path))
     assert await cluster.result("beside") == "beside\n"
-    assert await said(cluster, "beside") == "" and sorted(os.listdir(tmp_path)) == ["model.pt", "sub"]
+    assert await termination_message(cluster, "beside") == "" and sorted(os.listdir(tmp_path)) == ["model.pt", "sub"]
 
 
 @only_namespace
@@ -179,7 +181,7 @@ async def test_a_mount_point_below_another_mount_is_created_in_the_mounted_folde
     script = "open('/of-host/model.pt', 'w').write('m'); open('/of-host/data/x', 'w')"
     await cluster.pod("nested", script, container={"volumeMounts": mounts}, volumes=volumes)
     await cluster.phase("nested", "Succeeded")
-    assert await said(cluster, "nested") == "" and os.listdir(tmp_path) == ["model.pt"]
+    assert await termination_message(cluster, "nested") == "" and os.listdir(tmp_path) == ["model.pt"]
 
 
 @only_namespace
@@ -233,7 +235,7 @@ async def test_a_pod_that_leaves_nothing_is_not_spoken_of(cluster: NodeCluster, 
     await cluster.pod("tidy", script, metadata=in_folder(tmp_path))
     await cluster.phase("tidy", "Succeeded")
     reasons = [event["reason"] for event in await events_of(cluster, "tidy")]
-    assert await said(cluster, "tidy") == "" and "FilesLost" not in reasons
+    assert await termination_message(cluster, "tidy") == "" and "FilesLost" not in reasons
 
 
 # The parts.

@@ -64,7 +64,7 @@ def test_a_path_is_found_at_the_line_of_its_field(path: str, line: int) -> None:
 
 def test_json_has_lines_as_well() -> None:
     text = json.dumps(only(TEXT).obj, indent=2)
-    line = next(number for number, words in enumerate(text.splitlines(), 1) if '"image"' in words)
+    line = next(number for number, content in enumerate(text.splitlines(), 1) if '"image"' in content)
     assert only(text).location("spec.containers[1].image") == f"f.yaml:{line}"
 
 

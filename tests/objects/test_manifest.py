@@ -50,7 +50,7 @@ def test_lists_are_their_items_also_lists_of_lists_and_typed_lists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "value"),
+    ("scalar", "value"),
     [
         ("2017-10-20T22:27:38Z", "2017-10-20T22:27:38Z"), ("2017-10-20", "2017-10-20"), ("12:30:45", "12:30:45"),
         ("yes", True), ("NO", False), ("on", True), ("Off", False), ("y", True), ("n", False), ("yEs", "yEs"),
@@ -75,11 +75,11 @@ def test_lists_are_their_items_also_lists_of_lists_and_typed_lists() -> None:
         ("9" * 400, "9" * 400),
     ],
 )  # fmt: skip
-def test_a_plain_word_means_what_it_means_to_kubectl(word: str, value: Any) -> None:
-    assert resolve_scalar(word) == value and type(resolve_scalar(word)) is type(value)
-    if word not in ("-",):
-        obj = read(f"{HEAD}x: {word}\nq: '{word}'\n", "f")[0].obj
-        assert (obj["x"], type(obj["x"]), obj["q"]) == (value, type(value), word)
+def test_a_plain_word_means_what_it_means_to_kubectl(scalar: str, value: Any) -> None:
+    assert resolve_scalar(scalar) == value and type(resolve_scalar(scalar)) is type(value)
+    if scalar not in ("-",):
+        obj = read(f"{HEAD}x: {scalar}\nq: '{scalar}'\n", "f")[0].obj
+        assert (obj["x"], type(obj["x"]), obj["q"]) == (value, type(value), scalar)
 
 
 def test_a_number_beyond_a_float_may_be_a_key() -> None:
@@ -210,7 +210,7 @@ def test_a_bad_file_gets_a_sentence_with_file_line_and_fix_at_once(name: str) ->
     text, where, part = BAD[name]
     messages = refused(text)
     assert messages[0].startswith(where) and part in messages[0], messages
-    assert all("\n" not in one and len(one) < 300 for one in messages)
+    assert all("\n" not in message and len(message) < 300 for message in messages)
     started = time.process_time()
     refused(text)
     assert time.process_time() - started < 0.05 * 4, "the promise is 50 ms; four times that on a busy machine"
@@ -241,14 +241,14 @@ WORDS = st.text(alphabet="0123456789+-._xXoObBeEyYnNtTfF~inaA:TZ", max_size=12)
 
 
 def check(text: str | bytes) -> None:
-    found: list[Document] = []
+    documents: list[Document] = []
     problems: list[Problem] = []
     try:
-        found = read(text, "f")
+        documents = read(text, "f")
     except ManifestError as error:
         problems = error.problems
         assert problems
-    assert all(isinstance(d, Document) and encode(d.obj) for d in found)
+    assert all(isinstance(d, Document) and encode(d.obj) for d in documents)
     assert all(p.path and p.text for p in problems)
 
 
@@ -291,14 +291,14 @@ def test_what_our_yaml_writer_writes_is_read_back(value: Any) -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(WORDS)
-def test_a_plain_word_is_a_json_value_or_a_sentence(word: str) -> None:
+def test_a_plain_word_is_a_json_value_or_a_sentence(scalar: str) -> None:
     try:
-        value = resolve_scalar(word)
+        value = resolve_scalar(scalar)
     except ValueError as error:
         value = None
         assert ";" in str(error)  # noqa: PT017 - any word may come in, so either outcome is right
     assert encode(value)
-    assert value == word or not isinstance(value, str)
+    assert value == scalar or not isinstance(value, str)
 
 
 def test_the_readme_of_the_first_kind_is_read_with_its_times_as_text() -> None:

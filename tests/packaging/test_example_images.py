@@ -36,8 +36,8 @@ class Stage(NamedTuple):
 
     lines: list[tuple[str, str]]
 
-    def all(self, word: str) -> list[str]:
-        return [rest for name, rest in self.lines if name == word]
+    def all(self, instruction: str) -> list[str]:
+        return [rest for name, rest in self.lines if name == instruction]
 
     @property
     def env(self) -> dict[str, str]:
@@ -53,12 +53,12 @@ def stages(path: Path) -> dict[str, Stage]:
     named_stages: dict[str, Stage] = {}
     lines: list[tuple[str, str]] = []
     for line in filter(None, text.splitlines()):
-        word, _, rest = line.partition(" ")
-        if word == "FROM":
+        instruction, _, rest = line.partition(" ")
+        if instruction == "FROM":
             base, _, name = rest.partition(" AS ")
             lines = list(named_stages[base].lines) if base in named_stages else []
             named_stages[name] = Stage(lines)
-        lines.append((word, rest))
+        lines.append((instruction, rest))
     return named_stages
 
 

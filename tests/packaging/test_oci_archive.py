@@ -152,8 +152,8 @@ def test_the_image_is_configured_as_that_of_the_dockerfile() -> None:
     text = (ROOT / "Dockerfile").read_text()
     last = text.rpartition("FROM ")[2]
     assert f"USER {SETTINGS['User']}" in last
-    for field, word in (("Entrypoint", "ENTRYPOINT"), ("Cmd", "CMD")):
-        assert json.loads(re.findall(rf"^{word} (.*)$", last, re.M)[0]) == SETTINGS[field]
+    for field, instruction in (("Entrypoint", "ENTRYPOINT"), ("Cmd", "CMD")):
+        assert json.loads(re.findall(rf"^{instruction} (.*)$", last, re.M)[0]) == SETTINGS[field]
     (env,) = re.findall(r"^ENV (.*)$", last, re.M)
     names = {entry.partition("=")[0] for entry in env.split()}
     assert names == {entry.partition("=")[0] for entry in SETTINGS["Env"]} - {"PYTHONPATH"}

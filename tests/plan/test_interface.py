@@ -82,19 +82,19 @@ def passes(folder: Path, documents: list[Json], most: int = 10) -> list[Json]:
 def test_passes_can_be_chained_until_nothing_is_left_to_write(tmp_path: Path) -> None:
     ps = replicas("PS", 2)
     world = passes(tmp_path, [fresh(replicas("MASTER"), ps, tensorboard={"logDir": "/l"})])
-    kinds = [one["kind"] for one in world]
+    kinds = [obj["kind"] for obj in world]
     assert kinds == ["TfJob", "Service", "ConfigMap", "Job", "Job", "Job", "Service", "Deployment"]
 
 
 def test_a_job_lives_its_life_by_hand(tmp_path: Path) -> None:
     world = passes(tmp_path, [fresh(cleanPodPolicy="All", ttlSecondsAfterFinished=0)])
-    master = next(one for one in world if one["metadata"]["name"].startswith("master"))
+    master = next(obj for obj in world if obj["metadata"]["name"].startswith("master"))
     pod = pod_of(master, "Succeeded", code=0)
     answer = planned(tmp_path, *world, pod)[0]
     assert answer["status"]["state"] == "Succeeded" and answer["after"] == TIME
     assert [delete["kind"] for delete in answer["deletes"]] == ["Service", "Job", "Job"] or len(answer["deletes"]) == 3
     left = yaml.safe_load(run(written(tmp_path, *world, pod), "--apply").stdout)["items"]
-    assert [one["kind"] for one in left] == ["TfJob"]  # the pod went with its Job
+    assert [obj["kind"] for obj in left] == ["TfJob"]  # the pod went with its Job
     (last,) = planned(tmp_path, *left)
     assert [(delete["kind"], delete["name"]) for delete in last["deletes"]] == [("TfJob", "example-job")]
     assert yaml.safe_load(run(written(tmp_path, *left), "--apply").stdout)["items"] == []
@@ -117,14 +117,14 @@ def test_a_foreign_name_is_said_with_kind_name_and_owner(tmp_path: Path) -> None
     job_condition = next(
         condition for condition in answer["status"]["conditions"] if condition["type"] == "NameConflict"
     )
-    assert all(word in job_condition["message"] for word in ("Job worker-76no-0", "CronJob nightly"))
+    assert all(name in job_condition["message"] for name in ("Job worker-76no-0", "CronJob nightly"))
     assert [create["metadata"]["name"] for create in answer["creates"]] == ["tfjob-76no", "master-76no-0"]
 
 
 def test_two_jobs_of_one_namespace_do_not_share_a_runtime_id(tmp_path: Path) -> None:
-    one, two = fresh(), fresh()
+    first, two = fresh(), fresh()
     two["metadata"] = {"name": "other-job"}
-    answers = planned(tmp_path, one, two)
+    answers = planned(tmp_path, first, two)
     ids = {answer["spec"]["RuntimeId"] for answer in answers}
     assert len(ids) == 2
 
@@ -203,9 +203,9 @@ def test_a_file_that_cannot_be_read_is_named(command: Any, tmp_path: Path) -> No
 
 
 def test_every_problem_of_every_file_is_told_at_once(tmp_path: Path) -> None:
-    one = written(tmp_path, fresh(replicas("MASTER", 2), replicas("WORKER", -1)), name="one.yaml")
+    manifest = written(tmp_path, fresh(replicas("MASTER", 2), replicas("WORKER", -1)), name="one.yaml")
     two = written(tmp_path, fresh(replicas("WORKER", template=template("x"))), name="two.yaml")
-    result = CliRunner().invoke(lint, [one, two])
+    result = CliRunner().invoke(lint, [manifest, two])
     assert result.exit_code == 2
     lines = result.stderr.splitlines()
     assert len([line for line in lines if "one.yaml" in line]) == 2
@@ -293,7 +293,7 @@ def test_a_git_hash_without_quotes_may_be_a_label_or_a_variable(tmp_path: Path) 
         "        - {name: tensorflow, image: x, env: [{name: COMMIT, value: 18549e9054}]}\n"
     )
     assert CliRunner().invoke(lint, [str(file)]).exit_code == 0
-    (found,) = yaml.safe_load_all(run(str(file)).stdout)
-    (job,) = [child for child in found["creates"] if child["kind"] == "Job"]
+    (document,) = yaml.safe_load_all(run(str(file)).stdout)
+    (job,) = [child for child in document["creates"] if child["kind"] == "Job"]
     assert job["spec"]["template"]["metadata"]["labels"]["commit"] == "18549e9054"
     assert job["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"] == "18549e9054"

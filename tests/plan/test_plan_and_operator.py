@@ -93,7 +93,7 @@ def compare(world: OfflineCluster, job: Json, kind: Kind) -> int:
     assert api.deletes == [(delete["kind"], delete["name"], delete["uid"]) for delete in shown["deletes"]]
     sent = [(of, name, body) for of, name, subresource, body in api.patches if subresource != "status"]
     printed = [patch for patch in shown["patches"] if patch["kind"] != kind.gvk.kind]
-    assert sent == [(one["kind"], one["name"], one["patch"]) for one in printed]
+    assert sent == [(write["kind"], write["name"], write["patch"]) for write in printed]
     return len(api.creates) + len(sent)
 
 

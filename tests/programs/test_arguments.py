@@ -13,9 +13,9 @@ import pytest
 from trainyard.node.images.catalogue import PROGRAMS
 
 
-def run(program: str, config: str, *words: str) -> subprocess.CompletedProcess[str]:
+def run(program: str, config: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "TF_CONFIG": config}
-    argv = [sys.executable, str(PROGRAMS / program), *words]
+    argv = [sys.executable, str(PROGRAMS / program), *arguments]
     return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=30, check=False)
 
 
@@ -51,7 +51,7 @@ def test_help_needs_no_tensorflow(program: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("arguments", "expected"),
     [
         (["--nproc-per-node=2", "train.py", "--batch-size=3"], ["--nproc_per_node=2", "train.py", "--batch-size=3"]),
         (["--nproc-per-node", "2", "train.py"], ["--nproc_per_node", "2", "train.py"]),
@@ -59,6 +59,6 @@ def test_help_needs_no_tensorflow(program: str) -> None:
         (["--not-known=1", "train.py"], ["--not-known=1", "train.py"]),
     ],
 )
-def test_torchruns_options_are_taken_in_both_spellings(given: list[str], expected: list[str]) -> None:
+def test_torchruns_options_are_taken_in_both_spellings(arguments: list[str], expected: list[str]) -> None:
     module = runpy.run_path(str(PROGRAMS / "spelling.py"))
-    assert module["spelled"](given, {"--nproc_per_node": True, "--rdzv_id": True, "-m": False}) == expected
+    assert module["spelled"](arguments, {"--nproc_per_node": True, "--rdzv_id": True, "-m": False}) == expected

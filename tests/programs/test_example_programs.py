@@ -19,7 +19,7 @@ from trainyard.node.images.catalogue import PROGRAMS
 
 
 @pytest.fixture(autouse=True)
-def found(monkeypatch: pytest.MonkeyPatch) -> None:
+def pythonpath(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our programs are no package: they find each other as neighbours. What they import of numpy is not called here."""
     monkeypatch.syspath_prepend(str(PROGRAMS))
     monkeypatch.setitem(sys.modules, "numpy", ModuleType("numpy"))
@@ -31,8 +31,14 @@ def program(name: str) -> Any:
 
 def test_the_namespace_of_the_mxnet_readme_is_understood() -> None:
     mx = program("mx_cifar10")
-    words = ["--num-epochs=10", "--gpus=0", "--model-prefix=./wltest", "--num-layers=2", "--kv-store=dist_device_sync"]
-    args = vars(mx.parser().parse_args(words))
+    arguments = [
+        "--num-epochs=10",
+        "--gpus=0",
+        "--model-prefix=./wltest",
+        "--num-layers=2",
+        "--kv-store=dist_device_sync",
+    ]
+    args = vars(mx.parser().parse_args(arguments))
     printed = {
         "batch_size": 128, "benchmark": 0, "data_nthreads": 4, "data_train": "data/cifar10_train.rec",
         "data_val": "data/cifar10_val.rec", "disp_batches": 20, "dtype": "float32", "image_shape": "3,28,28",
@@ -48,7 +54,7 @@ def test_the_namespace_of_the_mxnet_readme_is_understood() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "role", "expected_message"),
+    ("arguments", "role", "expected_message"),
     [
         (["--kv-store=dist_sync"], "", "--kv-store=dist_sync needs a dist job: DMLC_ROLE is not set"),
         (["--image-shape=big"], "", "--image-shape=big is no list of three numbers"),
@@ -59,9 +65,9 @@ def test_the_namespace_of_the_mxnet_readme_is_understood() -> None:
         ([], "", ""),
     ],
 )
-def test_what_cannot_be_trained_is_one_sentence(words: list[str], role: str, expected_message: str) -> None:
+def test_what_cannot_be_trained_is_one_sentence(arguments: list[str], role: str, expected_message: str) -> None:
     mx = program("mx_cifar10")
-    problem = mx.problem(mx.parser().parse_args(words), role)
+    problem = mx.problem(mx.parser().parse_args(arguments), role)
     assert expected_message in problem and bool(expected_message) == bool(problem)
 
 
@@ -103,9 +109,15 @@ def test_the_table_goes_out_without_the_codes_of_a_terminal(capsys: pytest.Captu
 
 def test_the_words_of_the_first_sample_are_understood() -> None:
     imagenet = program("elastic_imagenet")
-    words = ["--arch=resnet18", "--epochs=20", "--batch-size=32", "--workers=0", "/workspace/data/tiny-imagenet-200"]
-    args = imagenet.parser().parse_args(words)
-    assert (args.arch, args.epochs, args.batch_size, args.data) == ("resnet18", 20, 32, words[-1])
+    arguments = [
+        "--arch=resnet18",
+        "--epochs=20",
+        "--batch-size=32",
+        "--workers=0",
+        "/workspace/data/tiny-imagenet-200",
+    ]
+    args = imagenet.parser().parse_args(arguments)
+    assert (args.arch, args.epochs, args.batch_size, args.data) == ("resnet18", 20, 32, arguments[-1])
     assert args.checkpoint_file == "/tmp/checkpoint.pth.tar" and not imagenet.problem(args)
     assert [imagenet.depth(arch) for arch in ("resnet18", "resnet50", "vgg")] == [18, 50, 18]
     args.batch_size = 0
@@ -188,8 +200,8 @@ def test_a_redirection_of_nothing_is_repaired_where_torch_cannot_read_it() -> No
 @pytest.mark.parametrize("name", ["mx_cifar10.py", "chainer_mnist.py", "chainermn_mnist.py", "elastic_imagenet.py"])
 def test_a_mistake_is_one_sentence_before_anything_heavy_is_imported(name: str, tmp_path: Path) -> None:
     (tmp_path / "numpy.py").write_text("")  # as if it were there
-    words = {"mx": ["--num-classes=1"], "ch": ["-b", "0"], "el": ["--epochs=0"]}[name[:2]]
+    arguments = {"mx": ["--num-classes=1"], "ch": ["-b", "0"], "el": ["--epochs=0"]}[name[:2]]
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    argv = [sys.executable, str(PROGRAMS / name), *words]
+    argv = [sys.executable, str(PROGRAMS / name), *arguments]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and done.stdout == ""

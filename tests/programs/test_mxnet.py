@@ -19,8 +19,8 @@ async def image() -> PreparedImage:
     return await Images([], cache_folder(), print).prepare("10.199.192.16/library/mxnet-gpu-dist:0.12.0", False)
 
 
-def command(image: PreparedImage, *words: str) -> list[str]:
-    return [f"{image.path[0]}/python", *image.files.values(), "--model-prefix=./wltest", "--num-layers=2", *words]
+def command(image: PreparedImage, *arguments: str) -> list[str]:
+    return [f"{image.path[0]}/python", *image.files.values(), "--model-prefix=./wltest", "--num-layers=2", *arguments]
 
 
 def losses(lines: list[str]) -> list[float]:

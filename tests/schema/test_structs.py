@@ -75,7 +75,7 @@ class Tree(msgspec.Struct):
 
 
 class Mixed(msgspec.Struct):
-    one: int | list[int] = 1
+    count: int | list[int] = 1
 
 
 def test_a_struct_that_contains_itself_is_refused() -> None:

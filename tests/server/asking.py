@@ -172,7 +172,7 @@ def crd(plural: str = "things", kind: str = "Thing", group: str = "example.org",
     }
 
 
-def thing(name: str, **spec: Any) -> Json:
+def custom_object(name: str, **spec: Any) -> Json:
     return {
         "apiVersion": "example.org/v1",
         "kind": "Thing",
@@ -220,9 +220,9 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def following(lines: AsyncIterator[Json], count: int) -> list[tuple[str, str]]:
     """The next lines, as (type, name)."""
-    found: list[Any] = []
+    events: list[Any] = []
     async with asyncio.timeout(10):
-        while len(found) < count:
+        while len(events) < count:
             line = await anext(lines)
-            found.append((line["type"], line["object"].get("metadata", {}).get("name", "")))
-    return found
+            events.append((line["type"], line["object"].get("metadata", {}).get("name", "")))
+    return events

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, job, pod, thing
+from tests.server.asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, custom_object, job, pod
 from trainyard.server.patch.dispatch import APPLY
 
 
@@ -52,11 +52,11 @@ def test_an_eviction_that_means_another_pod_or_is_tried_only_evicts_nobody(
 
 def test_nothing_new_is_made_of_a_definition_that_is_on_its_way_out(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    cluster.make(THINGS, {**thing("a"), "metadata": {"name": "a", "finalizers": ["x.io/a"]}})
+    cluster.make(THINGS, {**custom_object("a"), "metadata": {"name": "a", "finalizers": ["x.io/a"]}})
     cluster.delete(f"{CRDS}/things.example.org")
-    no = cluster.refused("POST", THINGS, thing("b"))
+    no = cluster.refused("POST", THINGS, custom_object("b"))
     assert (no.code, no.message) == (405, "create not allowed while custom resource definition is terminating")
-    assert cluster.refused("PATCH", f"{THINGS}/b", thing("b"), APPLY, fieldManager="me").code == 405
+    assert cluster.refused("PATCH", f"{THINGS}/b", custom_object("b"), APPLY, fieldManager="me").code == 405
     cluster.merge(f"{THINGS}/a", {"metadata": {"finalizers": None}})
     assert cluster.get(CRDS)["items"] == []
 
@@ -219,8 +219,8 @@ def test_an_empty_namespace_goes_at_once_and_default_never(cluster: Cluster) -> 
 
 def test_a_definition_takes_its_instances_along(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    cluster.make(THINGS, thing("free"))
-    cluster.make(THINGS, {**thing("held"), "metadata": {"name": "held", "finalizers": ["x.io/a"]}})
+    cluster.make(THINGS, custom_object("free"))
+    cluster.make(THINGS, {**custom_object("held"), "metadata": {"name": "held", "finalizers": ["x.io/a"]}})
     cluster.delete(f"{CRDS}/things.example.org")
     assert [item["metadata"]["name"] for item in cluster.get(THINGS)["items"]] == ["held"]
     cluster.merge(f"{THINGS}/held", {"metadata": {"finalizers": None}})

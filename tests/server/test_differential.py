@@ -50,9 +50,9 @@ def _object(uid: str, version: int, **meta: Any) -> Answer:
 
 
 def test_runs_that_mean_the_same_are_equal() -> None:
-    one = [_object(UIDS[0], 5, creationTimestamp="2026-01-01T00:00:00Z"), _object(UIDS[0], 9)]
+    first = [_object(UIDS[0], 5, creationTimestamp="2026-01-01T00:00:00Z"), _object(UIDS[0], 9)]
     two = [_object(UIDS[1], 70, creationTimestamp="2027-02-02T00:00:00Z"), _object(UIDS[1], 71)]
-    assert normal(one, "ns-1") == normal(two, "ns-2")
+    assert normal(first, "ns-1") == normal(two, "ns-2")
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_runs_that_mean_something_else_differ(other: list[Answer]) -> None:
 
 def test_a_generated_name_is_a_symbol_wherever_it_is_seen() -> None:
     meta = {"name": "gen-b2c4d", "generateName": "gen-"}
-    told = Answer(404, {}, {"message": 'configmaps "gen-b2c4d" not found'})
-    first, second = normal([_object(UIDS[0], 1, **meta), told], "ns")
+    not_found = Answer(404, {}, {"message": 'configmaps "gen-b2c4d" not found'})
+    first, second = normal([_object(UIDS[0], 1, **meta), not_found], "ns")
     assert first["body"]["metadata"]["name"] == "<name 1>"
     assert second["body"]["message"] == 'configmaps "<name 1>" not found'
     refused = Answer(422, {}, {"details": {"name": "gen-b2c4d"}})
@@ -81,11 +81,11 @@ def test_differences_are_told_by_field_and_a_code_says_all() -> None:
     steps = [Step("GET", "/a"), Step("GET", "/b")]
     real = [{"code": 200, "body": {"a": [1, {"b": 2}]}}, {"code": 404, "body": {"reason": "NotFound"}}]
     ours = [{"code": 200, "body": {"a": [1, {"b": 3}], "c": True}}, {"code": 200, "body": {}}]
-    found = [
+    causes = [
         (difference.number, difference.path, difference.real, difference.ours)
         for difference in differences(steps, real, ours)
     ]
-    assert found == [
+    assert causes == [
         (0, "body.a[1].b", 2, 3),
         (0, "body.c", "<nothing>", True),
         (1, "code", "404 NotFound", "200"),
@@ -161,7 +161,7 @@ def missed() -> dict[str, bool]:
 async def _hunt() -> dict[str, bool]:
     async with embedded() as right:
         seen = await asyncio.gather(*(_finds(right, plant) for plant in PLANTED.values()))
-        return {name: not found for name, found in zip(PLANTED, seen, strict=True)}
+        return {name: not differing for name, differing in zip(PLANTED, seen, strict=True)}
 
 
 async def _finds(right: Any, plant: Callable[[Server], None]) -> bool:
@@ -183,8 +183,8 @@ def test_a_planted_difference_is_found(name: str, missed: dict[str, bool]) -> No
 
 @pytest.mark.slow
 async def test_two_equal_servers_do_not_differ() -> None:
-    async with embedded() as one, embedded() as other:
-        assert not await campaign(Pair(one, other), 2, range(60), shrink=False)
+    async with embedded() as first, embedded() as other:
+        assert not await campaign(Pair(first, other), 2, range(60), shrink=False)
 
 
 async def test_a_planted_difference_shrinks_to_its_cause() -> None:
@@ -198,16 +198,16 @@ async def test_a_planted_difference_shrinks_to_its_cause() -> None:
         (difference,) = await pair.differ_again(steps)
 
         async def shows(candidate: list[Step]) -> bool:
-            return any(one.cause == difference.cause for one in await pair.differ(candidate))
+            return any(each.cause == difference.cause for each in await pair.differ(candidate))
 
         assert [(step.do, "data" in step.body) for step in await shrunk(steps, shows)] == [("POST", False)]
 
 
 def test_a_version_that_one_side_did_not_count_is_told_once() -> None:
-    def told(*versions: int) -> list[dict[str, Any]]:
+    def normalized(*versions: int) -> list[dict[str, Any]]:
         return normal([_object(UIDS[0], version) for version in versions], "ns")
 
     steps = [Step("GET", "/a")] * 5
-    real, ours = told(5, 6, 6, 7, 7), told(5, 5, 5, 8, 8)
+    real, ours = normalized(5, 6, 6, 7, 7), normalized(5, 5, 5, 8, 8)
     assert [difference.number for difference in differences(steps, real, ours)] == [1]
-    assert [difference.number for difference in differences(steps, real, told(5, 5, 5, 5, 8))] == [1, 3, 4]
+    assert [difference.number for difference in differences(steps, real, normalized(5, 5, 5, 5, 8))] == [1, 3, 4]

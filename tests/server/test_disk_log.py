@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.server.asking import CRDS, MAPS, THINGS, Client, config_map, crd, following, thing
+from tests.server.asking import CRDS, MAPS, THINGS, Client, config_map, crd, custom_object, following
 from tests.server.disk_values import KEYS, put
 from trainyard.objects import NamespacedName
 from trainyard.server import DiskError, DiskLog, NotWritten, RevisionLog, Server
@@ -35,7 +35,8 @@ STEPS = st.lists(
 def seen(log: RevisionLog) -> object:
     """All that can be asked of a log."""
     entries = [
-        (one.revision, one.store, one.key, one.record, one.previous, one.last_state) for one in log.after(log.floor)
+        (event.revision, event.store, event.key, event.record, event.previous, event.last_state)
+        for event in log.after(log.floor)
     ]
     lists = [log.list("maps", revision) for revision in range(max(1, log.floor), log.revision + 1)]
     return log.revision, log.floor, entries, lists, log.list("maps")
@@ -178,7 +179,7 @@ def torn_page(path: Path) -> None:
     path.write_bytes(content)
 
 
-def told(statement: str) -> Callable[[Path], object]:
+def executing(statement: str) -> Callable[[Path], object]:
     def change(path: Path) -> None:
         file = sqlite3.connect(path)
         file.execute(statement)
@@ -190,7 +191,7 @@ def told(statement: str) -> Callable[[Path], object]:
 
 def another_program(path: Path) -> None:
     path.unlink()
-    told("CREATE TABLE notes (text)")(path)
+    executing("CREATE TABLE notes (text)")(path)
 
 
 @pytest.mark.parametrize(
@@ -201,12 +202,12 @@ def another_program(path: Path) -> None:
         (torn_page, "is broken"),
         (flipped, "is not what was written"),
         (another_program, "another program's"),
-        (told("PRAGMA application_id = 1"), "another program's"),
-        (told(f"PRAGMA user_version = {FORMAT + 1}"), "newer trainyard"),
-        (told("DELETE FROM entries WHERE revision = 7"), "entry 7 is missing"),
-        (told("UPDATE entries SET name = 'z' WHERE revision = 7"), "entry 7 is not what was written"),
-        (told("DELETE FROM past"), "is broken"),
-        (told("DROP TABLE entries"), "no such table"),
+        (executing("PRAGMA application_id = 1"), "another program's"),
+        (executing(f"PRAGMA user_version = {FORMAT + 1}"), "newer trainyard"),
+        (executing("DELETE FROM entries WHERE revision = 7"), "entry 7 is missing"),
+        (executing("UPDATE entries SET name = 'z' WHERE revision = 7"), "entry 7 is not what was written"),
+        (executing("DELETE FROM past"), "is broken"),
+        (executing("DROP TABLE entries"), "no such table"),
     ],
 )
 def test_a_file_that_is_not_a_whole_log_of_ours_is_named_and_stays(
@@ -352,7 +353,7 @@ async def test_a_definition_that_finds_no_room_does_not_serve(disk_server: Serve
             async with session.get(disk_server.url + THINGS) as got:
                 assert got.status == 404
         await client.make(CRDS, crd())
-        await client.make(THINGS, thing("one"))
+        await client.make(THINGS, custom_object("one"))
 
 
 async def test_a_server_on_an_old_log_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -365,7 +366,7 @@ async def test_a_server_on_an_old_log_goes_on_where_it_was(tmp_path: Path) -> No
             client = Client(session, server.url)
             if life == 0:
                 await client.make(CRDS, crd())
-                await client.make(THINGS, thing("one"))
+                await client.make(THINGS, custom_object("one"))
                 first = log.revision
             if life == 1:
                 assert log.revision == revisions[-1], "furnishing an old log writes"
@@ -375,8 +376,8 @@ async def test_a_server_on_an_old_log_goes_on_where_it_was(tmp_path: Path) -> No
             if life == 2:
                 async with client.watch(THINGS, resourceVersion=str(first - 1)) as lines:
                     assert (await anext(lines))["object"]["code"] == 410
-            code, found = await client.ask("GET", f"{THINGS}/one")
-            assert code == 200 and found["spec"] == {"replicas": 1, "mode": "fast"}
+            code, stored = await client.ask("GET", f"{THINGS}/one")
+            assert code == 200 and stored["spec"] == {"replicas": 1, "mode": "fast"}
             await client.make(MAPS, config_map(f"life-{life}"))
         revisions.append(log.revision)
         await server.stop()

@@ -61,12 +61,12 @@ class Kubelet:
 
 @pytest.fixture
 async def kubelet() -> AsyncIterator[Kubelet]:
-    one = Kubelet()
-    runner = web.ServerRunner(web.Server(one, handler_cancellation=True), shutdown_timeout=0.1)
+    kubelet_ = Kubelet()
+    runner = web.ServerRunner(web.Server(kubelet_, handler_cancellation=True), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    one.port = runner.addresses[0][1]
-    yield one
+    kubelet_.port = runner.addresses[0][1]
+    yield kubelet_
     await runner.cleanup()
 
 
@@ -199,9 +199,9 @@ async def test_the_last_words_arrive_though_nobody_reads_the_input_any_more(lock
     async with connected(locked) as socket, asyncio.timeout(20):
         await socket.send_bytes(b"\x00go")
         typing = asyncio.create_task(_type_on(socket))
-        said = [message async for message in _messages(socket)]
+        messages = [message async for message in _messages(socket)]
         typing.cancel()
-    assert len(said) == 201 and said[-1] == b"\x03" + encode({"status": "Success"})
+    assert len(messages) == 201 and messages[-1] == b"\x03" + encode({"status": "Success"})
 
 
 async def _type_on(socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -269,7 +269,7 @@ async def test_what_cannot_be_served_is_refused_before_the_upgrade(locked: Serve
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "text"),
+    ("response", "code", "text"),
     [
         (web.Response(status=404, text='container "main" not found in pod a\n'), 404, 'container "main" not found'),
         (web.Response(status=400, body=encode({"kind": "Status", "message": "it does not run"})), 400, "it does not"),
@@ -278,9 +278,9 @@ async def test_what_cannot_be_served_is_refused_before_the_upgrade(locked: Serve
     ],
 )
 async def test_what_the_kubelet_refuses_is_a_status(
-    locked: Server, kubelet: Kubelet, said: web.Response, code: int, text: str
+    locked: Server, kubelet: Kubelet, response: web.Response, code: int, text: str
 ) -> None:
-    kubelet.refusal = said
+    kubelet.refusal = response
     got = await refused(locked, f"{PODS}/a/exec?{ASK}")
     assert got[0] == code and text in got[1]
 

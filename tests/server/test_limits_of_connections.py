@@ -44,7 +44,7 @@ async def opened(url: str, sent: bytes = b"", **more: int) -> tuple[asyncio.Stre
     return reader, writer
 
 
-async def said(reader: asyncio.StreamReader) -> bytes:
+async def read_to_end(reader: asyncio.StreamReader) -> bytes:
     """What comes until the server hangs up."""
     async with asyncio.timeout(10):
         try:
@@ -111,7 +111,7 @@ async def test_a_head_that_trickles_is_given_up() -> None:
         while not writer.is_closing() and time.monotonic() < start + 8:
             writer.write(b"X")
             await asyncio.sleep(0.02)  # this is how slow it is
-        assert time.monotonic() - start < 5 and await said(reader) == b""
+        assert time.monotonic() - start < 5 and await read_to_end(reader) == b""
         await answers(server)
 
 
@@ -120,7 +120,7 @@ async def test_a_body_that_trickles_is_given_up_with_a_word() -> None:
     head = f"POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
     async with served(SHORT) as server:
         reader, writer = await opened(server.url, head.encode())
-        got = await said(reader)
+        got = await read_to_end(reader)
         assert got.startswith(b"HTTP/1.1 408") and decode(got.partition(b"\r\n\r\n")[2])["reason"] == "Timeout"
         writer.close()
         await answers(server)
@@ -132,7 +132,7 @@ async def test_a_connection_that_is_not_used_is_closed_and_one_that_is_lives() -
         async with asyncio.timeout(5):
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         start = time.monotonic()
-        assert (await said(reader)).endswith(b"ok") and 0.2 < time.monotonic() - start < 5
+        assert (await read_to_end(reader)).endswith(b"ok") and 0.2 < time.monotonic() - start < 5
         writer.close()
     async with served(Limits(head_seconds=2.0)) as server:
         busy, pen = await opened(server.url)
@@ -148,10 +148,10 @@ async def test_a_handshake_that_does_not_come_is_given_up(tmp_path: Path) -> Non
     authority = CertificateAuthority.new(time.time())
     async with served(SHORT) as server:
         await server.start_tls(authority.server_context(tmp_path))
-        silent, one = await opened(server.tls_url)
+        silent, sender = await opened(server.tls_url)
         plain, two = await opened(server.tls_url, GET % b"/version")
-        assert await said(silent) == b"" and b"200" not in await said(plain)
-        for writer in (one, two):
+        assert await read_to_end(silent) == b"" and b"200" not in await read_to_end(plain)
+        for writer in (sender, two):
             writer.close()
         context = ssl.create_default_context(cadata=authority.pem)
         async with aiohttp.ClientSession() as session, session.get(f"{server.tls_url}/readyz", ssl=context) as got:
@@ -169,7 +169,7 @@ async def test_an_answer_that_is_not_taken_is_given_up_and_nobody_waits_for_it()
             await answers(server)
             got = b""
             await asyncio.sleep(1.0)  # it does not read for longer than it may
-            got = await said(reader)
+            got = await read_to_end(reader)
             assert len(got) < 20_000_000, query
             writer.close()
         assert server.hub.listener_count("configmaps") == 0
@@ -196,13 +196,13 @@ async def test_past_the_limit_a_client_is_sent_away_and_taken_when_there_is_room
         for reader, _ in held:
             await reader.readuntil(b"\r\n\r\nok")
         reader, writer = await opened(server.url, b"")
-        got = await said(reader)
+        got = await read_to_end(reader)
         assert got.startswith(b"HTTP/1.1 503") and b"Retry-After: 1" in got
         assert decode(got.partition(b"\r\n\r\n")[2])["message"] == "too many connections are open; try again"
-        for _, one in held:
-            one.write_eof()
+        for _, connection in held:
+            connection.write_eof()
         for reader, _ in held:
-            assert await said(reader) == b""
+            assert await read_to_end(reader) == b""
         await answers(server)
 
 
@@ -321,11 +321,11 @@ async def test_a_client_that_waits_for_a_word_gets_it(method: str, version: str)
         async with asyncio.timeout(5):
             assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         writer.write(body)
-        assert (await said(reader)).startswith(b"HTTP/1.1 201" if method == "POST" else b"HTTP/1.1 404")
+        assert (await read_to_end(reader)).startswith(b"HTTP/1.1 201" if method == "POST" else b"HTTP/1.1 404")
         writer.close()
     async with served(token="x" * 20) as locked:
         reader, writer = await opened(locked.url, head.encode())
-        assert (await said(reader)).startswith(b"HTTP/1.1 401")  # without sending what nobody reads
+        assert (await read_to_end(reader)).startswith(b"HTTP/1.1 401")  # without sending what nobody reads
         writer.close()
 
 

@@ -60,11 +60,11 @@ async def test_a_name_counts_by_what_it_resolves_to(monkeypatch: pytest.MonkeyPa
     """Whoever wrote /etc/hosts may have meant something else by localhost."""
 
     def resolving(*places: str) -> None:
-        async def found(self: object, host: str, *rest: object, **more: object) -> list[object]:
+        async def getaddrinfo(self: object, host: str, *rest: object, **more: object) -> list[object]:
             kinds = [(socket.AF_INET6 if ":" in place else socket.AF_INET, place) for place in places]
             return [(kind, socket.SOCK_STREAM, 6, "", (place, 0)) for kind, place in kinds]
 
-        monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", found)
+        monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", getaddrinfo)
 
     resolving("192.0.2.7")
     with pytest.raises(ValueError, match=r"not on localhost, which is 192\.0\.2\.7; use 127"):
@@ -156,9 +156,9 @@ async def test_what_is_open_says_that_it_lives_and_nothing_else(locked: Server) 
 async def test_the_token_is_compared_in_constant_time(locked: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[bytes] = []
 
-    def watched(one: bytes, other: bytes) -> bool:
+    def watched(first: bytes, other: bytes) -> bool:
         compared.append(other)
-        return one == other
+        return first == other
 
     monkeypatch.setattr(hmac, "compare_digest", watched)
     async with aiohttp.ClientSession(headers=BEARER) as session, session.get(f"{locked.url}{MAPS}") as got:

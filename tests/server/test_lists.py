@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.server.asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, job, pod, thing
+from tests.server.asking import CRDS, JOBS, MAPS, PODS, THINGS, Cluster, config_map, crd, custom_object, job, pod
 from trainyard.objects import decode
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -32,7 +32,7 @@ def test_a_list_is_in_order_and_says_how_far_it_reaches(cluster: Cluster) -> Non
 def test_selectors_choose(cluster: Cluster) -> None:
     cluster.make(PODS, pod("a", nodeName="n1", metadata={"labels": {"app": "x", "tier": "1"}}))
     cluster.make(PODS, pod("b", metadata={"labels": {"app": "y"}}))
-    for labels, fields, found in [
+    for labels, fields, expected in [
         ("app=x", "", ["a"]),
         ("app!=x", "", ["b"]),
         ("app in (x,y),!tier", "", ["b"]),
@@ -43,7 +43,7 @@ def test_selectors_choose(cluster: Cluster) -> None:
         ("app", "metadata.namespace=default,metadata.name==b", ["b"]),
         ("app=x", "spec.nodeName!=n1", []),
     ]:
-        assert names(cluster.get(PODS, labelSelector=labels, fieldSelector=fields)) == found, (labels, fields)
+        assert names(cluster.get(PODS, labelSelector=labels, fieldSelector=fields)) == expected, (labels, fields)
 
 
 @pytest.mark.parametrize(
@@ -114,16 +114,16 @@ def test_pages_together_are_the_list(chosen: list[str], limit: int, selector: st
     cluster = Cluster()
     for name in chosen:
         cluster.make(MAPS, config_map(name, metadata={"labels": {"k": "1" if name < "e" else "2"}}))
-    found: list[str] = []
+    listed: list[str] = []
     query: dict[str, Any] = {"limit": str(limit), "labelSelector": selector}
     while True:
         page = cluster.get(MAPS, **query)
-        found += names(page)
+        listed += names(page)
         assert len(page["items"]) <= limit
         if "continue" not in page["metadata"]:
             break
         query["continue"] = page["metadata"]["continue"]
-    assert found == names(cluster.get(MAPS, labelSelector=selector))
+    assert listed == names(cluster.get(MAPS, labelSelector=selector))
 
 
 def table(cluster: Cluster, path: str, **query: Any) -> tuple[list[str], list[list[Any]]]:
@@ -167,10 +167,10 @@ def test_a_definition_brings_its_own_columns(cluster: Cluster) -> None:
         {"name": "Since", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ]
     cluster.make(CRDS, crd(additionalPrinterColumns=columns))
-    cluster.make(THINGS, thing("a"))
+    cluster.make(THINGS, custom_object("a"))
     conditions = [{"type": "Ready", "status": "True"}]
     cluster.merge(f"{THINGS}/a/status", {"status": {"state": "Running", "conditions": conditions}})
-    cluster.make(THINGS, thing("b"))
+    cluster.make(THINGS, custom_object("b"))
     heads, rows = table(cluster, THINGS)
     assert heads == ["Name", "State", "Replicas", "Ready", "Since"]
     assert rows == [["a", "Running", 1, "True", "0s"], ["b", None, 1, None, "0s"]]

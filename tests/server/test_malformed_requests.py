@@ -97,7 +97,7 @@ def test_a_length_that_lies_makes_no_request_of_what_follows(barrage: Barrage) -
 
 
 def test_a_log_on_disk_holds_after_a_barrage_what_it_was_answered(tmp_path: Path) -> None:
-    async def told(log: RevisionLog) -> dict[str, dict[NamespacedName, bytes]]:
+    async def stored_records(log: RevisionLog) -> dict[str, dict[NamespacedName, bytes]]:
         objects = malformed_requests.stored(log)
         if isinstance(log, DiskLog):
             log.close()
@@ -114,8 +114,8 @@ def test_a_log_on_disk_holds_after_a_barrage_what_it_was_answered(tmp_path: Path
         serves(shooting)
         assert not complaints.lines, complaints.lines[0]
         do(server.stop())
-        before = do(told(server.log))
-        assert do(told(do(opened()))) == before and len(before) >= 5
+        before = do(stored_records(server.log))
+        assert do(stored_records(do(opened()))) == before and len(before) >= 5
 
 
 LINE = st.sampled_from((b"0\r\n\r\n", b"GET", b"POST", b" ", b"/", b"/version", MAPS.encode(), b"?watch=1",
@@ -149,9 +149,9 @@ def test_any_body_with_rubbish_in_it_is_survived(under_fire: Barrage, body: byte
 
 def test_the_judge_sees_what_must_not_be() -> None:
     """The checks of this file can fail."""
-    for said in (b"HTTP/1.1 500 x\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 404 x\r\nContent-Length: 2\r\n\r\n{}",
+    for response in (b"HTTP/1.1 500 x\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 404 x\r\nContent-Length: 2\r\n\r\n{}",
                  b"HTTP/1.1 200 x\r\nContent-Length: 21\r\n\r\n" + TOKEN.encode(),
                  b"Traceback (most\r\n\r\n"):  # fmt: skip
         with pytest.raises(Broken):
-            Barrage(("", 0)).judge(said, b"")
+            Barrage(("", 0)).judge(response, b"")
     assert len(BREAKS) >= 10 and case(1, 2) == case(1, 2) != case(1, 3)

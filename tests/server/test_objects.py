@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.server.asking import CRDS, MAPS, PODS, THINGS, Cluster, config_map, crd, pod, thing
+from tests.server.asking import CRDS, MAPS, PODS, THINGS, Cluster, config_map, crd, custom_object, pod
 from trainyard.objects import Problem
 from trainyard.schema.checks import MAX_DEPTH
 from trainyard.server.http.requests import MAX_BODY
@@ -128,7 +128,7 @@ def test_an_object_that_is_wrong_is_invalid_with_its_causes(cluster: Cluster, bo
 
 def test_all_problems_are_told_at_once(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    no = cluster.refused("POST", THINGS, thing("A", replicas="two", mode="odd"))
+    no = cluster.refused("POST", THINGS, custom_object("A", replicas="two", mode="odd"))
     assert no.details is not None
     assert [(cause["field"], cause["reason"]) for cause in no.details["causes"]] == [
         ("metadata.name", "FieldValueInvalid"),
@@ -184,8 +184,8 @@ def test_an_update_names_the_version_it_was_made_from(cluster: Cluster) -> None:
 
 def test_a_custom_resource_cannot_be_replaced_blindly(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    cluster.make(THINGS, thing("a"))
-    no = cluster.refused("PUT", f"{THINGS}/a", thing("a", replicas=2))
+    cluster.make(THINGS, custom_object("a"))
+    no = cluster.refused("PUT", f"{THINGS}/a", custom_object("a", replicas=2))
     assert (
         no.code == 422 and "metadata.resourceVersion: Invalid value: 0: must be specified for an update" in no.message
     )
@@ -213,7 +213,7 @@ def test_a_write_that_changes_nothing_gets_no_new_revision(cluster: Cluster) -> 
 
 def test_a_change_of_type_alone_is_a_change(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    cluster.make(THINGS, thing("a", template={"x": 1}))
+    cluster.make(THINGS, custom_object("a", template={"x": 1}))
     changed = cluster.merge(f"{THINGS}/a", {"spec": {"template": {"x": True}}})
     assert changed["spec"]["template"]["x"] is True and changed["metadata"]["generation"] == 2
 
@@ -240,7 +240,7 @@ def test_a_patch_cannot_rename_or_move_an_object(cluster: Cluster) -> None:
 
 def test_status_has_a_path_of_its_own(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    made = cluster.make(THINGS, {**thing("a"), "status": {"state": "forged"}})
+    made = cluster.make(THINGS, {**custom_object("a"), "status": {"state": "forged"}})
     assert "status" not in made
     response = cluster.merge(f"{THINGS}/a/status", {"status": {"state": "Running"}, "spec": {"replicas": 7}})
     assert response["status"] == {"state": "Running"} and response["spec"]["replicas"] == 1
@@ -259,7 +259,7 @@ def test_a_resource_without_status_has_no_such_path(cluster: Cluster) -> None:
 
 def test_the_generation_counts_versions_of_the_spec_only(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    cluster.make(THINGS, thing("a"))
+    cluster.make(THINGS, custom_object("a"))
     assert cluster.merge(f"{THINGS}/a", {"metadata": {"labels": {"a": "b"}}})["metadata"]["generation"] == 1
     assert cluster.merge(f"{THINGS}/a", {"spec": {"replicas": 5}})["metadata"]["generation"] == 2
 
@@ -302,7 +302,7 @@ def test_the_given_checks_are_asked_last() -> None:
 
     cluster = Cluster({("example.org", "Thing"): check})
     cluster.make(CRDS, crd())
-    cluster.make(THINGS, thing("a", replicas=3))
+    cluster.make(THINGS, custom_object("a", replicas=3))
     no = cluster.refused("PATCH", f"{THINGS}/a", {"spec": {"replicas": 2}}, "application/merge-patch+json")
     assert no.code == 422 and "may not shrink" in no.message
     assert (

@@ -58,13 +58,13 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     folder = Path(tempfile.mkdtemp(prefix="proxy-"))
-    one = World(folder, str(folder / "s"))
-    runner = web.ServerRunner(web.Server(one.program), shutdown_timeout=0.1)
+    world = World(folder, str(folder / "s"))
+    runner = web.ServerRunner(web.Server(world.program), shutdown_timeout=0.1)
     await runner.setup()
-    await web.UnixSite(runner, one.socket).start()
-    yield one
+    await web.UnixSite(runner, world.socket).start()
+    yield world
     await runner.cleanup()
-    shutil.rmtree(one.folder)
+    shutil.rmtree(world.folder)
 
 
 @pytest.fixture
@@ -107,14 +107,14 @@ async def test_a_request_reaches_the_program_as_it_came(locked: Server, world: W
             async with session.request(method, url) as got:
                 assert got.status == 200
     seen = world.seen[0]
-    assert [one.method for one in world.seen] == ["POST", "HEAD", "OPTIONS"]
+    assert [request.method for request in world.seen] == ["POST", "HEAD", "OPTIONS"]
     assert (seen.method, seen.path_qs, seen.headers["X-Mine"]) == ("POST", "/a//b/?x=1&x=2", "yes")
     assert "Authorization" not in seen.headers and seen.headers["X-Forwarded-Uri"] == f"{where}/proxy/a//b/"
     assert set(world.asked) == {"Bearer canary /sockets/default/a/8080"}
 
 
 @pytest.mark.parametrize(
-    ("where", "code", "words"),
+    ("where", "code", "message"),
     [
         (f"{PODS}/b", 404, 'pods "b" not found'),
         (f"{PODS}/a:0", 400, "from 1 to 65535"),
@@ -124,10 +124,10 @@ async def test_a_request_reaches_the_program_as_it_came(locked: Server, world: W
         (f"{SERVICES}/s:none", 503, 'no endpoints available for service "s"'),
     ],
 )
-async def test_a_program_that_nobody_knows_is_a_status(locked: Server, where: str, code: int, words: str) -> None:
+async def test_a_program_that_nobody_knows_is_a_status(locked: Server, where: str, code: int, message: str) -> None:
     async with aiohttp.ClientSession(headers=HEADERS) as session, session.get(f"{locked.url}{where}/proxy/") as got:
         answer = decode(await got.read())
-        assert (got.status, answer["kind"], answer["code"]) == (code, "Status", code) and words in answer["message"]
+        assert (got.status, answer["kind"], answer["code"]) == (code, "Status", code) and message in answer["message"]
 
 
 async def test_what_the_node_refuses_is_said(locked: Server, world: World) -> None:
@@ -171,9 +171,9 @@ async def test_without_a_token_nobody_comes_through(locked: Server, world: World
 
 async def test_what_is_not_served_says_what_to_do(locked: Server) -> None:
     async with aiohttp.ClientSession(headers=HEADERS) as session:
-        for path, words in (("portforward", "kubectl proxy"), ("ephemeralcontainers", "kubectl exec")):
+        for path, hint in (("portforward", "kubectl proxy"), ("ephemeralcontainers", "kubectl exec")):
             async with session.get(f"{locked.url}{PODS}/a/{path}") as got:
-                assert got.status == 405 and words in decode(await got.read())["message"]
+                assert got.status == 405 and hint in decode(await got.read())["message"]
         async with session.get(f"{locked.url}{PODS}/a/attach?stdin=true&stdout=true") as got:
             assert got.status == 400 and "no standard input" in decode(await got.read())["message"]
 

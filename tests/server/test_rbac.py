@@ -55,9 +55,9 @@ ALLOWED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "asked", "allowed"), ALLOWED)
-def test_a_rule_allows_or_not(one: Any, asked: Attributes, allowed: bool) -> None:
-    assert rbac.is_allowed([one], asked) is allowed
+@pytest.mark.parametrize(("rule_", "asked", "allowed"), ALLOWED)
+def test_a_rule_allows_or_not(rule_: Any, asked: Attributes, allowed: bool) -> None:
+    assert rbac.is_allowed([rule_], asked) is allowed
 
 
 COVERED = [
@@ -129,13 +129,13 @@ VERBS = [
 def test_each_verb_needs_its_own_right(world: Cluster, method: str, path: str, body: Any, verb: str) -> None:
     world.make(MAPS, config_map("a"))
     path, _, query = path.partition("?")
-    words = dict([query.split("=")]) if query else {}
+    query_parameters = dict([query.split("=")]) if query else {}
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
     everything = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
-    world.make(ROLES, role("r", rule(" ".join(one for one in everything if one != verb), "configmaps")))
+    world.make(ROLES, role("r", rule(" ".join(each for each in everything if each != verb), "configmaps")))
     world.make(BINDINGS, binding("b", "r", "robot"))
     with world.acting(ROBOT):
-        refused = world.refused(method, path, body, kind, **words)
+        refused = world.refused(method, path, body, kind, **query_parameters)
         assert refused.code == 403 and f'cannot {verb} resource "configmaps"' in refused.message
     world.merge(f"{ROLES}/r", {"rules": [rule(verb, "configmaps")]})
     with world.acting(ROBOT):

@@ -37,7 +37,7 @@ def test_the_same_plural_in_two_groups_is_two_resources(cluster: Cluster) -> Non
         assert only["apiVersion"] == f"{group}/v1" and only["spec"]["replicas"] == replicas
         (entry, _) = cluster.get(f"/apis/{group}/v1")["resources"]
         assert (entry["name"], entry["shortNames"]) == ("mxjobs", ["mxj"])
-    assert set(GROUPS) <= {one["name"] for one in cluster.get("/apis")["groups"]}
+    assert set(GROUPS) <= {group["name"] for group in cluster.get("/apis")["groups"]}
     assert cluster.refused("POST", path(GROUPS[0]), job(GROUPS[1], "b")).code == 400
 
 
@@ -75,8 +75,8 @@ def test_kubectl_may_leave_the_checking_of_each_to_the_server(cluster: Cluster) 
             if "patch" in item and not path.endswith("/status")
         ]
         wanted = {"group": group, "version": "v1", "kind": kind}
-        (found,) = [patch for patch in patches if patch["x-kubernetes-group-version-kind"] == wanted]
-        assert "fieldValidation" in [parameter["name"] for parameter in found["parameters"]]
+        (schema,) = [patch for patch in patches if patch["x-kubernetes-group-version-kind"] == wanted]
+        assert "fieldValidation" in [parameter["name"] for parameter in schema["parameters"]]
     assert cluster.refused("GET", "/openapi/v3/apis/nope/v1").code == 404
 
 

@@ -152,7 +152,9 @@ def reachable(robot: Cluster) -> Cluster:
 
 
 def mounts(made: dict[str, Any], group: str = "containers") -> list[list[str]]:
-    return [[mount["mountPath"] for mount in one.get("volumeMounts", ())] for one in made["spec"].get(group, ())]
+    return [
+        [mount["mountPath"] for mount in container.get("volumeMounts", ())] for container in made["spec"].get(group, ())
+    ]
 
 
 def test_every_container_of_a_pod_gets_the_folder_of_its_account(reachable: Cluster) -> None:

@@ -28,7 +28,7 @@ def test_what_has_a_label_is_found_whenever_that_was_asked_for_first(
         store.put(key, None if labels is None else Record(number, b"", labels, {}))
         for name in "pq" if asked == "always" or number == len(writes) - 1 else "":
             for value in VALUES:
-                having = sorted(key for key, one in store.records.items() if one.labels.get(name) == value)
+                having = sorted(key for key, record in store.records.items() if record.labels.get(name) == value)
                 assert store.view_by_label((name, value)).keys == having
         assert store.view().keys == sorted(store.records)
 

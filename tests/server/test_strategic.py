@@ -26,11 +26,11 @@ CONTAINER: st.SearchStrategy[Json] = st.fixed_dictionaries(
     optional={
         "image": VALUES,
         "args": st.lists(VALUES, max_size=2),
-        "env": st.lists(ENV, max_size=3, unique_by=lambda one: one["name"]),
+        "env": st.lists(ENV, max_size=3, unique_by=lambda item: item["name"]),
     },
 )
 SPEC = st.fixed_dictionaries(
-    {"containers": st.lists(CONTAINER, max_size=4, unique_by=lambda one: one["name"])},
+    {"containers": st.lists(CONTAINER, max_size=4, unique_by=lambda item: item["name"])},
     optional={"nodeSelector": st.dictionaries(NAMES, VALUES), "hostname": VALUES},
 )
 MANY = settings(max_examples=60, deadline=None)
@@ -47,23 +47,23 @@ def test_a_merged_spec_says_what_the_patch_says(original: Json, patch: Json) -> 
     assert set(now) == set(old) | {container["name"] for container in patch["containers"]} and len(now) == len(
         merged["containers"]
     )
-    for one in patch["containers"]:
-        found = now[one["name"]]
-        assert all(found[field] == one[field] for field in ("image", "args") if field in one)
-        assert {var["name"]: var for var in one.get("env", ())}.items() <= {
-            var["name"]: var for var in found.get("env", ())
+    for container in patch["containers"]:
+        container_now = now[container["name"]]
+        assert all(container_now[field] == container[field] for field in ("image", "args") if field in container)
+        assert {var["name"]: var for var in container.get("env", ())}.items() <= {
+            var["name"]: var for var in container_now.get("env", ())
         }.items()
-    for name, one in old.items():
+    for name, container in old.items():
         if name not in {each["name"] for each in patch["containers"]}:
-            assert now[name] == one
+            assert now[name] == container
 
 
-@pytest.mark.parametrize("word", ["containers", "$setElementOrder/containers"])
-def test_many_items_are_merged_without_a_look_for_each_among_all_others(word: str) -> None:
+@pytest.mark.parametrize("field", ["containers", "$setElementOrder/containers"])
+def test_many_items_are_merged_without_a_look_for_each_among_all_others(field: str) -> None:
     many = [{"name": f"c{at}"} for at in range(6_000)]
-    turned = [{"name": one["name"], "image": "i"} for one in reversed(many)]
+    turned = [{"name": container["name"], "image": "i"} for container in reversed(many)]
     began = time.process_time()
-    merged = merge({"containers": many}, {"containers": turned, word: turned}, POD)
+    merged = merge({"containers": many}, {"containers": turned, field: turned}, POD)
     assert time.process_time() - began < 2, "everybody else waits for it"
     assert merged == {"containers": turned}
 

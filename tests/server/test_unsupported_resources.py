@@ -23,7 +23,7 @@ def test_each_says_what_to_do_instead(cluster: Cluster, group: str, plural: str)
 
 
 def test_none_of_them_is_served() -> None:
-    served = {(one.group, one.plural) for one in Registry(BUILT_IN).all()}
+    served = {(resource.group, resource.plural) for resource in Registry(BUILT_IN).all()}
     assert not served & set(ALTERNATIVES)
 
 

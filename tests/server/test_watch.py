@@ -9,7 +9,20 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.server.asking import CRDS, MAPS, PODS, THINGS, Client, Cluster, config_map, crd, following, pod, thing, until
+from tests.server.asking import (
+    CRDS,
+    MAPS,
+    PODS,
+    THINGS,
+    Client,
+    Cluster,
+    config_map,
+    crd,
+    custom_object,
+    following,
+    pod,
+    until,
+)
 from trainyard.objects import decode
 from trainyard.server import RevisionLog, Server
 from trainyard.server.http import handler as http_module
@@ -78,17 +91,17 @@ async def test_a_selector_turns_changes_into_comings_and_goings(client: Client) 
         _, changed = await client.ask("PATCH", f"{MAPS}/a", {"metadata": {"labels": {"app": "y"}}})
         await client.ask("DELETE", f"{MAPS}/a")
         await client.make(MAPS, config_map("b", metadata={"labels": {"app": "x"}}))
-        found: list[Any] = []
+        events: list[Any] = []
         async with asyncio.timeout(10):
-            while len(found) < 4:
-                found.append(await anext(lines))
-    assert [(one["type"], one["object"]["metadata"]["name"]) for one in found] == [
+            while len(events) < 4:
+                events.append(await anext(lines))
+    assert [(event["type"], event["object"]["metadata"]["name"]) for event in events] == [
         ("ADDED", "a"),
         ("MODIFIED", "a"),
         ("DELETED", "a"),
         ("ADDED", "b"),
     ]
-    left = found[2]["object"]["metadata"]
+    left = events[2]["object"]["metadata"]
     assert left["labels"] == {"app": "x"} and left["resourceVersion"] == changed["metadata"]["resourceVersion"]
 
 
@@ -111,7 +124,7 @@ async def test_one_object_can_be_watched(client: Client) -> None:
 
 async def test_the_watches_of_a_resource_end_with_it(client: Client) -> None:
     await client.make(CRDS, crd())
-    await client.make(THINGS, thing("a"))
+    await client.make(THINGS, custom_object("a"))
     async with client.watch(THINGS) as lines:
         assert await following(lines, 1) == [("ADDED", "a")]
         await client.ask("DELETE", f"{CRDS}/things.example.org")
@@ -140,7 +153,7 @@ async def test_a_watch_of_the_future_is_refused(client: Client) -> None:
 async def test_bookmarks_tell_those_who_asked_how_far_the_log_is(client: Client, server: Server) -> None:
     async with (
         client.watch(MAPS, resourceVersion="1", allowWatchBookmarks="true") as lines,
-        client.watch(MAPS, resourceVersion="1") as others,
+        client.watch(MAPS, resourceVersion="1") as other_lines,
     ):
         await client.make(PODS, pod("elsewhere"))
         await until(lambda: server.hub.listener_count("configmaps") == 2)
@@ -150,7 +163,7 @@ async def test_bookmarks_tell_those_who_asked_how_far_the_log_is(client: Client,
         assert line["type"] == "BOOKMARK" and line["object"]["kind"] == "ConfigMap"
         assert line["object"]["metadata"]["resourceVersion"] == str(server.log.revision)
         await client.make(MAPS, config_map("a"))
-        assert await following(others, 1) == [("ADDED", "a")]
+        assert await following(other_lines, 1) == [("ADDED", "a")]
 
 
 async def test_a_watch_ends_when_its_time_is_up(client: Client) -> None:
@@ -208,26 +221,28 @@ async def test_a_connection_that_breaks_while_it_is_written_to_keeps_nobody_else
 async def test_where_many_listen_others_get_a_turn_and_what_they_write_goes_out_with_the_rest(cluster: Cluster) -> None:
     hub, watch, writes = WatchHub(cluster.log), cluster.watch(MAPS), dict[int, list[int]]()
     for index in range(3 * SLICE):
-        told = writes[index] = []
-        hub.add(Listener(watch, lambda lines, told=told: told.append(lines.count(b"\n")), lambda: False))
+        batches = writes[index] = []
+        hub.add(Listener(watch, lambda lines, batches=batches: batches.append(lines.count(b"\n")), lambda: False))
     cluster.make(MAPS, config_map("a"))
     await asyncio.sleep(0)
-    assert [len(told) for told in writes.values()] == [1] * SLICE + [0] * 2 * SLICE
+    assert [len(batches) for batches in writes.values()] == [1] * SLICE + [0] * 2 * SLICE
     cluster.make(MAPS, config_map("b"))
-    await until(lambda: all(sum(told) == 2 for told in writes.values()))
+    await until(lambda: all(sum(batches) == 2 for batches in writes.values()))
     assert list(writes.values()) == [[1, 1]] * SLICE + [[2]] * 2 * SLICE
 
 
 async def test_many_watches_of_a_resource_hear_the_last_of_it_before_they_end(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
-    cluster.make(THINGS, thing("a"))
-    hub, watch, told = WatchHub(cluster.log), cluster.watch(THINGS), list[str]()
-    listeners = [Listener(watch, lambda lines: told.append(lines.decode()), lambda: False) for _ in range(3 * SLICE)]
+    cluster.make(THINGS, custom_object("a"))
+    hub, watch, lines_written = WatchHub(cluster.log), cluster.watch(THINGS), list[str]()
+    listeners = [
+        Listener(watch, lambda lines: lines_written.append(lines.decode()), lambda: False) for _ in range(3 * SLICE)
+    ]
     for listener in listeners:
         hub.add(listener)
     cluster.delete(f"{CRDS}/things.example.org")
     await until(lambda: all(listener.ended.done() for listener in listeners))
-    assert len(told) == 3 * SLICE and all('"DELETED"' in lines for lines in told)
+    assert len(lines_written) == 3 * SLICE and all('"DELETED"' in lines for lines in lines_written)
 
 
 async def test_a_watch_that_starts_far_behind_catches_up_and_misses_nothing(client: Client) -> None:
@@ -239,12 +254,12 @@ async def test_a_watch_that_starts_far_behind_catches_up_and_misses_nothing(clie
     async with client.watch(MAPS, resourceVersion="1") as maps, client.watch(PODS, resourceVersion="1") as pods:
         assert await following(maps, 1) == [("ADDED", "a")]
         writing = asyncio.create_task(client.ask("PATCH", f"{PODS}/p0/status", {"status": {"message": "last"}}))
-        found: list[Any] = []
+        events: list[Any] = []
         async with asyncio.timeout(20):
-            while not found or found[-1]["object"]["status"].get("message") != "last":
-                found.append(await anext(pods))
+            while not events or events[-1]["object"]["status"].get("message") != "last":
+                events.append(await anext(pods))
         await writing
-    assert len(found) == 30 + 1200 + 1
+    assert len(events) == 30 + 1200 + 1
 
 
 async def test_kubectl_can_watch_tables(client: Client) -> None:
@@ -280,7 +295,7 @@ async def test_a_restart_over_the_same_log_serves_the_same_world() -> None:
             client = Client(session, server.url)
             if count == 1:
                 await client.make(CRDS, crd())
-                await client.make(THINGS, thing("a"))
+                await client.make(THINGS, custom_object("a"))
             code, listed = await client.ask("GET", THINGS)
             assert code == 200 and [item["metadata"]["name"] for item in listed["items"]] == ["a"]
         await server.stop()

@@ -25,9 +25,9 @@ class CrashPoint:
 
     def _die(self, request: ApiRequest) -> None:
         self._dead(request)
-        what = _news(request)
-        if request.method != "GET" and what not in self._seen:
-            self._seen.add(what)
+        write = _news(request)
+        if request.method != "GET" and write not in self._seen:
+            self._seen.add(write)
             self.died.set()
             raise asyncio.CancelledError
 

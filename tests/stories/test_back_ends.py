@@ -28,11 +28,11 @@ def test_what_is_told_on_the_embedded_cluster_alone_exists(collected: list[str])
 
 
 def test_every_other_story_is_told_on_both(collected: list[str]) -> None:
-    told = {end: {embedded_only.case(line) for line in collected if f"[{end}" in line} for end in ("embedded", "real")}
-    alone = {name for name in told["embedded"] if embedded_only.reason(name)}
-    own = {name for name in told["real"] if name.startswith(OWN)}
-    assert alone and own and len(told["real"]) > len(alone)
-    assert told["embedded"] - alone == told["real"] - own
+    cases = {end: {embedded_only.case(line) for line in collected if f"[{end}" in line} for end in ("embedded", "real")}
+    alone = {name for name in cases["embedded"] if embedded_only.reason(name)}
+    own = {name for name in cases["real"] if name.startswith(OWN)}
+    assert alone and own and len(cases["real"]) > len(alone)
+    assert cases["embedded"] - alone == cases["real"] - own
 
 
 async def test_a_stage_says_where_it_is(harness: Harness, back_end: str) -> None:

@@ -67,7 +67,7 @@ async def test_a_disrupted_pod_is_replaced_and_not_counted(harness: Harness, nam
 
 async def _other(harness: Harness, pod: Json) -> None:
     """Until another pod has that name."""
-    await harness.until(lambda one: uid_of(one) != uid_of(pod), POD, name_of(pod))
+    await harness.until(lambda replacement: uid_of(replacement) != uid_of(pod), POD, name_of(pod))
 
 
 @pytest.mark.slow

@@ -60,10 +60,10 @@ async def test_a_new_operator_leaves_a_running_job_as_it_is_and_a_deleted_one_le
     await harness.api.delete(harness.kind.gvk, harness.namespace, "story")
     await harness.gone(harness.kind.gvk, "story")
     await harness.nothing_left()
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     await looked(operator, jobs=0)
     assert [write.path for write in api.writes if write.method != "PATCH"] == []  # a word about it may come too late
-    assert max(Counter(one.place for one in harness.entered).values()) == 1
+    assert max(Counter(controlled.place for controlled in harness.entered).values()) == 1
 
 
 @pytest.mark.slow
@@ -74,7 +74,7 @@ async def test_a_suspended_job_runs_nothing_and_goes_on_when_it_is_resumed(
     await job_fixture.begin(harness, activeDeadlineSeconds=60)
     await harness.edit({"suspend": True})
     await harness.condition("Suspended")
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     job = await harness.until(lambda job: not is_condition_true(job["status"]["conditions"], "Running"))
     assert "startTime" not in job["status"]
     harness.later(3600)  # the deadline's clock stands still
@@ -85,7 +85,11 @@ async def test_a_suspended_job_runs_nothing_and_goes_on_when_it_is_resumed(
     job = await job_fixture.runs(harness)
     assert not is_condition_true(job["status"]["conditions"], "Suspended") and "startTime" in job["status"]
     assert job["status"]["resumes"] == 1 and not job["status"]["restarts"]
-    assert {place: count for place, count in Counter(one.place for one in harness.entered).items() if count != 2} == {}
+    assert {
+        place: count
+        for place, count in Counter(controlled.place for controlled in harness.entered).items()
+        if count != 2
+    } == {}
     await job_fixture.succeed(harness)
 
 
@@ -117,7 +121,7 @@ async def test_a_deadline_stops_everything_whatever_clean_pod_policy_says(
     harness.later(5)
     failed = await harness.condition("Failed")
     assert failed["reason"] == "DeadlineExceeded"
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
 
 
 @pytest.mark.slow
@@ -134,7 +138,7 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over_and_takes_everyth
     harness.later(5)
     await harness.gone(harness.kind.gvk, "story")
     await harness.nothing_left()
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     assert [write.method for write in api.writes] == [
         "PATCH",
         "DELETE",

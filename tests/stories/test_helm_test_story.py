@@ -73,7 +73,7 @@ async def test_it_trains_a_small_job_and_takes_it_away(harness: Harness) -> None
     harness.patience = 120
     await account(harness)
     await harness.api.create(POD, harness.namespace, pod(harness.namespace))
-    ended = await harness.until(lambda one: one["status"].get("phase") in ("Succeeded", "Failed"), POD, "tester")
+    ended = await harness.until(lambda pod: pod["status"].get("phase") in ("Succeeded", "Failed"), POD, "tester")
     answer = b"".join([chunk async for chunk in harness.api.logs(harness.namespace, "tester", "test")]).decode()
     assert ended["status"]["phase"] == "Succeeded", answer
     assert answer == "ok: TfJob tf-job-tfjob-test Succeeded\n"

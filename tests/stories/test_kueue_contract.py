@@ -83,7 +83,7 @@ async def test_a_queued_job_is_admitted_evicted_and_admitted_again_each_time_by_
 
     spot = Flavor("spot", counts=partial(job_fixture))
     await kueue.admit(spot)
-    await harness.everybody(**cast(job_fixture, spot))
+    await harness.every_replica_runs(**cast(job_fixture, spot))
     await harness.until(lives)
     pods = await kueue.pods()
     assert len(pods) == sum(cast(job_fixture, spot).values())
@@ -91,12 +91,12 @@ async def test_a_queued_job_is_admitted_evicted_and_admitted_again_each_time_by_
         has_exactly(pod, spot)
     for gvk in harness.kind.roles.child_resources:
         assert [
-            name for name, one in (await harness.children(gvk)).items() if QUEUE.keys() & labels_of(one).keys()
+            name for name, child in (await harness.children(gvk)).items() if QUEUE.keys() & labels_of(child).keys()
         ] == []
 
     await kueue.evict()
     await harness.condition("Suspended")
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     evicted = await harness.until(
         lambda job: not lives(job) and not is_condition_true(job["status"]["conditions"], "Running")
     )
@@ -108,7 +108,7 @@ async def test_a_queued_job_is_admitted_evicted_and_admitted_again_each_time_by_
 
     standard = Flavor("standard")
     await kueue.admit(standard)
-    await harness.everybody(**job_fixture.cast)
+    await harness.every_replica_runs(**job_fixture.cast)
     await harness.until(lives)
     for pod in await kueue.pods():
         has_exactly(pod, standard)
@@ -125,7 +125,7 @@ async def test_a_failed_job_says_so_with_reason_and_message_and_is_over(
 ) -> None:
     kueue = await wait_in_line(harness, job_fixture, backoffLimit=0)
     await kueue.admit(Flavor("spot"))
-    await harness.everybody(**job_fixture.cast)
+    await harness.every_replica_runs(**job_fixture.cast)
     await (await harness.controlled_pod(*job_fixture.last[0])).exit(1)
     failed = await harness.condition("Failed")
     assert failed["reason"] and failed["message"]

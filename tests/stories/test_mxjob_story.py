@@ -19,7 +19,7 @@ DIST = PLAYS["MxJob"]
 
 def lives(harness: Harness) -> Counter[str]:
     """How many processes each slot has had."""
-    return Counter(one.place for one in harness.entered)
+    return Counter(controlled.place for controlled in harness.entered)
 
 
 ONCE = Counter({"scheduler-0": 1, "server-0": 1, "worker-0": 1, "worker-1": 1})
@@ -35,12 +35,12 @@ async def test_whoever_is_killed_all_are_made_again_and_that_counts_once(harness
     assert f"{role.upper()} 0: container mxnet exited with code 137" in condition["message"]
     assert failures(await harness.job()) == 1 and restarts(await harness.job()) == 0
     harness.later(10)
-    await harness.happens(lambda: lives(harness) == TWICE)
+    await harness.until_holds(lambda: lives(harness) == TWICE)
     job = await DIST.runs(harness)
     after = await harness.children(JOB)
     assert after.keys() == before.keys()
-    assert {attempt_of(one) for one in after.values()} == {"1"}
-    assert not {uid_of(one) for one in after.values()} & {uid_of(one) for one in before.values()}
+    assert {attempt_of(child) for child in after.values()} == {"1"}
+    assert not {uid_of(child) for child in after.values()} & {uid_of(child) for child in before.values()}
     await harness.until(lambda job: not is_condition_true(job["status"]["conditions"], "Restarting"))
     assert restarts(job) == 1
     await DIST.succeed(harness)
@@ -61,7 +61,7 @@ async def test_several_ends_of_one_attempt_count_as_one(harness: Harness) -> Non
     await (await harness.controlled_pod("worker", 1)).kill()
     failed = await harness.condition("Failed")
     assert failed["reason"] == "BackoffLimitExceeded" and "2 failed attempts, backoffLimit is 1" in failed["message"]
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
 
 
 async def test_one_that_ended_well_is_made_again_with_its_gang(harness: Harness) -> None:
@@ -98,7 +98,7 @@ async def test_a_permanent_end_of_any_replica_fails_the_job_at_once(harness: Har
 async def test_a_deleted_pod_restarts_the_gang_at_once_and_is_not_counted(harness: Harness, role: str) -> None:
     await DIST.begin(harness, backoffLimit=0)
     await harness.api.delete(POD, harness.namespace, name_of(await harness.pod(role)))
-    await harness.happens(lambda: lives(harness) == TWICE)
+    await harness.until_holds(lambda: lives(harness) == TWICE)
     job = await DIST.runs(harness)
     assert restarts(job) == 0 and {attempt_of(child) for child in (await harness.children(JOB)).values()} == {"1"}
     await DIST.succeed(harness)
@@ -115,7 +115,7 @@ async def test_operators_that_die_at_every_write_of_a_restart_restart_the_gang_o
     harness.later(15)
 
     async def again() -> None:
-        await harness.happens(lambda: lives(harness) == TWICE)
+        await harness.until_holds(lambda: lives(harness) == TWICE)
         await DIST.runs(harness)
 
     # Of four deletes or creates side by side several may be done before one operator dies of one.
@@ -131,7 +131,7 @@ async def test_a_job_suspended_while_its_gang_waits_counts_that_once_and_goes_on
     await harness.condition("Restarting")
     await harness.edit({"suspend": True})
     await harness.condition("Suspended")
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     harness.later(3600)
     await harness.edit({"suspend": False})
     job = await DIST.runs(harness)
@@ -156,7 +156,7 @@ async def test_clean_pod_policy_says_what_stays_after_the_end(
     await DIST.succeed(harness)
     operator, _ = await harness.operator()
     await looked(operator)
-    await harness.happens(lambda: harness.running() == runs)
+    await harness.until_holds(lambda: harness.running() == runs)
     if policy == "All":
         await harness.nothing_left()
     assert Counter(name.split("-")[1] for name in await harness.children(JOB)) == left
@@ -194,7 +194,7 @@ async def test_a_local_job_runs_one_worker_without_a_service_and_a_killed_one_co
     await worker.kill()
     await harness.condition("Restarting")
     harness.later(10)
-    await harness.happens(lambda: lives(harness) == {"worker-0": 2})
+    await harness.until_holds(lambda: lives(harness) == {"worker-0": 2})
     assert restarts(await harness.job()) == 1
     await PLAYS["MxJob-local"].runs(harness)
     await PLAYS["MxJob-local"].succeed(harness)
@@ -230,7 +230,7 @@ async def test_a_foreign_object_with_our_name_is_said_and_left_alone(harness: Ha
     condition = await harness.condition("NameConflict")
     assert f'{kind} "{name}" exists already and belongs to nobody' in condition["message"]
     rest = {role: count for role, count in DIST.cast.items() if not (kind == "Job" and role == "server")}
-    await harness.everybody(**rest)
+    await harness.every_replica_runs(**rest)
     await looked(operator)
     gvk = _foreign(kind)[0]
     assert uid_of(await harness.api.get(gvk, harness.namespace, name)) == uid_of(other)
@@ -260,10 +260,10 @@ async def test_an_edit_after_the_start_is_refused_and_holds_while_suspended(harn
     assert "fixed once the job has started: suspend it and edit it then, or make a new job" in refused.value.message
     await harness.edit({"suspend": True})
     await harness.condition("Suspended")
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     await harness.edit({"replicaSpecs": sets})
     await harness.edit({"suspend": False})
-    await harness.everybody(scheduler=1, server=1, worker=1)
+    await harness.every_replica_runs(scheduler=1, server=1, worker=1)
     assert await (await harness.controlled_pod("worker")).ask("os.environ['DMLC_NUM_WORKER']") == "1"
     assert len(await harness.children(JOB)) == 3
 

@@ -99,5 +99,7 @@ async def test_a_forbidden_edit_of_a_running_job_changes_nothing_and_is_said(
     )
     await harness.until(lambda job: not is_condition_true(job["status"]["conditions"], "SpecChangeIgnored"))
     await job_fixture.succeed(harness)
-    assert {one.place for one in harness.entered} == {f"{role}-{index}" for role, index in job_fixture.slots}
+    assert {controlled.place for controlled in harness.entered} == {
+        f"{role}-{index}" for role, index in job_fixture.slots
+    }
     assert len(harness.entered) == len(job_fixture.slots)

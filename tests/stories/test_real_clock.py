@@ -23,4 +23,4 @@ async def test_the_masters_own_deadline_wins_and_its_batch_job_keeps_it(harness:
     assert failed["reason"] == "DeadlineExceeded"
     ended, started = parse_time(failed["lastTransitionTime"]), parse_time(began)
     assert ended is not None and started is not None and ended - started >= SECONDS - 1  # they say whole seconds
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())

@@ -27,7 +27,7 @@ async def test_a_foreign_service_with_our_name_is_said_and_left_alone_and_the_jo
     await harness.submit(tf_job(**OWN))
     condition = await harness.condition("NameConflict")
     assert 'Service "tfjob-own1" exists already and belongs to nobody' in condition["message"]
-    await harness.everybody()  # everything else is made all the same
+    await harness.every_replica_runs()  # everything else is made all the same
     harness.later(3600)
     await looked(operator)
     assert await harness.api.get(SERVICE, harness.namespace, "tfjob-own1") == other
@@ -59,7 +59,7 @@ async def test_another_jobs_child_with_our_name_is_neither_taken_nor_swept(harne
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda sets: sets[1].update(replicas=3), "spec.replicaSpecs"),
         (lambda sets: sets[1]["template"]["spec"]["containers"][0].update(image="other"), "spec.replicaSpecs"),
@@ -68,15 +68,15 @@ async def test_another_jobs_child_with_our_name_is_neither_taken_nor_swept(harne
     ids=["replicas", "template", "a type less"],
 )
 async def test_an_edit_after_the_start_is_refused_and_says_what_to_do(
-    harness: Harness, change: Callable[[list[Json]], object], said: str
+    harness: Harness, change: Callable[[list[Json]], object], message: str
 ) -> None:
     await harness.submit(tf_job())
-    await harness.everybody()
+    await harness.every_replica_runs()
     sets = (await harness.job())["spec"]["replicaSpecs"]
     change(sets)
     with pytest.raises(Invalid) as refused:
         await harness.api.patch(TFJOB, harness.namespace, "story", {"spec": {"replicaSpecs": sets}})
-    assert refused.value.code == 422 and said in refused.value.message
+    assert refused.value.code == 422 and message in refused.value.message
     assert "fixed once the job has started: suspend it and edit it then, or make a new job" in refused.value.message
     await harness.api.patch(TFJOB, harness.namespace, "story", {"spec": {"cleanPodPolicy": "All"}})
     await (await harness.controlled_pod("master")).exit(0)
@@ -129,7 +129,7 @@ class TestAnOlderServer:
 
     async def test_an_edit_after_the_start_changes_nothing_and_is_said(self, harness: Harness) -> None:
         await harness.submit(tf_job())
-        await harness.everybody_is_said()
+        await harness.status_counts_every_replica()
         sets = (await harness.job())["spec"]["replicaSpecs"]
         sets[1]["replicas"] = 5
         await harness.api.patch(TFJOB, harness.namespace, "story", {"spec": {"replicaSpecs": sets}})
@@ -147,7 +147,7 @@ class TestAnOlderServer:
             body: Json = {"apiVersion": TFJOB.api_version, "kind": TFJOB.kind, "metadata": {"name": name}, "spec": spec}
             await harness.api.create(TFJOB, harness.namespace, body)
         await harness.submit(tf_job())
-        await harness.everybody()
+        await harness.every_replica_runs()
         for name in "abcd":
             assert (await harness.condition("Failed", name))["reason"] == "InvalidSpec"
 
@@ -162,7 +162,7 @@ async def test_a_child_that_the_server_does_not_take_ends_the_job_with_the_serve
     assert failed["reason"] == "InvalidChild"
     assert "the API server refused Job worker-" in failed["message"] and "not-there" in failed["message"]
     assert (await harness.job())["status"]["state"] == "Failed"  # the phase says whether the master was faster
-    await harness.happens(lambda: not harness.running())  # the master, which was taken, is stopped
+    await harness.until_holds(lambda: not harness.running())  # the master, which was taken, is stopped
     sent = len(api.writes)
     harness.later(3600)
     await looked(operator)
@@ -184,13 +184,13 @@ async def test_a_quota_is_said_and_tried_again_until_there_is_room(harness: Harn
     await harness.submit(tf_job(**OWN))
     condition = await harness.condition("Blocked")
     assert condition["reason"] == "QuotaExceeded" and text in condition["message"]
-    await harness.happens(lambda: harness.running() == {"master": 1, "ps": 1})
+    await harness.until_holds(lambda: harness.running() == {"master": 1, "ps": 1})
     tries = len(api.writes)
     await looked(operator)  # not before its time
     assert not [write for write in api.writes[tries:] if write.method == "POST"]
     full = False
     harness.later(3600)
-    await harness.everybody()
+    await harness.every_replica_runs()
     await harness.until(lambda job: not is_condition_true(job["status"]["conditions"], "Blocked"))
     await (await harness.controlled_pod("master")).exit(0)
     await harness.condition("Succeeded")

@@ -23,7 +23,9 @@ def board(folder: Path) -> Json:
 
 async def available(harness: Harness, name: str) -> Json:
     return await harness.until(
-        lambda one: is_condition_true(one.get("status", {}).get("conditions"), "Available"), DEPLOYMENT, name
+        lambda deployment: is_condition_true(deployment.get("status", {}).get("conditions"), "Available"),
+        DEPLOYMENT,
+        name,
     )
 
 
@@ -34,7 +36,7 @@ class TestInItsNetwork:
 
     async def test_it_answers_behind_its_service_also_after_the_end(self, harness: Harness) -> None:
         await harness.submit(tf_job(tensorboard=board(harness.folder), cleanPodPolicy="None"))
-        await harness.everybody()
+        await harness.every_replica_runs()
         name = f"tensorboard-{(await harness.job())['spec']['RuntimeId']}"
         await available(harness, name)
         service = await harness.api.get(SERVICE, harness.namespace, name)
@@ -55,7 +57,7 @@ async def test_it_goes_while_the_job_is_suspended_and_comes_back(harness: Harnes
     await harness.api.patch(TFJOB, harness.namespace, "story", {"spec": {"suspend": True}})
     await harness.gone(DEPLOYMENT, name)
     assert name in await harness.children(SERVICE)
-    await harness.happens(lambda: not harness.running())
+    await harness.until_holds(lambda: not harness.running())
     await harness.api.patch(TFJOB, harness.namespace, "story", {"spec": {"suspend": False}})
     await available(harness, name)
 

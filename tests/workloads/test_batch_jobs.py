@@ -28,11 +28,11 @@ def test_a_new_job_says_when_it_started_and_gets_one_pod() -> None:
 
 
 def test_the_template_of_the_job_is_not_touched_by_what_its_pod_gets() -> None:
-    one = job()
-    (pod,) = made_in(decide(one, [], NOW))
+    batch_job = job()
+    (pod,) = made_in(decide(batch_job, [], NOW))
     pod["spec"]["containers"][0]["image"] = "other"
-    assert one["spec"]["template"]["metadata"]["labels"] == {"mine": "yes"}
-    assert one["spec"]["template"]["spec"]["containers"][0]["image"] == "x"
+    assert batch_job["spec"]["template"]["metadata"]["labels"] == {"mine": "yes"}
+    assert batch_job["spec"]["template"]["spec"]["containers"][0]["image"] == "x"
 
 
 def test_the_same_pod_is_asked_for_again_after_a_crash_and_another_one_after_a_failure() -> None:
@@ -43,9 +43,9 @@ def test_the_same_pod_is_asked_for_again_after_a_crash_and_another_one_after_a_f
 
 
 def test_a_long_name_still_makes_a_legal_pod_name() -> None:
-    one = job()
-    one["metadata"]["name"] = "a" * 63
-    assert len(name_of(made_in(decide(one, [], NOW))[0])) == 63
+    batch_job = job()
+    batch_job["metadata"]["name"] = "a" * 63
+    assert len(name_of(made_in(decide(batch_job, [], NOW))[0])) == 63
 
 
 def test_a_job_whose_pod_runs_wants_nothing_once_it_said_so() -> None:

@@ -132,7 +132,7 @@ def test_no_more_empty_replica_sets_are_kept_than_the_history_limit(limit: int |
         history.append(old)
     spec: dict[str, Any] = {} if limit is None else {"revisionHistoryLimit": limit}
     deleted = [write for write in decide(deployment(**spec), history, [], NOW).writes if isinstance(write, Delete)]
-    assert [one.uid for one in deleted] == [uid_of(one) for one in history[: 12 - kept]]
+    assert [deletion.uid for deletion in deleted] == [uid_of(deletion) for deletion in history[: 12 - kept]]
 
 
 def test_a_replica_set_makes_the_pods_that_are_missing_and_the_same_ones_after_a_crash() -> None:

@@ -31,15 +31,15 @@ def decided(service: Json, *pods: Json) -> list[Json]:
 
 def states(slices: list[Json]) -> dict[str, tuple[bool, bool, bool]]:
     endpoints = [endpoint for part in slices for endpoint in part["endpoints"]]
-    return {one["targetRef"]["name"]: tuple(one["conditions"].values()) for one in endpoints}
+    return {endpoint["targetRef"]["name"]: tuple(endpoint["conditions"].values()) for endpoint in endpoints}
 
 
 def test_a_pod_is_ready_serving_or_terminating_and_one_without_a_place_is_not_there() -> None:
     going: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     ended = seen("ended") | {"status": {"phase": "Succeeded", "podIP": "10.0.0.1"}}
     pods = [seen("a"), seen("b", ready=False), seen("c", **going), seen("d", ip=""), ended]
-    told = {"a": (True, True, False), "b": (False, False, False), "c": (False, True, True)}
-    assert states(decided(a_service(), *pods)) == told
+    conditions = {"a": (True, True, False), "b": (False, False, False), "c": (False, True, True)}
+    assert states(decided(a_service(), *pods)) == conditions
     early = states(decided(a_service(publishNotReadyAddresses=True), *pods))
     assert early == {"a": (True, True, False), "b": (True, False, False), "c": (True, True, True)}
 

@@ -26,8 +26,8 @@ def test_without_a_ready_node_the_pod_says_so_once() -> None:
     waiting = pod()
     (write,) = decide(waiting, [node("a", "False")], Counter(), 0.0).writes
     assert isinstance(write, Patch) and write.subresource == "status"
-    (said,) = write.body["status"]["conditions"]
-    assert (said["type"], said["status"], said["reason"]) == ("PodScheduled", "False", "Unschedulable")
+    (condition,) = write.body["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "Unschedulable")
     waiting["status"] |= write.body["status"]
     assert decide(waiting, [], Counter(), 5.0).writes == ()
     assert decide(waiting, [node("a")], Counter(), 5.0).writes
@@ -36,8 +36,8 @@ def test_without_a_ready_node_the_pod_says_so_once() -> None:
 def test_pods_that_are_placed_gated_going_or_for_another_scheduler_are_left_alone() -> None:
     going = pod()
     going["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
-    others = [pod(nodeName="a"), pod(schedulingGates=[{"name": "x"}]), pod(schedulerName="mine"), going]
-    assert [decide(other, [node("a")], Counter(), 0.0).writes for other in others] == [()] * 4
+    not_ours = [pod(nodeName="a"), pod(schedulingGates=[{"name": "x"}]), pod(schedulerName="mine"), going]
+    assert [decide(other, [node("a")], Counter(), 0.0).writes for other in not_ours] == [()] * 4
 
 
 def with_claim(name: str) -> Json:

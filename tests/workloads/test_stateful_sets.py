@@ -167,7 +167,7 @@ def test_a_ready_pod_is_available_after_min_ready_seconds_and_only_then_the_next
     soon = decide(workload, [pod], NOW + 1)
     assert soon.requeue_at == NOW + 30 and not made_in(soon) and status_in(soon)["availableReplicas"] == 0
     then = decide(workload, [pod], NOW + 30)
-    assert status_in(then)["availableReplicas"] == 1 and [name_of(one) for one in made_in(then)] == ["db-1"]
+    assert status_in(then)["availableReplicas"] == 1 and [name_of(pod) for pod in made_in(then)] == ["db-1"]
 
 
 def test_every_place_has_its_claims_in_front_of_its_pod() -> None:
@@ -232,7 +232,7 @@ class Small:
     def __init__(self, policy: str, replicas: int, strategy: Json, ordinals: int) -> None:
         self.workload = stateful(replicas, podManagementPolicy=policy, updateStrategy=strategy)
         old = stateful(replicas, image="old", podManagementPolicy=policy)
-        self.made = {fresh: pods_of(one, ordinals) for fresh, one in ((True, self.workload), (False, old))}
+        self.made = {fresh: pods_of(place, ordinals) for fresh, place in ((True, self.workload), (False, old))}
         self.fresh = labels_of(self.made[True][0])[REVISION_LABEL]
         self.ordered, self.replicas, self.partition = policy == "OrderedReady", replicas, _partition(strategy)
         self.seen: set[tuple[Place, ...]] = set()
@@ -280,12 +280,12 @@ class Small:
             if kept:
                 assert not world[at].fresh and at >= self.partition, "a good pod was taken down"
                 above = world[at + 1 : self.replicas]
-                assert all(one == Place("ready", True) for one in above), "rolled before those above were ready"
+                assert all(place == Place("ready", True) for place in above), "rolled before those above were ready"
         if self.ordered:
             assert len(made) + len(gone) <= 1, "more than one at a time"
         beyond = [at for at in gone if at >= self.replicas]
         if self.ordered and beyond:
-            assert all(one.state == "absent" for one in world[beyond[0] + 1 :]), "not from the top"
+            assert all(place.state == "absent" for place in world[beyond[0] + 1 :]), "not from the top"
 
     def at_rest(self, world: tuple[Place, ...], pods: list[Json], decision: Decision) -> None:
         assert all(place.state == "absent" for place in world[self.replicas :])
@@ -322,7 +322,7 @@ def node(world: tuple[Place, ...]) -> tuple[Place, ...]:
     """What goes has gone, what starts has started."""
     after = {"going": "absent", "pending": "ready", "unready": "ready"}
     moved = (Place(after.get(state, state), fresh) for state, fresh in world)
-    return tuple(Place("absent", True) if one.state == "absent" else one for one in moved)
+    return tuple(Place("absent", True) if place.state == "absent" else place for place in moved)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=["roll", "partition", "on-delete"])

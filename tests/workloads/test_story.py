@@ -130,10 +130,10 @@ async def test_a_foreground_deletion_waits_for_the_dependents(world: World) -> N
     held = {"name": "child", "ownerReferences": [ref], "finalizers": ["example.com/held"]}
     await world.make(SERVICE, {"metadata": held, "spec": {"ports": [{"port": 80}]}})
     await world.api.delete(CONFIG_MAP, "default", "owner", propagation_policy="Foreground")
-    await world.until(SERVICE, lambda all: any(one["metadata"].get("deletionTimestamp") for one in all))
+    await world.until(SERVICE, lambda all: any(obj["metadata"].get("deletionTimestamp") for obj in all))
     assert (await world.api.get(CONFIG_MAP, "default", "owner"))["metadata"]["finalizers"] == ["foregroundDeletion"]
     await world.api.patch(SERVICE, "default", "child", {"metadata": {"finalizers": None}})
-    await world.until(CONFIG_MAP, lambda all: not any(name_of(one) == "owner" for one in all))
+    await world.until(CONFIG_MAP, lambda all: not any(name_of(obj) == "owner" for obj in all))
 
 
 async def test_a_child_of_a_namesake_of_the_owner_goes(world: World) -> None:
@@ -141,7 +141,7 @@ async def test_a_child_of_a_namesake_of_the_owner_goes(world: World) -> None:
     for name, uid in (("mine", uid_of(owner)), ("of-the-old-one", "00000000-0000-4000-8000-000000000000")):
         ref = controller_reference("v1", "ConfigMap", "owner", uid)
         await world.make(CONFIG_MAP, {"metadata": {"name": name, "ownerReferences": [ref]}})
-    await world.until(CONFIG_MAP, lambda all: not any(name_of(one) == "of-the-old-one" for one in all))
+    await world.until(CONFIG_MAP, lambda all: not any(name_of(obj) == "of-the-old-one" for obj in all))
     assert await world.api.get(CONFIG_MAP, "default", "mine")
 
 
@@ -185,7 +185,7 @@ async def test_custom_resources_that_come_later_are_collected_as_well(world: Wor
     await world.make(CONFIG_MAP, {"metadata": {"name": "wheel", "ownerReferences": [ref]}})
     await world.api.delete(TOY, "default", "box")
     await world.until(TOY, lambda toys: not toys)
-    await world.until(CONFIG_MAP, lambda all: not any(name_of(one) == "wheel" for one in all))
+    await world.until(CONFIG_MAP, lambda all: not any(name_of(obj) == "wheel" for obj in all))
 
 
 async def test_owners_are_deleted_after_a_custom_resource_is_no_longer_served(world: World) -> None:
@@ -201,7 +201,7 @@ async def test_owners_are_deleted_after_a_custom_resource_is_no_longer_served(wo
     await world.until(CRD, lambda crds: not any(name_of(crd) == "toys.example.com" for crd in crds), "")
     await world.make(CONFIG_MAP, {"metadata": {"name": "owner"}})
     await world.api.delete(CONFIG_MAP, "default", "owner", propagation_policy="Orphan")
-    await world.until(CONFIG_MAP, lambda all: not any(name_of(one) == "owner" for one in all))
+    await world.until(CONFIG_MAP, lambda all: not any(name_of(obj) == "owner" for obj in all))
 
 
 async def test_a_deployment_becomes_available_and_goes_with_its_owner(world: World) -> None:
@@ -270,7 +270,7 @@ async def test_objects_of_a_training_job_get_no_events_but_what_holds_them_up(wo
     await world.say(pod, "Succeeded", world.clock.now)
     await world.until(JOB, ended_as("Complete"))
     events = (await world.api.list(EVENT, "default"))["items"]
-    assert {one["reason"] for one in events} == {"FailedScheduling"}
+    assert {event["reason"] for event in events} == {"FailedScheduling"}
 
 
 def a_claim(name: str) -> Json:

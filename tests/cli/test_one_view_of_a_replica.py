@@ -148,7 +148,7 @@ def test_the_history_shows_what_was_shown_before(case: Case, tmp_path: Path) -> 
 def test_why_names_the_exit_code_that_the_tables_have(case: Case) -> None:
     findings = why(facts(tfjob(("Failed", "PermanentFailure", "x")), case.pod))
     code = case.exit.split(" ")[0]
-    assert any(f"ended with exit code {code}" in finding.what for finding in findings)
+    assert any(f"ended with exit code {code}" in finding.summary for finding in findings)
 
 
 @pytest.mark.parametrize("case", CASES, ids=CASE_NAMES)

@@ -47,7 +47,7 @@ def test_equal_findings_of_several_replicas_are_one() -> None:
     job = tfjob(RUNNING)
     pods = [pod(name, waits("ErrImageNeverPull", "no catalogue has an entry for x"), "Pending") for name in names]
     findings = diagnose(job, *pods)
-    assert [finding.what for finding in findings] == [
+    assert [finding.summary for finding in findings] == [
         "worker-0, worker-1, worker-2 and 3 others: its image is not on its node, and imagePullPolicy Never "
         "forbids to pull it (ErrImageNeverPull)"
     ]
@@ -55,7 +55,9 @@ def test_equal_findings_of_several_replicas_are_one() -> None:
 
 def test_what_stops_a_job_comes_before_what_passes_and_notes_come_last() -> None:
     job = tfjob(
-        RUNNING, ("UnknownFields", "UnknownFields", "spec.x"), ("Degraded", "ReplicaFailed", "PS 0 has given up")
+        RUNNING,
+        ("UnknownFields", "UnknownFields", "spec.x"),
+        ("Degraded", "ReplicaFailed", "PS 0 has failed"),
     )
     pods = [pod("MASTER-0"), pod("WORKER-0", waits("ContainerCreating"), "Pending")]
     assert [finding.level for finding in diagnose(job, *pods)] == [BLOCK, WAIT, NOTE]
@@ -76,8 +78,8 @@ def test_a_retry_says_when() -> None:
     carrier["metadata"] |= {"labels": labels, "ownerReferences": [owner]}
     by_job = [{"uid": "j1", "controller": True, "kind": "Job", "name": "master-abcd-0"}]
     orphan = pod("MASTER-0", {"state": ended(130, ago=3)}, "Failed", ownerReferences=by_job)
-    retry = [line for line in diagnose(job, orphan, children=(carrier,)) if "made again at" in line.what]
-    assert retry and f"at {at(-7)} (in 7s)" in retry[0].what, everything(diagnose(job, orphan, children=(carrier,)))
+    retry = [line for line in diagnose(job, orphan, children=(carrier,)) if "made again at" in line.summary]
+    assert retry and f"at {at(-7)} (in 7s)" in retry[0].summary, everything(diagnose(job, orphan, children=(carrier,)))
 
 
 def test_the_text_has_a_heading_and_a_line_for_each_part() -> None:
@@ -144,7 +146,7 @@ def test_of_a_job_that_its_deadline_has_ended_nothing_is_made_again_and_nothing_
     findings = diagnose(job, dead, pod("Worker-1", {"state": ended(143, ago=4)}, "Failed", "elasticjob-worker"))
     text = everything(findings)
     assert [finding.level for finding in findings] == [END, END]
-    assert "DeadlineExceeded" in findings[0].what and "raise spec.activeDeadlineSeconds" in findings[0].fix
+    assert "DeadlineExceeded" in findings[0].summary and "raise spec.activeDeadlineSeconds" in findings[0].fix
     assert "worker-0 ended with exit code 1" in text and "worker-1" not in text
     assert "made again later" not in text and "permanent" not in text
 
@@ -168,7 +170,7 @@ def test_a_job_with_an_empty_slot_does_not_run_fine() -> None:
     job = on_failure(RUNNING, minReplicas=1)
     findings = diagnose(job, pod("Worker-0", container="elasticjob-worker"))
     assert FINE not in [finding.level for finding in findings]
-    assert findings[0].level == BLOCK and findings[0].what.startswith("worker-1: no pod is there")
+    assert findings[0].level == BLOCK and findings[0].summary.startswith("worker-1: no pod is there")
 
 
 def test_a_suspended_jobs_empty_slots_are_not_missed() -> None:
@@ -182,7 +184,9 @@ def test_equal_ends_of_several_replicas_are_told_once() -> None:
     names = ("MASTER-0", "WORKER-0", "WORKER-1")
     pods = [pod(name, {"state": ended(1)}, "Failed") for name in names]
     (finding,) = diagnose(job, *pods, logs={(f"p-{name}", "tensorflow"): trace for name in names})
-    assert finding.what.startswith("master-0, worker-0, worker-1 ended with exit code 1 (Error): KeyError: 'rate' at")
+    assert finding.summary.startswith(
+        "master-0, worker-0, worker-1 ended with exit code 1 (Error): KeyError: 'rate' at"
+    )
     assert finding.fix == "mend /a/train.py:7, in f"
 
 
@@ -193,7 +197,7 @@ def test_the_interpreter_of_the_node_is_named() -> None:
     (here,) = diagnose(job, failed_pod, logs=logs, process_nodes=frozenset({"here"}))
     (elsewhere,) = diagnose(job, failed_pod, logs=logs)
     assert "`/venv/bin/python -m pip install opencv-python`" in here.fix
-    assert "install opencv-python into the image registry/x:1" in elsewhere.fix and "/venv" not in elsewhere.what
+    assert "install opencv-python into the image registry/x:1" in elsewhere.fix and "/venv" not in elsewhere.summary
 
 
 def test_who_has_the_port_is_named() -> None:
@@ -201,7 +205,7 @@ def test_who_has_the_port_is_named() -> None:
     lines = ("bind ('127.0.0.1', 2222)", "OSError: [Errno 98] Address already in use")
     held = {"listeners": {2222: "process 42 (python serve.py)"}, "logs": {("p-MASTER-0", "tensorflow"): lines}}
     (finding,) = diagnose(tfjob(("Failed", "PermanentFailure", "x")), failed_pod, **held)
-    assert "process 42 (python serve.py) listens on 2222" in finding.what and "end process 42" in finding.fix
+    assert "process 42 (python serve.py) listens on 2222" in finding.summary and "end process 42" in finding.fix
 
 
 def test_the_end_of_a_chainerjob_by_one_exception_is_one_block() -> None:
@@ -213,4 +217,4 @@ def test_a_replica_that_was_stopped_in_the_second_of_the_failure_is_not_its_caus
     job = elastic(("Failed", "ElasticJobFailed", "x"))
     stopped = pod("Worker-0", {"state": ended(143)}, "Failed", "elasticjob-worker")
     failed = pod("Worker-1", {"state": ended(1)}, "Failed", "elasticjob-worker")
-    assert [finding.what.split()[0] for finding in diagnose(job, stopped, failed)] == ["worker-1"]
+    assert [finding.summary.split()[0] for finding in diagnose(job, stopped, failed)] == ["worker-1"]

@@ -301,10 +301,10 @@ JOB_CASES = (
     ),
     Case(
         "a degraded PS",
-        tfjob(RUNNING, ("Degraded", "ReplicaFailed", "PS 1 has given up: BackoffLimitExceeded")),
+        tfjob(RUNNING, ("Degraded", "ReplicaFailed", "PS 1 has failed and is not restarted: BackoffLimitExceeded")),
         (pod("MASTER-0"),),
         BLOCK,
-        ("PS 1 has given up", "status.conditions[Degraded]"),
+        ("PS 1 has failed and is not restarted", "status.conditions[Degraded]"),
     ),
     Case(
         "a retry",

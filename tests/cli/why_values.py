@@ -122,7 +122,7 @@ def diagnose(*objects: Any, **more: Any) -> list[Finding]:
 def everything(findings: list[Finding]) -> str:
     """All that is said, for looking at words."""
     return "\n".join(
-        f"{finding.what}\n{finding.where}\n{' / '.join(finding.evidence)}\n{finding.fix}" for finding in findings
+        f"{finding.summary}\n{finding.where}\n{' / '.join(finding.evidence)}\n{finding.fix}" for finding in findings
     )
 
 

@@ -47,7 +47,7 @@ def least(kind: str) -> Any:
     return {"string": "x", "integer": 1, "boolean": True, "int-or-string": 80}.get(kind) or required(kind)
 
 
-def ways() -> dict[str, list[tuple[str, str]]]:
+def paths_to_types() -> dict[str, list[tuple[str, str]]]:
     """For each type the shortest way to it from a PodSpec: fields and their types."""
     pod_schemas: dict[str, list[tuple[str, str]]] = {"PodSpec": []}
     due = ["PodSpec"]
@@ -64,7 +64,7 @@ def pod_without(kind: str, field: str) -> Json:
     """A pod that has a value of that type, without that field."""
     spec: Json = {"containers": [{"name": "c", "image": "i"}]}
     node = spec
-    for name, part in ways()[kind]:
+    for name, part in paths_to_types()[kind]:
         value = {"name": "c", "image": "i"} if name == "containers" else required(part.strip("[]"))
         node[name] = [value] if part.startswith("[") else value
         node = value
@@ -74,7 +74,7 @@ def pod_without(kind: str, field: str) -> Json:
 
 def test_no_pod_goes_without_what_a_template_must_have(control_plane: ControlPlane) -> None:
     asked = 0
-    for kind in ways():
+    for kind in paths_to_types():
         for field in required(kind):
             path = "/api/v1/namespaces/default/pods?dryRun=All"
             code, answer = control_plane.ask("POST", path, pod_without(kind, field))

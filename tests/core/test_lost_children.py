@@ -26,7 +26,7 @@ def test_a_gang_that_loses_a_job_by_hand_is_made_again_whole_and_nothing_is_coun
     simulated.settle()
     simulated.objects.pop(Ref("Job", "example-worker-1kkf-1"))  # its pod is about to follow
     condition = find_condition(simulated.step().status["conditions"], "Restarting") or {}
-    assert condition["status"] == "True" and "WORKER 1 has lost its Job" in condition["message"]
+    assert condition["status"] == "True" and "the batch Job of WORKER 1 was deleted" in condition["message"]
     simulated.objects = {ref: child for ref, child in simulated.objects.items() if ref.name != drop_pod(simulated)}
     status = simulated.settle()
     assert attempt_labels(simulated) == {"1"} and len(simulated.names("Job")) == 4 and not status["restarts"]

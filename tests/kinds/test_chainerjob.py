@@ -185,7 +185,7 @@ def test_the_status_of_a_done_job_is_a_job_status_as_printed() -> None:
     assert simulated.get("StatefulSet", "example-workerset-ws0")["spec"]["replicas"] == 0
 
 
-GONE = "and its pods have gone, so that the exit code of container chainer is not known"
+GONE = "and its pods have been deleted, so that the exit code of container chainer is not known"
 FAILED_JOBS = [
     pytest.param("BackoffLimitExceeded", 1, "", f"1 pod of it failed, {GONE}", id="the node's last restart, pod gone"),
     pytest.param("DeadlineExceeded", 3, "", f"3 pods of it failed, {GONE}", id="a deadline, pods gone"),

@@ -216,7 +216,7 @@ async def test_credentials_follow_the_files_of_a_kubeconfig(tmp_path: Path) -> N
 async def test_a_plugin_beside_the_kubeconfig_is_asked_and_told_of_the_cluster(tmp_path: Path) -> None:
     code = "import json, os; info = json.loads(os.environ['KUBERNETES_EXEC_INFO'])\n"
     code += "status = {'token': info['spec']['cluster']['server'] + os.environ['MORE']}\n"
-    code += "print(json.dumps({'apiVersion': told['apiVersion'], 'kind': 'ExecCredential', 'status': status}))\n"
+    code += "print(json.dumps({'apiVersion': info['apiVersion'], 'kind': 'ExecCredential', 'status': status}))\n"
     (tmp_path / "login").write_text(f"#!{sys.executable}\n{code}")
     (tmp_path / "login").chmod(0o700)
     spec = {"apiVersion": V1, "command": "./login", "env": [{"name": "MORE", "value": "+"}], "provideClusterInfo": True}

@@ -55,7 +55,7 @@ def known(path: Path) -> object:
     return document
 
 
-def test_all_that_is_not_ours_stays_as_it_was_written(tmp_path: Path, source: Path) -> None:
+def test_entries_of_others_stay_byte_for_byte(tmp_path: Path, source: Path) -> None:
     path = tmp_path / "config"
     path.write_text(PERSONS)
     before = known(path)
@@ -86,7 +86,7 @@ def test_a_namespace_that_a_person_has_chosen_for_our_context_stays(tmp_path: Pa
     assert read_kubeconfig([path], NAME).namespace == "mine"
 
 
-def test_a_file_is_utf_8_whatever_the_locale_says(tmp_path: Path, source: Path) -> None:
+def test_a_kubeconfig_is_utf_8_in_every_locale(tmp_path: Path, source: Path) -> None:
     path = tmp_path / "config"
     path.write_text(PERSONS.replace("name: work", "name: wörk"), "utf-8")
     words = "import sys; from pathlib import Path; from trainyard.app.kubeconfig_merge import merge; "
@@ -134,7 +134,7 @@ def test_a_first_kubeconfig_is_for_this_user_alone(tmp_path: Path, source: Path)
     assert [path.name for path in path.parent.iterdir()] == ["config"]
 
 
-def test_a_file_that_others_may_read_is_closed_to_them(tmp_path: Path, source: Path) -> None:
+def test_a_kubeconfig_that_others_can_read_becomes_private(tmp_path: Path, source: Path) -> None:
     path = tmp_path / "config"
     path.write_text(PERSONS)
     path.chmod(0o644)
@@ -164,7 +164,9 @@ def test_a_link_stays_a_link(tmp_path: Path, source: Path) -> None:
         ("a: 1\n---\nb: 2\n", "not YAML"),
     ],
 )
-def test_what_is_no_kubeconfig_is_never_written_to(tmp_path: Path, source: Path, text: str, message: str) -> None:
+def test_a_file_that_is_no_kubeconfig_is_never_written_to(
+    tmp_path: Path, source: Path, text: str, message: str
+) -> None:
     path = tmp_path / "config"
     path.write_bytes(text.encode("latin-1"))
     for command in (lambda: check_mergeable(path), lambda: merge(path, source, NAME), lambda: remove(path, NAME)):

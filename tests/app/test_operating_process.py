@@ -64,7 +64,7 @@ def submit(home: Home, name: str) -> Path:
     return end
 
 
-def test_it_serves_a_cluster_that_has_no_operator_of_its_own(tmp_path: Path) -> None:
+def test_it_serves_a_cluster_without_an_operator_of_its_own(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         assert home.up("--no-operator")[0] == 0
         kubeconfig, log = home.state / "kubeconfig", tmp_path / "log"
@@ -88,7 +88,7 @@ def test_it_serves_a_cluster_that_has_no_operator_of_its_own(tmp_path: Path) -> 
             assert "Traceback" not in log.read_text()
 
 
-def test_a_leader_that_is_stopped_and_goes_on_later_sends_no_write(tmp_path: Path) -> None:
+def test_a_leader_that_is_stopped_and_continued_sends_no_write(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         assert home.up("--no-operator")[0] == 0
         arguments = ("--kubeconfig", str(home.state / "kubeconfig"), "--leader-elect", "--lease-duration", "3")

@@ -59,7 +59,7 @@ def holding(secret: bytes, parts: tuple[str, ...] = ("cmdline", "environ")) -> l
     return holders
 
 
-def test_what_up_makes_is_private_and_its_token_is_in_no_list_and_no_log(tmp_path: Path) -> None:
+def test_files_of_up_are_private_and_its_token_is_in_no_command_line_and_no_log(tmp_path: Path) -> None:
     old = os.umask(0)  # the most careless one
     try:
         with at_home(tmp_path) as home:
@@ -82,7 +82,7 @@ def test_what_up_makes_is_private_and_its_token_is_in_no_list_and_no_log(tmp_pat
         os.umask(old)
 
 
-async def test_what_a_cluster_in_this_process_makes_is_private(tmp_path: Path) -> None:
+async def test_files_of_a_cluster_in_this_process_are_private(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
         async with LocalCluster(

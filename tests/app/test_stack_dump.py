@@ -56,7 +56,7 @@ def test_the_stacks_of_a_blocked_event_loop_are_written() -> None:
     assert process.returncode == 0
 
 
-def test_up_dumps_into_its_log_and_goes_on(tmp_path: Path) -> None:
+def test_up_writes_stack_dumps_into_its_log_and_continues(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0
         for _ in range(2):

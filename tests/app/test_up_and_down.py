@@ -41,7 +41,7 @@ def pods(mark: str) -> list[int]:
     return pids
 
 
-def test_a_cluster_comes_up_is_used_and_goes_down_and_no_process_stays(tmp_path: Path) -> None:
+def test_up_run_down_leaves_no_process(tmp_path: Path) -> None:
     mark = f"{os.getpid()}-life"
     with at_home(tmp_path) as home:
         assert home.say("status")[0] == 3
@@ -126,7 +126,7 @@ def test_a_daemon_that_does_not_end_is_made_to(tmp_path: Path) -> None:
         assert ends(pid) and home.left() == set() and time.monotonic() - began < 50
 
 
-def test_of_two_that_start_at_once_one_starts_it_and_both_have_it(tmp_path: Path) -> None:
+def test_of_two_concurrent_ups_one_starts_the_cluster_and_both_succeed(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         both = [home.start("up", "--network", "shared") for _ in range(3)]
         ended = [(*process.communicate(timeout=60), process.returncode) for process in both]
@@ -136,7 +136,7 @@ def test_of_two_that_start_at_once_one_starts_it_and_both_have_it(tmp_path: Path
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_start_that_is_given_up_leaves_nothing(tmp_path: Path, number: int) -> None:
+def test_an_interrupted_up_leaves_nothing(tmp_path: Path, number: int) -> None:
     """The daemon is held where it reads a catalogue: a pipe that nobody writes to."""
     pipe = tmp_path / "images.yaml"
     os.mkfifo(pipe)
@@ -163,7 +163,7 @@ def test_a_start_that_is_given_up_leaves_nothing(tmp_path: Path, number: int) ->
         (("--name", "No"), 2, "--name"),
     ],
 )
-def test_a_wrong_word_is_named_and_nothing_stays(
+def test_an_invalid_option_is_named_and_nothing_is_left(
     tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     home = Home(tmp_path)
@@ -179,7 +179,7 @@ def test_a_place_that_cannot_be_written_ends_with_3(tmp_path: Path) -> None:
     assert (code, out) == (3, "") and "set XDG_STATE_HOME" in err and "Traceback" not in err
 
 
-def test_two_clusters_stand_side_by_side(tmp_path: Path) -> None:
+def test_two_clusters_run_side_by_side(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         try:
             assert home.up()[0] == 0
@@ -198,7 +198,7 @@ def test_two_clusters_stand_side_by_side(tmp_path: Path) -> None:
         assert code == 0 and first.split()[:2] == ["default", "up"] and second.split()[:3] == ["second", "not", "up"]
 
 
-def test_a_reader_who_goes_away_is_no_error_of_ours(tmp_path: Path) -> None:
+def test_a_closed_pipe_of_the_reader_is_no_error(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0
         assert home.say("submit", job(tmp_path, f"{os.getpid()}-pipe", code=NOISE))[0] == 0
@@ -210,7 +210,7 @@ def test_a_reader_who_goes_away_is_no_error_of_ours(tmp_path: Path) -> None:
             assert started.wait(30) == 141 and started.stderr.read() == "", line
 
 
-def test_ctrl_c_ends_a_word_quietly(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_command_without_output(tmp_path: Path) -> None:
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0
         watching = home.start("get", "-w")

@@ -65,7 +65,7 @@ def test_the_master_of_a_chainer_job_is_not_started_while_a_name_is_not_ours(cas
     assert simulated.names("Job") == ["mine-master"]
 
 
-def test_a_set_that_is_added_to_a_running_job_gives_no_rights_before_it_is_ours() -> None:
+def test_a_worker_set_added_to_a_running_job_gets_no_rbac_rules_before_the_job_owns_it() -> None:
     simulated = simulate(kinds.CHAINERJOB, chainerjob(name="mine"))
     role = simulated.get("Role", "mine-launcher-role")["rules"]
     simulated.refused[Ref("StatefulSet", "mine-workerset-theirs")] = Refusal(409, "AlreadyExists", "x", NOW)
@@ -77,7 +77,7 @@ def test_a_set_that_is_added_to_a_running_job_gives_no_rights_before_it_is_ours(
     assert "mine-workerset-theirs-0" in simulated.get("Role", "mine-launcher-role")["rules"][0]["resourceNames"]
 
 
-def test_a_set_that_somebody_else_has_taken_meanwhile_loses_its_rights() -> None:
+def test_a_worker_set_whose_name_another_owner_has_taken_loses_its_rbac_rules() -> None:
     simulated = simulate(kinds.CHAINERJOB, chainerjob({"a": worker_set(1), "b": worker_set(1)}, name="mine"))
     simulated.lose("StatefulSet", "mine-workerset-b")
     simulated.refused[Ref("StatefulSet", "mine-workerset-b")] = Refusal(409, "AlreadyExists", "x", NOW)
@@ -87,7 +87,7 @@ def test_a_set_that_somebody_else_has_taken_meanwhile_loses_its_rights() -> None
 
 
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.gvk.kind}.{kind.gvk.group}")
-def test_labels_of_a_job_that_name_another_job_change_nothing(kind: Kind) -> None:
+def test_labels_that_name_another_job_change_nothing(kind: Kind) -> None:
     job = sample(kind.gvk.kind)
     forged = {OWNER: "another", "trainyard.dev/attempt": "7", "trainyard.dev/index": "9"}
     simulated = simulate(
@@ -104,7 +104,7 @@ def test_labels_of_a_job_that_name_another_job_change_nothing(kind: Kind) -> Non
     [[], [{"uid": "job"}], [{"uid": "another", "controller": True}]],
     ids=["no owner", "an owner that does not control", "another controller"],
 )
-def test_what_only_bears_our_label_is_no_child(owners: list[Json]) -> None:
+def test_an_object_with_only_the_operators_label_is_no_child(owners: list[Json]) -> None:
     meta = {"name": "a", "uid": "a", "labels": {OWNER: "job"}, "ownerReferences": owners}
     family = OwnedObjects.of("job", (decode_child({"kind": "Job", "metadata": meta}),))
     assert not family.by_ref

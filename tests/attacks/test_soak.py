@@ -25,7 +25,7 @@ async def test_jobs_leave_no_port_address_socket_file_thread_or_task(network: st
         assert grown(before, await until_given_back(cluster, before)) == {}
 
 
-def test_a_port_is_free_when_its_last_holder_has_released_it() -> None:
+def test_a_port_is_free_once_its_last_holder_has_released_it() -> None:
     ports, service = PortAllocator(), NamespacedName("default", "web")
     port = ports.allocate("default", "web", 80, service)
     assert port == ports.allocate("default", "web", 80, "uid-1") == ports.allocate("default", "web", 80, "uid-2")

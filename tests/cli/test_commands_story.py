@@ -26,7 +26,7 @@ from trainyard.app.local import kubeconfig
 from trainyard.server import Server
 
 
-async def test_the_life_of_a_job_in_words(tmp_path: Path) -> None:
+async def test_the_commands_through_the_life_of_a_job(tmp_path: Path) -> None:
     async with commands_of_cluster(tmp_path) as trainyard:
         assert await trainyard("get") == (0, "", "There are no jobs in namespace default.\n")
         assert await trainyard.submit(tfjob(role("MASTER", SLEEP), role("WORKER", SLEEP, 2))) == (
@@ -80,7 +80,7 @@ async def test_every_form_of_output(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_name_that_is_not_there_is_answered_with_what_is(tmp_path: Path) -> None:
+async def test_an_unknown_name_is_answered_with_the_existing_ones(tmp_path: Path) -> None:
     async with commands_of_cluster(tmp_path) as trainyard:
         assert "there are none at all" in (await trainyard("describe", "x")).err
         await trainyard.submit(tfjob(name="mnist"), {**tfjob(), "metadata": {"name": "far", "namespace": "other"}})
@@ -103,7 +103,7 @@ async def test_a_name_of_two_jobs_is_not_guessed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_an_elastic_job_is_scaled_and_others_say_why_not(tmp_path: Path) -> None:
+async def test_scale_resizes_an_elastic_job_and_refuses_other_kinds_with_the_reason(tmp_path: Path) -> None:
     async with commands_of_cluster(tmp_path) as trainyard:
         await trainyard.submit(elastic(), tfjob(), chainer())
         await trainyard.until("2/2", "get", "elasticjobs")
@@ -130,7 +130,7 @@ async def test_the_pods_of_a_worker_set_are_replicas_of_their_own_number(tmp_pat
         assert "chain-workerset-ws-1" in page and "StatefulSet" in page
 
 
-async def test_why_says_what_is_wrong_with_each_replica(tmp_path: Path) -> None:
+async def test_why_reports_the_problem_of_each_replica(tmp_path: Path) -> None:
     async with commands_of_cluster(tmp_path) as trainyard:
         bad = tfjob(role("MASTER", SLEEP), role("WORKER", "import nothing_here", 2), role("PS", None))
         bad["spec"]["replicaSpecs"][2]["template"]["spec"]["containers"][0]["image"] = "nobody/knows:1"
@@ -144,14 +144,14 @@ async def test_why_says_what_is_wrong_with_each_replica(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_why_says_that_nobody_is_at_the_rendezvous(tmp_path: Path) -> None:
+async def test_why_reports_a_rendezvous_without_a_server(tmp_path: Path) -> None:
     async with commands_of_cluster(tmp_path) as trainyard:
         await trainyard.submit(elastic())
         page = (await trainyard.until("there is no Service etcd-service", "why", "imagenet")).out
         assert "where: spec.rdzvEndpoint: etcd-service:2379" in page
 
 
-async def test_submit_names_the_place_of_every_problem_and_sends_nothing(tmp_path: Path) -> None:
+async def test_submit_reports_every_problem_with_its_place_and_sends_nothing(tmp_path: Path) -> None:
     async with commands_of_cluster(tmp_path) as trainyard:
         code, out, err = await trainyard.submit(
             tfjob(name="good"), elastic(replicas=9), tfjob(role("PS", SLEEP), name="bad")
@@ -240,7 +240,7 @@ async def test_logs_prefix_pods_with_init_containers_as_run_does(
         assert capfd.readouterr().out.splitlines() == ["master-0/fetch-the-data | fetched", "master-0 | trains"]
 
 
-def test_without_a_cluster_the_fix_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_cluster_the_error_names_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     for line in (("get",), ("why", "x"), ("logs", "x"), ("delete", "x"), ("scale", "x", "2"), ("events",)):
@@ -249,7 +249,7 @@ def test_without_a_cluster_the_fix_is_said(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-async def test_a_cluster_that_is_gone_or_does_not_know_us_says_so(tmp_path: Path) -> None:
+async def test_an_unreachable_or_unauthorized_cluster_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "k"
     path.write_text(yaml.safe_dump(kubeconfig("https://127.0.0.1:9", "token", "")))
     code, _, err = await asyncio.to_thread(run_in_process, "get", "--kubeconfig", str(path))
@@ -261,7 +261,7 @@ async def test_a_cluster_that_is_gone_or_does_not_know_us_says_so(tmp_path: Path
         assert code == 3 and "rejects the credentials" in err
 
 
-async def test_a_cluster_without_our_kinds_says_what_is_missing(tmp_path: Path) -> None:
+async def test_a_cluster_without_the_crds_is_reported(tmp_path: Path) -> None:
     server = Server({}, "token", lambda: 0.0)
     await server.start()
     try:
@@ -276,7 +276,7 @@ async def test_a_cluster_without_our_kinds_says_what_is_missing(tmp_path: Path) 
         await server.stop()
 
 
-def test_an_address_is_shown_without_what_follows() -> None:
+def test_an_address_is_printed_without_its_path() -> None:
     from trainyard.cli.cluster_command import _scheme_and_host
 
     assert _scheme_and_host(ClusterAccess("http://127.0.0.1:5/secret").server) == "http://127.0.0.1:5"

@@ -66,7 +66,7 @@ def record_of(state: Path, name: str, kind: str, namespace: str = "default") -> 
     (folder / "result.json").write_text(json.dumps(fields))
 
 
-def test_without_a_cluster_the_jobs_of_the_history_are_completed_where_it_is_read(tmp_path: Path) -> None:
+def test_without_a_cluster_completion_lists_the_jobs_of_the_history(tmp_path: Path) -> None:
     state = tmp_path / "state"
     record_of(state, "mnist", "TfJob")
     record_of(state, "mnist-b", "ElasticJob", "team")
@@ -78,7 +78,7 @@ def test_without_a_cluster_the_jobs_of_the_history_are_completed_where_it_is_rea
     assert completed(tmp_path, "delete", "mn", **variables) == []
 
 
-def test_without_a_cluster_nothing_is_completed_and_nothing_is_said(tmp_path: Path) -> None:
+def test_without_a_cluster_completion_prints_nothing(tmp_path: Path) -> None:
     assert completed(tmp_path, "logs", "mn", KUBECONFIG=str(tmp_path / "none"), XDG_STATE_HOME=str(tmp_path)) == []
 
 

@@ -86,7 +86,7 @@ def test_a_mistake_in_another_commands_section_stops_only_that_command(config: P
     assert run_in_process("manifests").code == 0
 
 
-def test_an_error_says_which_variable_the_value_came_from(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_names_the_variable_of_the_value(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINYARD_RUN_NETWORK", "bridged")
     assert "(from the variable TRAINYARD_RUN_NETWORK)" in run_in_process("run", "job.yaml").err
 
@@ -113,7 +113,7 @@ def test_a_mistyped_command_is_answered_with_the_one_that_was_meant() -> None:
     assert ended.exit_code == 2 and "there is no command 'statsu' (did you mean status?)" in ended.output
 
 
-def test_a_variable_of_no_option_is_told_with_the_one_that_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_variable_is_reported_with_the_most_similar_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TRAINYARD_RUN_NETWROK", "TRAINYARD_RUN_NETWORK", "TRAINYARD_HISTORY_JOBS"):
         monkeypatch.setenv(name, "1")
     assert isinstance(main, click.Group)

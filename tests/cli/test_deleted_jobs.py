@@ -103,7 +103,7 @@ def test_pods_that_the_end_of_the_job_deleted_are_in_the_answer(
         ("Deleted", "it was deleted ", ()),
     ],
 )
-def test_why_tells_what_cut_a_job_short(
+def test_why_reports_what_interrupted_a_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, summary: str, evidence: tuple[str, ...]
 ) -> None:
     record = kept(tmp_path, monkeypatch, job(), worker(0, 143), worker(1, 7), end=end)

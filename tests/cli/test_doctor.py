@@ -13,7 +13,7 @@ from trainyard.cli.doctor import Check, rendered
 
 
 @pytest.mark.slow
-def test_what_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checks_of_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}/simple"

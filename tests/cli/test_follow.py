@@ -85,13 +85,13 @@ def test_the_newest_run_that_has_begun_is_read_from_the_status(state: Json, rest
     assert newest_run(status) == run
 
 
-async def test_a_container_that_never_ran_is_not_asked_for() -> None:
+async def test_the_log_of_a_container_that_never_ran_is_not_requested() -> None:
     script = Script()
     assert await printed(script, lambda logs: logs.update_pod(pod(STARTING, phase="Pending"))) == []
     assert script.asked == []
 
 
-async def test_a_run_that_ended_before_it_was_seen_is_printed_whole() -> None:
+async def test_a_run_that_ended_before_it_was_observed_is_printed_completely() -> None:
     script = Script()
     script.now = [b"one\ntw", b"o\nthree"]
     assert await printed(script, lambda logs: logs.update_pod(pod(ENDED, phase="Failed"))) == [
@@ -101,7 +101,7 @@ async def test_a_run_that_ended_before_it_was_seen_is_printed_whole() -> None:
     ]
 
 
-async def test_a_stream_that_breaks_goes_on_where_it_broke() -> None:
+async def test_a_broken_log_stream_resumes_where_it_broke() -> None:
     script = Script()
     script.now = [b"one\ntw", Unavailable(0, "ConnectionLost", "gone"), b"o\n"]
 
@@ -122,7 +122,7 @@ async def test_a_stream_that_breaks_goes_on_where_it_broke() -> None:
     ],
     ids=["all", "its end", "nothing new", "not even that"],
 )
-async def test_of_a_log_whose_beginning_was_cut_off_while_the_stream_was_broken_what_is_new_is_shown(
+async def test_after_a_break_only_the_new_part_of_a_truncated_log_is_printed(
     kept: list[bytes | Exception], shown: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PrintedLog, "END", 3)
@@ -178,7 +178,7 @@ async def test_the_runs_of_a_container_follow_each_other() -> None:
     assert await printed(script, report) == ["x-0 | run 0", "x-0 | run 1"]
 
 
-async def test_a_run_whose_place_was_taken_while_we_asked_is_printed_from_previous() -> None:
+async def test_a_run_that_was_replaced_during_the_request_is_printed_from_previous() -> None:
     """We ask for run 0, but it has ended and been restarted: the answer is run 1."""
     script = Script()
     script.now, script.previous = [b"run 1\n"], [b"run 0\n"]
@@ -208,21 +208,21 @@ async def test_no_line_of_a_run_is_printed_twice_or_left_out(kept: bytes) -> Non
     assert await printed(script, report) == [f"x-0 | {line}" for line in all_.decode().splitlines()]
 
 
-async def test_a_container_first_seen_in_its_second_run_has_its_first_run_printed_too() -> None:
+async def test_the_previous_run_of_a_container_first_observed_in_its_second_run_is_printed() -> None:
     script = Script()
     script.now, script.previous = [b"run 1\n"], [b"run 0\n"]
     output = await printed(script, lambda logs: logs.update_pod(pod(ENDED, 1, "Failed")))
     assert output == ["x-0 | run 0", "x-0 | run 1"] and script.asked == ["previous", "now"]
 
 
-async def test_runs_that_nobody_can_show_any_more_are_said() -> None:
+async def test_runs_whose_logs_are_lost_are_reported() -> None:
     script = Script()
     script.now, script.previous = [b"run 3\n"], [b"run 2\n"]
     output = await printed(script, lambda logs: logs.update_pod(pod(ENDED, 3, "Failed")))
     assert output == ["x-0: the output of 2 earlier runs is gone", "x-0 | run 2", "x-0 | run 3"]
 
 
-async def test_a_pod_that_is_gone_has_nothing_to_wait_for() -> None:
+async def test_finishing_does_not_wait_for_a_deleted_pod() -> None:
     script = Script()
     script.now = [b"bye\n", NotFound(404, "NotFound", "no such pod")]
 
@@ -242,7 +242,7 @@ async def test_of_several_containers_each_has_its_name_behind_the_replica() -> N
     assert {line.split(" ")[0] for line in output} == {"x-0/tensorflow", "x-0/side"}
 
 
-async def test_with_a_tail_only_the_present_run_is_shown_and_the_next_one_whole() -> None:
+async def test_with_a_tail_only_the_current_run_is_cut_and_the_next_is_complete() -> None:
     script = Script()
     script.now = [b"end of run 3\n"]
 
@@ -262,14 +262,14 @@ async def test_with_a_tail_only_the_present_run_is_shown_and_the_next_one_whole(
     assert (script.asked, script.tails) == (["now", "now"], [1, None])
 
 
-async def test_with_a_tail_a_stream_that_breaks_goes_on_from_now() -> None:
+async def test_with_a_tail_a_broken_stream_resumes_from_now() -> None:
     script = Script()
     script.now = [b"two\n", Unavailable(0, "ConnectionLost", "gone")]
     await printed(script, lambda logs: logs.update_pod(pod(RUNNING)) or script_ends(script, logs), tail=1)
     assert script.tails == [1, 0]
 
 
-async def test_one_container_may_be_asked_for() -> None:
+async def test_only_the_selected_container_is_followed() -> None:
     script = Script()
     script.now = [b"hi\n"]
     ended_pod = pod(ENDED, phase="Succeeded")
@@ -277,7 +277,7 @@ async def test_one_container_may_be_asked_for() -> None:
     assert await printed(script, lambda logs: logs.update_pod(ended_pod), only="side") == ["x-0/side | hi"]
 
 
-async def test_a_log_that_returns_nothing_any_more_is_given_up_and_named() -> None:
+async def test_a_log_without_further_data_is_abandoned_and_reported() -> None:
     class Hung(Script):
         async def logs(self, *where: str, **parameters: Any) -> AsyncGenerator[bytes]:
             yield b"first\n"
@@ -293,7 +293,7 @@ async def test_a_log_that_returns_nothing_any_more_is_given_up_and_named() -> No
     ]
 
 
-async def test_a_log_that_keeps_coming_is_printed_to_its_end_however_long_it_takes() -> None:
+async def test_a_log_with_further_data_is_printed_to_its_end() -> None:
     class Slow(Script):
         async def logs(self, *where: str, **parameters: Any) -> AsyncGenerator[bytes]:
             for number in range(5):

@@ -150,7 +150,7 @@ def test_output_survives_the_timeout_and_every_run_is_kept(tmp_path: Path, netwo
     assert (result["result"], result["message"]) == ("Interrupted", "stopped by --timeout")
 
 
-def test_a_job_that_cannot_run_here_says_why_afterwards(tmp_path: Path) -> None:
+def test_the_history_says_why_a_job_could_not_run(tmp_path: Path) -> None:
     master = prints("MASTER", "")
     del master["template"]["spec"]["containers"][0]["command"]
     assert ran(tmp_path, [job(master)], "--network", "shared").code == 3
@@ -182,7 +182,7 @@ def test_logs_dir_has_the_logs_and_is_never_touched_again(tmp_path: Path) -> Non
         ((), {"TRAINYARD_HISTORY_SIZE": "1 GB"}, "TRAINYARD_HISTORY_SIZE: '1 GB' is not a size; write bytes"),
     ],
 )
-def test_bad_words_about_the_history_start_nothing(
+def test_invalid_history_options_start_nothing(
     tmp_path: Path, arguments: tuple[str, ...], variables: dict[str, str], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job(prints("MASTER", "print('hello')"))))
@@ -194,7 +194,7 @@ def test_bad_words_about_the_history_start_nothing(
 
 
 @pytest.mark.parametrize("place", ["/proc/none", "a file"])
-def test_a_history_that_cannot_be_written_is_said_once_and_stops_no_job(
+def test_a_history_that_cannot_be_written_is_reported_once_and_stops_no_job(
     tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "taken").write_text("mine")

@@ -52,14 +52,14 @@ def test_lint_names_the_line_of_the_first_place_and_ends_with_0(tmp_path: Path) 
         assert field in lines[number - 1], note
 
 
-async def test_submit_says_them_to_a_local_cluster_and_why_repeats_them(tmp_path: Path) -> None:
+async def test_submit_prints_notes_for_a_local_cluster_and_why_repeats_them(tmp_path: Path) -> None:
     async with commands_of_cluster(tmp_path) as trainyard:
         answer = await trainyard.submit(with_fields(tfjob(role("MASTER", SLEEP), role("WORKER", SLEEP, 2))))
         assert answer.code == 0 and tells(answer.err)
         assert tells((await trainyard.until("it runs fine", "why", "mnist")).out)
 
 
-async def test_nothing_of_it_is_said_of_a_real_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_notes_are_not_printed_for_a_real_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     version: dict[str, Any] = discovery.VERSION
     monkeypatch.setitem(version, "gitVersion", "v1.37.1")
     async with commands_of_cluster(tmp_path) as trainyard:
@@ -68,7 +68,7 @@ async def test_nothing_of_it_is_said_of_a_real_cluster(tmp_path: Path, monkeypat
         assert notes_of((await trainyard.until("it runs fine", "why", "mnist")).out) == []
 
 
-def test_run_says_them_once_and_the_node_says_nothing_of_them(tmp_path: Path) -> None:
+def test_run_prints_notes_once_and_the_node_does_not_repeat_them(tmp_path: Path) -> None:
     spec = {"restartPolicy": "Never", "containers": [container("print('done')")], **FIELDS}
     listed = [{"tfReplicaType": name, "template": {"spec": spec}} for name in ("MASTER", "WORKER")]
     end = ran(tmp_path, [job(*listed)], "--network", "shared")

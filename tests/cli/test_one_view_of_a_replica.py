@@ -134,7 +134,7 @@ def test_every_command_shows_the_same(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.exit], ids=[case.name for case in CASES if case.exit])
-def test_the_history_shows_what_was_shown_before(case: Case, tmp_path: Path) -> None:
+def test_the_history_shows_what_the_live_view_showed(case: Case, tmp_path: Path) -> None:
     lines = record_fields(recorded(tmp_path, tfjob(RUNNING), case.pod), NOW)
     kept = columns(lines[lines.index("Pods:") :], "REPLICA", "worker-0")
     # A disruption is recorded, its reason is not.

@@ -63,12 +63,12 @@ def home(tmp_path: Path) -> Path:
         ("--kubeconfig k --metrics-bind-address 203.0.113.1:80", 3, "203.0.113.1"),
     ],
 )
-def test_what_cannot_be_done_is_said_with_the_fix(home: Path, line: str, code: int, message: str) -> None:
+def test_an_impossible_option_is_reported_with_the_fix(home: Path, line: str, code: int, message: str) -> None:
     ended, err = run_in_process(home, *line.split())
     assert (ended, "Traceback" in err) == (code, False) and message in err
 
 
-def test_a_config_file_may_be_missing_where_that_is_said(home: Path) -> None:
+def test_a_missing_config_file_is_allowed_with_its_option(home: Path) -> None:
     line = ["--kubeconfig", str(home / "k"), "--controller-config-file", str(home / "later.yaml")]
     params = operator.make_context("operator", [*line, "--optional-controller-config"]).params
     parsed = _parse_options(params)
@@ -88,7 +88,7 @@ def test_help_names_every_option_with_its_default(home: Path) -> None:
 
 
 @pytest.mark.parametrize("namespaced", [False, True])
-def test_what_the_manifests_say_is_understood(namespaced: bool) -> None:
+def test_the_operator_accepts_the_arguments_of_the_manifests(namespaced: bool) -> None:
     parameters = operator.make_context("operator", arguments(Install(namespace="team", namespaced=namespaced))).params
     assert parameters["leader_elect"] is True and parse_address(parameters["bind"]) == ("", 8080)
     assert parse_kinds(parameters["served"]) == parse_kinds("tfjob,mxjob,elasticjob")

@@ -49,7 +49,7 @@ def test_a_full_disk_ends_with_3_and_one_line(arguments: tuple[str, ...], tmp_pa
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-def test_a_closed_pipe_ends_with_141_and_no_words(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_with_141_and_no_message(arguments: tuple[str, ...], tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     ended = subprocess.run(

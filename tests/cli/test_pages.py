@@ -33,7 +33,7 @@ def page(job: Json, **family: list[Json]) -> list[str]:
     return describe_lines(JobInfo(kinds.TFJOB, job), RelatedObjects(**family), NOW)
 
 
-def test_a_page_names_what_a_person_looks_for() -> None:
+def test_describe_prints_the_fields_that_a_user_looks_for() -> None:
     job = tfjob(RUNNING, backoffLimit=3, suspend=False)
     lines = page(job, pods=[pod("MASTER-0")], children=[child("Job", "master-abcd-0", status={"active": 1})])
     text = "\n".join(lines)
@@ -61,7 +61,7 @@ def test_an_event_is_one_line_with_its_count() -> None:
     assert row == ["90s (x3)", "Normal", "R1", "TfJob/mnist", "a b"]
 
 
-def test_a_watched_table_shows_what_has_changed_and_what_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_watched_table_shows_changes_and_deletions(capsys: pytest.CaptureFixture[str]) -> None:
     head = ["KIND", "NAME", "STATE", "RUNNING", "RESTARTS", "AGE"]
     shown = ChangedRows()
     shown.print([head, ["TfJob", "a", "Created", "0/1", "0", "1s"], ["TfJob", "b", "Running", "1/1", "0", "1s"]])
@@ -76,7 +76,7 @@ def test_a_watched_table_shows_what_has_changed_and_what_is_gone(capsys: pytest.
     ]
 
 
-def test_a_child_has_a_word_for_its_state() -> None:
+def test_each_child_has_a_state() -> None:
     done = {"conditions": [{"type": "Complete", "status": "True"}]}
     going = child("Service", "s")
     going["metadata"]["deletionTimestamp"] = at(1)

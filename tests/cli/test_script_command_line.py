@@ -60,7 +60,7 @@ def program_arguments(form: str, target: str, *arguments: str) -> ProgramArgumen
         ("", "", None),
     ],
 )
-def test_our_words_end_where_the_programs_begin(line: str, ours: str, program: ProgramArguments | None) -> None:
+def test_options_of_trainyard_end_at_the_program(line: str, ours: str, program: ProgramArguments | None) -> None:
     assert split_arguments(line.split(), run.params) == (ours.split(), program)
 
 
@@ -122,13 +122,13 @@ def refused(command: object, line: str) -> Result:
         ("--dry-run --save missing/job.yaml train.py", "missing/job.yaml: cannot be written (No such file"),
     ],
 )
-def test_every_wrong_word_is_refused_with_its_place_and_the_fix(line: str, text: str, folder: Path) -> None:
+def test_every_invalid_option_is_refused_with_its_place_and_the_fix(line: str, text: str, folder: Path) -> None:
     before = (folder / "job.yaml").read_text()
     assert text in refused(run, line).output
     assert (folder / "job.yaml").read_text() == before
 
 
-def test_init_takes_the_usual_script_and_overwrites_nothing(folder: Path) -> None:
+def test_init_finds_the_usual_script_and_overwrites_nothing(folder: Path) -> None:
     result = CliRunner().invoke(init, [])
     assert result.exit_code == 0, result.output
     assert "train.yaml written; next: trainyard run train.yaml" in result.output
@@ -141,7 +141,7 @@ def test_init_takes_the_usual_script_and_overwrites_nothing(folder: Path) -> Non
     ("scripts", "text"),
     [([], "there is no .py file"), (["a.py", "b.py"], "there are a.py, b.py; write trainyard init SCRIPT")],
 )
-def test_init_asks_which_script_where_it_cannot_know(
+def test_init_asks_for_the_script_when_there_are_several(
     scripts: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -152,12 +152,12 @@ def test_init_asks_which_script_where_it_cannot_know(
 
 
 @pytest.mark.parametrize("line", ["job.yaml", "notes.txt", "missing.py"])
-def test_init_refuses_what_is_no_script(line: str) -> None:
+def test_init_refuses_a_file_that_is_no_script(line: str) -> None:
     assert line in refused(init, line).output
 
 
 @pytest.mark.parametrize("command", [run, init])
-def test_what_help_says_of_scripts_fits_80_columns(command: click.Command) -> None:
+def test_the_help_about_scripts_fits_80_columns(command: click.Command) -> None:
     text = CliRunner().invoke(command, ["--help"], terminal_width=80).output
     about = text.partition("Options:")[0]
     assert "-m MODULE" in about
@@ -173,7 +173,7 @@ def test_what_help_says_of_scripts_fits_80_columns(command: click.Command) -> No
         ("sub beside.txt other.txt --epochs 3", []),  # a word, a file beside the script, one that is nowhere
     ],
 )
-def test_an_argument_that_names_a_file_where_the_script_does_not_run_is_told(
+def test_an_argument_with_a_file_outside_of_the_working_directory_is_reported(
     folder: Path, arguments: str, missing: list[str]
 ) -> None:
     script(folder, "", "sub/train.py")

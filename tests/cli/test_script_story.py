@@ -61,7 +61,7 @@ def facts(folder: Path, count: int) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("network", ["namespace", "shared"])
-def test_every_worker_runs_in_the_scripts_folder_and_knows_the_others(network: str, tmp_path: Path) -> None:
+def test_every_worker_runs_in_the_scripts_folder_and_gets_the_peers_addresses(network: str, tmp_path: Path) -> None:
     script(tmp_path, SHOW % (PLAIN,), "project/train.py")
     arguments = ("--network", network, "--workers", "2", "--env", "MINE=$(X) 1", "project/train.py", "--workers", "9")
     code, out, err = ran(tmp_path, "run", *arguments)
@@ -108,7 +108,7 @@ def test_the_failure_of_any_worker_is_the_jobs_and_ends_the_others(failing: str,
     assert f"worker-{failing} ended with exit code 3" in " ".join(err.split())
 
 
-def test_what_is_saved_runs_unchanged_from_another_folder(tmp_path: Path) -> None:
+def test_a_saved_manifest_runs_unchanged_from_another_folder(tmp_path: Path) -> None:
     script(tmp_path, SHOW % (PLAIN,), "project/train.py")
     (tmp_path / "kept").mkdir()
     code, _, err = ran(tmp_path, "run", "--dry-run", "--save", "kept/job.yaml", "project/train.py", "1")
@@ -119,7 +119,7 @@ def test_what_is_saved_runs_unchanged_from_another_folder(tmp_path: Path) -> Non
     assert [fact["cwd"] for fact in facts(tmp_path / "project", 1)] == [str(tmp_path / "project")]
 
 
-def test_init_writes_what_run_runs(tmp_path: Path) -> None:
+def test_init_writes_the_manifest_that_run_runs(tmp_path: Path) -> None:
     script(tmp_path, SHOW % (PLAIN,))
     assert ran(tmp_path, "init", "train.py", "--epochs", "3")[0] == 0
     code, _, err = ran(tmp_path, "run", "train.yaml")
@@ -171,7 +171,7 @@ def test_ctrl_c_ends_the_script_and_leaves_no_process(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
-def test_a_syntax_error_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_a_syntax_error_is_reported_before_anything_starts(tmp_path: Path) -> None:
     script(tmp_path, "import os\ndef f(:\n")
     code, out, err = ran(tmp_path, "run", "train.py")
     assert (code, out) == (2, "")

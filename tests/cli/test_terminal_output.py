@@ -50,7 +50,7 @@ def test_every_command_writes_through_the_filter(command: str, capfd: pytest.Cap
     assert "hidden" in written and clean(written) and sys.stdout is original
 
 
-def test_json_and_yaml_keep_the_value_and_steer_nothing() -> None:
+def test_json_and_yaml_output_escape_control_characters() -> None:
     assert json.loads(as_json({"a": HOSTILE})) == yaml.safe_load(as_yaml({"a": HOSTILE})) == {"a": HOSTILE}
     for text in (as_json({"a": HOSTILE}), as_yaml({"a": HOSTILE})):
         assert not any(sign in text for sign in "\x1b\x07\r\x9b")

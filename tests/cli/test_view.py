@@ -30,27 +30,27 @@ def terminated(code: int, reason: str, at: str = "2024-01-01T00:00:42Z") -> Json
     return {"state": {"terminated": {"exitCode": code, "reason": reason, "finishedAt": at}}}
 
 
-def test_a_replica_is_named_by_its_slot_and_says_how_it_ended() -> None:
+def test_a_replica_is_named_by_its_slot_with_its_end() -> None:
     view = replica_view(pod("worker-3", "Failed", terminated(137, "OOMKilled")))
     assert (view.name, view.state, view.exit) == ("worker-3", "Failed", "137 (OOMKilled)")
     assert replica_view(pod("worker-3", "Succeeded", terminated(0, "Completed"))).exit == "0"
 
 
-def test_a_replica_that_waits_says_for_what() -> None:
+def test_a_waiting_replica_shows_its_reason() -> None:
     waiting = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 2}
     assert replica_view(pod("worker-0", "Running", waiting)).state == "CrashLoopBackOff"
     assert replica_view(pod("worker-0", "Running", waiting)).blocked == ""
     assert replica_view(pod("worker-0", deletionTimestamp=START)).state == "Terminating"
 
 
-def test_a_replica_that_was_told_to_go_has_not_failed() -> None:
+def test_a_replica_that_was_stopped_has_not_failed() -> None:
     gone = {"deletionTimestamp": START}
     assert replica_view(pod("worker-0", "Failed", terminated(143, "Error"), **gone)).state == "Stopped"
     assert replica_view(pod("worker-0", "Failed", terminated(1, "Error"), **gone)).state == "Failed"
     assert replica_view(pod("worker-0", "Failed", terminated(143, "Error"))).state == "Failed"
 
 
-def test_a_replica_without_its_image_is_blocked_and_says_what_to_do() -> None:
+def test_a_replica_without_its_image_is_blocked_with_a_fix() -> None:
     waiting = {"state": {"waiting": {"reason": "ErrImageNeverPull", "message": "name a file with --images"}}}
     board = JobView()
     board.update_job(job())
@@ -58,7 +58,7 @@ def test_a_replica_without_its_image_is_blocked_and_says_what_to_do() -> None:
     assert board.blocked_reason(NOW) == "worker-0: ErrImageNeverPull: name a file with --images"
 
 
-def test_what_a_replica_refers_to_may_come_for_a_while() -> None:
+def test_a_missing_reference_may_appear_for_a_while_before_it_blocks() -> None:
     waiting = {"state": {"waiting": {"reason": "CreateContainerConfigError", "message": 'configmap "c" not found'}}}
     board = JobView()
     board.update_job(job())
@@ -68,7 +68,7 @@ def test_what_a_replica_refers_to_may_come_for_a_while() -> None:
     assert board.blocked_reason(NOW + 10) == ""
 
 
-def test_the_newest_pod_of_a_slot_speaks_for_it_and_all_restarts_count() -> None:
+def test_the_newest_pod_of_a_slot_determines_its_state_and_all_restarts_count() -> None:
     board = JobView()
     board.update_job(job())
     board.update_pod(pod("master-0", "Failed", {**terminated(137, "Error"), "restartCount": 2}, uid="old"), NOW)
@@ -126,7 +126,7 @@ def test_the_final_table_has_a_line_per_replica_and_a_sentence_per_job() -> None
     ]
 
 
-def test_a_job_that_did_not_come_to_its_end_says_why() -> None:
+def test_a_job_that_was_interrupted_shows_why() -> None:
     board = JobView()
     board.update_job(job(Running="x"))
     assert table(board, NOW, "interrupted") == ["TfJob default/a: interrupted while Running after 1:15"]
@@ -199,7 +199,7 @@ STOPPED = pod("worker-0", "Failed", terminated(143, "Error"), deletionTimestamp=
         ([STOPPED, pod("worker-0")], 0),  # suspended and resumed
     ],
 )
-def test_a_replica_was_restarted_as_often_as_it_was_started_after_a_failure(pods: list[Json], restarts: int) -> None:
+def test_restarts_count_the_starts_after_failures(pods: list[Json], restarts: int) -> None:
     assert seen(*pods) == [("worker-0", restarts)]
 
 
@@ -216,7 +216,7 @@ def test_each_replica_of_a_gang_was_restarted_as_often_as_the_gang() -> None:
     assert seen(STOPPED, pod("worker-0"), pod("ps-0"), status={"restarts": 1}, **mx) == [("ps-0", 1), ("worker-0", 1)]
 
 
-def test_a_pod_whose_claim_is_missing_is_blocked_after_a_while_and_says_what_to_do() -> None:
+def test_a_pod_with_a_missing_claim_is_blocked_after_a_while_with_a_fix() -> None:
     message = '0/1 nodes are available: persistentvolumeclaim "data" not found. preemption: 0/1 nodes are available.'
     unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     waiting = pod("worker-0", "Pending")
@@ -256,7 +256,7 @@ def test_a_missing_service_account_blocks_a_job_until_its_pod_is_made() -> None:
     assert board.blocked_reason(NOW + 60) == ""
 
 
-def test_a_job_whose_pods_the_operator_cannot_make_for_want_of_an_account_is_blocked_as_well() -> None:
+def test_a_job_whose_pods_need_a_missing_service_account_is_blocked() -> None:
     board = JobView()
     board.update_job(job(Blocked=f"pods are refused: {ACCOUNT}"), NOW)
     assert board.blocked_reason(NOW + 10) == f"a: {ACCOUNT}; add the ServiceAccount to the file"
@@ -266,7 +266,7 @@ def test_a_job_whose_pods_the_operator_cannot_make_for_want_of_an_account_is_blo
     assert board.blocked_reason(NOW + 60) == ""
 
 
-def test_the_progress_line_says_for_how_many_peers_a_rendezvous_waits() -> None:
+def test_the_progress_line_shows_how_many_peers_a_rendezvous_waits_for() -> None:
     board = JobView()
     elastic = {"apiVersion": "elastic.pytorch.org/v1alpha1", "kind": "ElasticJob", "spec": {"minReplicas": 3}}
     board.update_job({**job(Running="x"), **elastic})

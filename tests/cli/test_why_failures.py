@@ -22,7 +22,7 @@ RUNS = [(case, network) for case in CASES for network in case.networks]
 
 
 @pytest.mark.parametrize(("case", "network"), RUNS, ids=[f"{case.slug}-{network}" for case, network in RUNS])
-async def test_the_whole_answer(
+async def test_the_recorded_answer_of_why(
     case: Failure, network: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX"):

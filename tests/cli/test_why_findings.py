@@ -33,7 +33,7 @@ CASES = (*JOB_CASES, *REPLICA_CASES)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_what_is_so_is_said_with_place_and_fix(case: Case) -> None:
+def test_each_finding_has_its_place_and_fix(case: Case) -> None:
     findings = diagnose(case.job, *case.pods, **case.more)
     text = everything(findings)
     assert not [message for message in case.says if message not in text], text
@@ -53,7 +53,7 @@ def test_equal_findings_of_several_replicas_are_one() -> None:
     ]
 
 
-def test_what_stops_a_job_comes_before_what_passes_and_notes_come_last() -> None:
+def test_blocks_precede_waits_and_notes_come_last() -> None:
     job = tfjob(
         RUNNING,
         ("UnknownFields", "UnknownFields", "spec.x"),
@@ -63,12 +63,12 @@ def test_what_stops_a_job_comes_before_what_passes_and_notes_come_last() -> None
     assert [finding.level for finding in diagnose(job, *pods)] == [BLOCK, WAIT, NOTE]
 
 
-def test_the_newest_pod_of_a_slot_speaks_for_it() -> None:
+def test_the_newest_pod_of_a_slot_determines_its_findings() -> None:
     old = pod("MASTER-0", waits("ImagePullBackOff", "x"), "Pending", creationTimestamp=at(900))
     assert [finding.level for finding in diagnose(tfjob(RUNNING), old, pod("MASTER-0"), *WORKERS)] == [FINE]
 
 
-def test_a_retry_says_when() -> None:
+def test_a_retry_has_its_time() -> None:
     """The time is that of the operator's own decision."""
     job = tfjob(RUNNING, ("Restarting", "ReplicaEnded", "MASTER 0: exited with code 130; retryable, tried again"))
     job["status"]["roles"] = {name: {"replicas": 1, "port": 2222} for name in ("MASTER", "WORKER")}
@@ -112,7 +112,7 @@ def test_the_text_has_a_heading_and_a_line_for_each_part() -> None:
         ("etcd.example.com:2379", ""),
     ],
 )
-def test_the_service_behind_an_endpoint_is_worked_out_where_it_is_ours(endpoint: str, service: str) -> None:
+def test_the_service_behind_an_endpoint_is_resolved_in_the_jobs_namespace(endpoint: str, service: str) -> None:
     found_at = rendezvous_endpoint(elastic(RUNNING, rdzvEndpoint=endpoint))
     assert found_at is not None and found_at.service == service
 
@@ -125,11 +125,11 @@ def test_a_kind_without_an_endpoint_has_none() -> None:
 @pytest.mark.parametrize(
     "status", [None, [], "x", {"conditions": "x"}, {"conditions": [None, 5]}, {"conditions": [{}]}]
 )
-def test_a_status_that_somebody_has_spoilt_is_still_answered(status: Any) -> None:
+def test_a_malformed_status_is_still_diagnosed(status: Any) -> None:
     assert diagnose({**tfjob(), "status": status})
 
 
-def test_now_is_not_asked_of_a_clock() -> None:
+def test_the_current_time_is_an_argument() -> None:
     assert facts(tfjob()).age(at(5)) == 5.0 and NOW > 0
 
 
@@ -139,7 +139,7 @@ def on_failure(*holding: tuple[str, str, str], **spec: Any) -> Json:
     return job
 
 
-def test_of_a_job_that_its_deadline_has_ended_nothing_is_made_again_and_nothing_is_permanent() -> None:
+def test_after_the_deadline_no_retry_and_no_permanent_failure_is_reported() -> None:
     job = on_failure(("Failed", "DeadlineExceeded", "ElasticJob mnist is failed: activeDeadlineSeconds (30 s) is over"))
     job["status"]["completionTime"] = at(5)
     dead = pod("Worker-0", {"state": ended(1), "restartCount": 3}, "Failed", "elasticjob-worker")
@@ -178,7 +178,7 @@ def test_a_suspended_jobs_empty_slots_are_not_missed() -> None:
     assert "no pod is there" not in everything(diagnose(job))
 
 
-def test_equal_ends_of_several_replicas_are_told_once() -> None:
+def test_equal_failures_of_several_replicas_are_one_finding() -> None:
     job = tfjob(("Failed", "PermanentFailure", "MASTER 0: exited with 1"))
     trace = ("Traceback (most recent call last):", '  File "/a/train.py", line 7, in f', "    x", "KeyError: 'rate'")
     names = ("MASTER-0", "WORKER-0", "WORKER-1")
@@ -200,7 +200,7 @@ def test_the_interpreter_of_the_node_is_named() -> None:
     assert "install opencv-python into the image registry/x:1" in elsewhere.fix and "/venv" not in elsewhere.summary
 
 
-def test_who_has_the_port_is_named() -> None:
+def test_the_holder_of_a_taken_port_is_named() -> None:
     failed_pod = pod("MASTER-0", {"state": ended(1)}, "Failed")
     lines = ("bind ('127.0.0.1', 2222)", "OSError: [Errno 98] Address already in use")
     held = {"listeners": {2222: "process 42 (python serve.py)"}, "logs": {("p-MASTER-0", "tensorflow"): lines}}

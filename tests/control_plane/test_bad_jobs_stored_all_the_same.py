@@ -96,7 +96,7 @@ async def nothing_loops(served: Served) -> None:
     assert [(each.verb, each.resource, each.name) for each in await served.asked(mark)] == []
 
 
-async def test_every_bad_job_ends_with_the_words_of_lint_and_nothing_loops(older: ControlPlane) -> None:
+async def test_every_stored_invalid_job_fails_with_the_message_of_lint_without_a_loop(older: ControlPlane) -> None:
     async with older.api() as api, serving(older, "bad") as served:
         await together([partial(api.create, row.kind.gvk, "bad", row.job) for row in ROWS])
         await served.quiet()
@@ -160,7 +160,7 @@ def unrunnable() -> Iterator[tuple[Row, str]]:
             yield Row(f"{kind.gvk.kind}, {place}, {title}", kind, job), phase
 
 
-async def test_what_no_definition_says_ends_with_the_words_of_the_api_server_and_nothing_loops(
+async def test_jobs_that_only_the_api_server_rejects_fail_with_its_message_without_a_loop(
     older: ControlPlane,
 ) -> None:
     rows = list(unrunnable())
@@ -223,7 +223,7 @@ async def uids(api: ApiClient, kind: Kind, job: Json) -> set[str]:
     return {uid_of(child) for child in await children(api, kind, "edits", uid_of(job))}
 
 
-async def test_no_bad_edit_stops_a_started_job_each_is_said_and_nothing_loops(older: ControlPlane) -> None:
+async def test_no_invalid_edit_stops_a_started_job_and_each_is_reported_without_a_loop(older: ControlPlane) -> None:
     await asyncio.to_thread(create_namespace, older, "edits")
     async with older.api() as api, serving(older, "edits") as served:
         for kind in kinds.KINDS:

@@ -72,7 +72,7 @@ def pod_without(kind: str, field: str) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
 
 
-def test_no_pod_goes_without_what_a_template_must_have(control_plane: ControlPlane) -> None:
+def test_the_server_requires_the_fields_that_our_schema_requires(control_plane: ControlPlane) -> None:
     asked = 0
     for kind in paths_to_types():
         for field in required(kind):
@@ -84,7 +84,7 @@ def test_no_pod_goes_without_what_a_template_must_have(control_plane: ControlPla
 
 
 @every_kind
-def test_kubectl_explains_what_a_template_takes(installed: ControlPlane, kind: Kind) -> None:
+def test_kubectl_explain_shows_the_template(installed: ControlPlane, kind: Kind) -> None:
     place = f"{kind.gvk.plural}.spec.{PLACE[kind.gvk.kind]}.spec.containers"
     output = installed.kubectl("explain", place, f"--api-version={kind.gvk.api_version}")
     for field in ("command\t<[]string>", "env\t<[]Object>", "resources\t<Object>", "volumeMounts\t<[]Object>"):
@@ -105,7 +105,7 @@ WRONG: list[tuple[str, str, Json]] = [
 
 
 @pytest.mark.parametrize(("path", "part"), [pytest.param(*row[1:], id=row[0]) for row in WRONG])
-def test_a_dry_run_says_where_a_template_is_wrong(installed: ControlPlane, path: str, part: Json) -> None:
+def test_a_dry_run_reports_the_path_of_a_template_error(installed: ControlPlane, path: str, part: Json) -> None:
     job = wire(kinds.ELASTICJOB, elasticjob())
     spec = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
     (spec if "containers" in part else spec["containers"][0]).update(part)
@@ -141,7 +141,7 @@ CONTAINER: Json = {
 
 
 @every_kind
-def test_what_a_pod_may_be_is_stored_as_it_was_written(installed: ControlPlane, namespace: str, kind: Kind) -> None:
+def test_a_valid_pod_template_is_stored_unchanged(installed: ControlPlane, namespace: str, kind: Kind) -> None:
     job = wire(kind, sample(kind.gvk.kind))
     templates = list(each_template(job["spec"]))
     for template in templates:

@@ -40,7 +40,7 @@ def post(plane: ControlPlane, namespace: str, kind: Kind, job: Json) -> tuple[in
     return plane.ask("POST", f"/apis/{kind.gvk.api_version}/namespaces/{namespace}/{kind.gvk.plural}", job)
 
 
-def test_every_definition_is_taken_without_a_warning_and_established(installed: ControlPlane) -> None:
+def test_every_crd_is_accepted_without_a_warning_and_established(installed: ControlPlane) -> None:
     lines = install(installed).splitlines()
     assert len(lines) == len(kinds.ALL) and all(line.startswith("customresourcedefinition") for line in lines), lines
     crds = json.loads(installed.kubectl("get", "crds", "-o", "json"))["items"]
@@ -93,7 +93,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("kind", "job"), BAD)
-def test_bad_input_is_refused_with_our_paths_and_our_words(installed: ControlPlane, kind: Kind, job: Json) -> None:
+def test_invalid_input_is_refused_with_our_paths_and_messages(installed: ControlPlane, kind: Kind, job: Json) -> None:
     refused(kind, post(installed, "default", kind, wire(kind, job)), wire(kind, job))
 
 
@@ -111,7 +111,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("kind", "new", "old"), PAIRS)
-def test_what_breaks_a_rule_is_refused_by_the_server_in_the_words_of_the_rule(
+def test_a_violated_rule_is_refused_by_the_server_with_the_rules_message(
     installed: ControlPlane, namespace: str, kind: Kind, new: Json, old: Json | None
 ) -> None:
     job = wire(kind, new)

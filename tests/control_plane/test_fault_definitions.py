@@ -42,7 +42,7 @@ def watched(operator_process: OperatorProcess, state: str) -> bool:
     return value(text, "trainyard_watch_state", resource="elasticjobs", state=state) == 1
 
 
-async def test_a_kind_whose_definition_is_deleted_is_parked_and_served_again_and_the_others_never_notice(
+async def test_a_kind_whose_crd_is_deleted_is_served_again_later_and_others_are_not_affected(
     own: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other, job = tf_job("othe", 1), elastic_job("park", 2)

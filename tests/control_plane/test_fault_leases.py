@@ -51,7 +51,7 @@ async def lease(api: ApiClient, namespace: str) -> Json:
 
 
 @pytest.mark.parametrize("pair", [LONG], indirect=True, ids=["15 s"])  # no renewal comes too late
-async def test_of_two_who_race_for_the_lease_one_works_and_the_other_only_looks(
+async def test_of_two_concurrent_operators_one_leads_and_the_other_only_reads(
     scenario: Story, pair: tuple[Program, Program]
 ) -> None:
     mark, job = scenario.plane.audit.mark(), tf_job("race", 2)
@@ -71,7 +71,7 @@ async def test_of_two_who_race_for_the_lease_one_works_and_the_other_only_looks(
 
 
 @pytest.mark.slow
-async def test_a_paused_leader_sends_nothing_more_when_it_goes_on_and_changes_nothing(
+async def test_a_paused_leader_writes_nothing_after_it_is_continued(
     scenario: Story, pair: tuple[Program, Program], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is stopped while it makes children: what is on the wire arrives, the other makes the rest."""
@@ -113,7 +113,7 @@ async def test_a_paused_leader_sends_nothing_more_when_it_goes_on_and_changes_no
 
 
 @pytest.mark.slow
-async def test_who_stands_by_takes_over_at_once_when_the_leader_ends_and_when_it_dies_after_its_lease(
+async def test_a_standby_takes_over_at_once_after_a_release_and_after_the_lease_of_a_dead_leader(
     scenario: Story, pair: tuple[Program, Program], capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, two = pair

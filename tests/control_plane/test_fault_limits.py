@@ -62,9 +62,7 @@ def refused(operator_process: OperatorProcess) -> int:
     )
 
 
-async def test_too_many_requests_are_waited_out_as_long_as_the_server_asks_and_nothing_is_lost(
-    own: ControlPlane, tmp_path: Path
-) -> None:
+async def test_a_429_is_retried_after_retry_after_and_nothing_is_lost(own: ControlPlane, tmp_path: Path) -> None:
     job = tf_job("full", 20)
     async with story(own, "full", tmp_path) as scenario, operating(options(scenario.account)) as operator_process:
         await so(lambda: operator_process.ready() == "", "everything is listed, one after the other")

@@ -44,7 +44,7 @@ def placed() -> Json:
     }
 
 
-async def test_replicas_of_a_lost_node_are_made_again_elsewhere_and_nobody_is_blamed(
+async def test_replicas_of_a_lost_node_are_recreated_elsewhere_and_count_as_no_failure(
     own: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A Pod holds its name until somebody deletes it without its node: --node-lost-timeout does, and nothing else."""

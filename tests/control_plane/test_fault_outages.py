@@ -56,7 +56,7 @@ async def ends_well(scenario: Story, job: Json) -> Json:
 
 
 @pytest.mark.parametrize("part", ["kube-apiserver", "etcd"])
-async def test_a_job_whose_children_are_being_made_when_it_is_killed_gets_each_of_them_once(
+async def test_an_operator_killed_during_creation_creates_each_child_once(
     scenario: Story, part: str, tmp_path: Path
 ) -> None:
     job = tf_job("life", WORKERS)
@@ -101,7 +101,7 @@ def most_tries(seconds: float) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("leased", [False, True], ids=["alone", "with a lease"])
-async def test_while_the_api_server_is_away_nobody_hurries_and_ten_seconds_after_it_is_back_all_is_well(
+async def test_requests_back_off_during_an_outage_and_recover_within_ten_seconds(
     scenario: Story, leased: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Gone means: connections are refused for 20 seconds, then they stay open for 15 and nothing is answered."""
@@ -145,7 +145,7 @@ async def until_created(scenario: Story, job: Json) -> float:
 
 
 @pytest.mark.slow
-async def test_who_comes_back_to_a_server_that_has_forgotten_where_it_was_lists_once_and_sees_all(
+async def test_an_operator_whose_resource_version_the_server_forgot_lists_once_and_misses_nothing(
     scenario: Story,
 ) -> None:
     """A real 410: the operator sleeps, the API server starts anew, and much has happened before the operator wakes."""

@@ -66,7 +66,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("job", "hard", "gvk"), CASES)
-async def test_a_job_that_exceeds_the_quota_says_so_waits_and_goes_on_when_it_grows(
+async def test_a_job_over_the_quota_is_blocked_and_continues_when_the_quota_grows(
     scenario: Story, job: Json, hard: dict[str, str], gvk: GVK
 ) -> None:
     await quota(scenario, **hard)
@@ -123,7 +123,7 @@ POLICY_BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic
     [(tf_job("poli", 1), "batch", "jobs"), (elastic_job("poli", 1), "", "pods")],
     ids=["batch Jobs", "Pods"],
 )
-async def test_what_an_admission_policy_refuses_is_blocked_names_it_and_goes_on_without_it(
+async def test_a_child_refused_by_an_admission_policy_is_blocked_with_its_name_and_continues_without_it(
     scenario: Story, job: Json, group: str, resource: str
 ) -> None:
     name = f"no-{resource}-{scenario.namespace}"
@@ -149,7 +149,7 @@ async def test_what_an_admission_policy_refuses_is_blocked_names_it_and_goes_on_
         scenario.plane.ask("DELETE", f"{POLICY}/{name}")
 
 
-async def test_a_limit_that_a_limit_range_puts_beside_a_request_blocks_and_what_was_sent_so_ends_the_job(
+async def test_a_limit_from_a_limit_range_blocks_the_job_and_an_invalid_request_fails_it(
     scenario: Story,
 ) -> None:
     limits = {"type": "Container", "default": {"cpu": "1"}}
@@ -198,7 +198,7 @@ async def test_where_pod_security_is_restricted_tensorboard_and_the_default_ps_a
         await well(operator_process, scenario)
 
 
-async def test_a_pod_that_pod_security_refuses_is_said_with_the_words_of_the_server_and_goes_on_when_it_is_let_in(
+async def test_a_pod_refused_by_pod_security_is_reported_and_created_once_allowed(
     scenario: Story,
 ) -> None:
     enforce = "pod-security.kubernetes.io/enforce"
@@ -222,7 +222,7 @@ async def test_a_pod_that_pod_security_refuses_is_said_with_the_words_of_the_ser
     nothing_twice(scenario.asked())
 
 
-async def test_a_batch_job_whose_pods_are_refused_waits_and_the_job_names_where_the_reason_is_written(
+async def test_a_batch_job_whose_pods_are_refused_is_reported_with_where_the_reason_is(
     scenario: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The operator makes Jobs, and Kubernetes their pods: the refusal stands in the events of the Job."""
@@ -250,7 +250,7 @@ async def test_a_batch_job_whose_pods_are_refused_waits_and_the_job_names_where_
     nothing_twice(scenario.asked())
 
 
-async def test_a_namespace_that_is_deleted_while_its_job_is_being_made_leaves_nothing_and_hurts_nobody(
+async def test_deleting_a_namespace_during_creation_leaves_nothing_and_affects_no_other_job(
     scenario: Story, tmp_path: Path
 ) -> None:
     """The operator of another namespace goes on; that of this one sees everything vanish."""

@@ -101,7 +101,7 @@ def failing(operator_process: OperatorProcess) -> float:
     return value(operator_process.metrics.render().decode(), "trainyard_watch_state", state="failing")
 
 
-async def test_who_starts_without_the_right_to_list_says_which_and_is_ready_when_it_has_it(scenario: Story) -> None:
+async def test_an_operator_without_list_permission_names_it_and_is_ready_once_granted(scenario: Story) -> None:
     role = await scenario.api.get(ROLE, scenario.namespace, scenario.account.name)
     less = [
         rule | {"resources": [resource for resource in rule["resources"] if resource != "pods"]}
@@ -119,7 +119,7 @@ async def test_who_starts_without_the_right_to_list_says_which_and_is_ready_when
         await scenario.running(tf_job("list", 1), MASTER=1, WORKER=1)
 
 
-async def test_a_role_that_may_not_be_patched_is_said_by_the_job_and_patched_when_it_may(scenario: Story) -> None:
+async def test_a_role_that_may_not_be_patched_blocks_the_job_until_the_permission_is_granted(scenario: Story) -> None:
     """A ChainerJob grows: its Role, which names its pods, its ConfigMap and its StatefulSet follow."""
     template = pods("chainer", schedulerName=NOBODY)
     job = chainerjob({"ws0": worker_set(1, template=template)}, "grow", {"template": template})

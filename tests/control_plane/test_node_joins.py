@@ -38,7 +38,7 @@ async def here(control_plane: ControlPlane, namespace: str) -> AsyncIterator[Joi
         yield node
 
 
-async def test_a_node_says_what_it_is(here: Joined) -> None:
+async def test_a_node_registers_its_properties(here: Joined) -> None:
     node = await here.api.get(NODE, "", here.name)
     status = node["status"]
     assert condition_message(node, "Ready") == "True" and status["declaredFeatures"] == ["ExtendWebSocketsToKubelet"]
@@ -63,7 +63,7 @@ async def test_a_batch_job_of_a_real_process_succeeds(either: Joined) -> None:
     assert {pod["status"]["qosClass"] for pod in pods} == {"Burstable"}
 
 
-async def test_logs_are_followed_while_they_are_written(either: Joined) -> None:
+async def test_logs_are_followed_live(either: Joined) -> None:
     shared = {"volumes": [{"name": "v", "emptyDir": {}}]}
     mount = {"volumeMounts": [{"name": "v", "mountPath": "/signals"}]}
     script = "echo one; until [ -e /signals/go ]; do sleep 0.02; done; echo two"
@@ -183,7 +183,7 @@ print(json.load(urllib.request.urlopen(about, context=secure))["status"]["userIn
     assert await either.result("asks") == f"system:serviceaccount:{either.namespace}:default\n"
 
 
-async def test_a_deleted_pod_has_its_grace_and_then_its_object_goes(either: Joined) -> None:
+async def test_a_deleted_pod_gets_its_grace_period_before_its_object_is_removed(either: Joined) -> None:
     await either.pod("polite", POLITE, terminationGracePeriodSeconds=20)
     await either.up("polite")
     watch = asyncio.create_task(either.until("polite", lambda pod: pod["status"]["phase"] == "Failed"))
@@ -194,7 +194,7 @@ async def test_a_deleted_pod_has_its_grace_and_then_its_object_goes(either: Join
     await either.gone("polite")
 
 
-async def test_a_graceful_stop_ends_pods_says_so_and_takes_the_node_away(here: Joined) -> None:
+async def test_a_graceful_stop_ends_the_pods_and_deregisters_the_node(here: Joined) -> None:
     await here.pod("polite", POLITE)
     await here.up("polite")
     assert here.node is not None
@@ -261,7 +261,7 @@ async def test_a_second_node_of_the_name_is_refused(here: Joined, tmp_path: Path
     assert await here.result("still") == "here\n"
 
 
-async def test_a_name_whose_holder_nobody_can_know_is_taken_when_its_lease_is_over(
+async def test_a_node_name_with_an_unknown_holder_is_taken_when_its_lease_expires(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     async with control_plane.api() as api:
@@ -276,7 +276,7 @@ async def test_a_name_whose_holder_nobody_can_know_is_taken_when_its_lease_is_ov
         await node.stop()
 
 
-async def test_who_may_not_be_a_node_is_told_what_is_missing(
+async def test_a_user_without_node_permissions_is_told_which_are_missing(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     access = read_kubeconfig([control_plane.kubeconfig], "alice")
@@ -285,7 +285,7 @@ async def test_who_may_not_be_a_node_is_told_what_is_missing(
         await node.start()
 
 
-async def test_a_node_that_somebody_deletes_or_declares_lost_says_that_it_is_there(here: Joined) -> None:
+async def test_a_node_object_that_is_deleted_or_tainted_is_restored(here: Joined) -> None:
     await here.api.delete(NODE, "", here.name)
     await here.until(here.name, lambda node: condition_message(node, "Ready") == "True", NODE)
     lost = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "nobody knows"}]

@@ -123,7 +123,7 @@ def network(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-async def test_the_program_ends_on_a_signal_and_leaves_nothing(
+async def test_a_signal_ends_the_node_and_leaves_nothing(
     plane: ControlPlane, tmp_path: Path, network: str, shown: tuple[Path, Path]
 ) -> None:
     async with program(plane, f"stopped-{network}", tmp_path, network, shown) as (agent, there):
@@ -153,7 +153,7 @@ async def test_a_second_signal_does_not_wait_for_pods(
         assert not await exists(there.api, "hasty")
 
 
-async def test_a_killed_node_leaves_nothing_and_comes_back_to_what_it_had_begun(
+async def test_a_killed_node_leaves_nothing_and_its_successor_continues_its_pods(
     plane: ControlPlane, tmp_path: Path, network: str, shown: tuple[Path, Path]
 ) -> None:
     name = f"killed-{network}"
@@ -208,9 +208,7 @@ async def test_pods_run_on_while_the_api_server_is_away_and_their_ends_are_writt
         await here.phase(f"stays-{fault}", "Succeeded")
 
 
-async def test_whichever_task_of_a_node_is_killed_it_is_said_and_the_node_goes_on(
-    plane: ControlPlane, shown: tuple[Path, Path]
-) -> None:
+async def test_a_killed_task_of_the_node_is_logged_and_restarted(plane: ControlPlane, shown: tuple[Path, Path]) -> None:
     async with joined(plane, "faults", serving_certificate=shown) as here:
         assert here.node is not None
         assert here.node._node is not None
@@ -233,7 +231,7 @@ async def test_whichever_task_of_a_node_is_killed_it_is_said_and_the_node_goes_o
         )
 
 
-async def test_rights_that_are_taken_away_are_waited_for(
+async def test_revoked_permissions_are_waited_for(
     plane: ControlPlane, tmp_path: Path, shown: tuple[Path, Path]
 ) -> None:
     grant = ("create", "clusterrolebinding", "bobs", "--clusterrole=cluster-admin", "--user=bob")
@@ -271,7 +269,7 @@ async def test_a_stop_does_not_wait_for_an_api_server_that_is_away(
         await there.kubectl("delete", "pod", "alone", "--force", "--grace-period=0")
 
 
-async def test_a_node_whose_name_was_taken_ends_what_it_runs_and_touches_nothing(
+async def test_a_node_whose_name_was_taken_stops_its_pods_and_writes_nothing(
     plane: ControlPlane, tmp_path: Path, shown: tuple[Path, Path]
 ) -> None:
     async with joined(plane, "faults", serving_certificate=shown) as here:
@@ -298,7 +296,7 @@ async def test_a_missing_namespace_of_leases_is_made(plane: ControlPlane, shown:
         assert await here.result("without") == "here\n"
 
 
-def test_a_cluster_that_does_not_answer_is_said_and_waits_for_nobody(tmp_path: Path) -> None:
+def test_an_unreachable_cluster_is_reported_and_blocks_nothing(tmp_path: Path) -> None:
     text = 'current-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]'
     (tmp_path / "k").write_text(text)
     command = [sys.executable, "-m", "trainyard", "node", "--kubeconfig", str(tmp_path / "k")]

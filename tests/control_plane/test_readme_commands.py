@@ -27,7 +27,7 @@ def of(readme: str) -> list[Row]:
 @pytest.mark.slow
 @pytest.mark.frameworks
 @pytest.mark.parametrize("readme", sorted(READMES))
-def test_every_command_of_a_readme_prints_what_the_page_says(readme: str, tmp_path: Path) -> None:
+def test_every_readme_command_prints_what_the_page_shows(readme: str, tmp_path: Path) -> None:
     with ControlPlane() as plane, joined(plane, tmp_path / "node"):
         story = Story(plane, tmp_path)
         try:
@@ -46,7 +46,7 @@ def test_the_page_has_the_four_readmes() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_a_row_is_run_and_compared_or_says_why_not(row: Row) -> None:
+def test_a_row_is_run_and_compared_or_has_a_reason(row: Row) -> None:
     if not row.runs:
         assert row.why.startswith(REASONS) and not row.prints and not row.first
         return
@@ -58,7 +58,7 @@ def test_a_row_is_run_and_compared_or_says_why_not(row: Row) -> None:
         assert step.startswith("`") or any(re.fullmatch(pattern, step) for pattern in PREPARATIONS), step
 
 
-def test_no_reason_not_to_run_is_given_for_what_kubectl_and_helm_do_with_a_cluster() -> None:
+def test_kubectl_and_helm_commands_are_run_without_exception() -> None:
     left_out = [row.printed for row in ROWS if not row.runs]
     assert len(left_out) == 7
     assert [command for command in left_out if command.startswith(("kubectl", "helm"))] == [
@@ -94,6 +94,6 @@ def test_an_output_agrees_with_a_row_or_not(shown: tuple[str, ...], output: str,
     assert matches(shown, output) is agree
 
 
-def test_a_word_that_stands_for_nothing_is_refused() -> None:
+def test_an_unknown_preparation_is_refused() -> None:
     with pytest.raises(AssertionError, match="known: age"):
         matches(("<anything>",), "a\n")

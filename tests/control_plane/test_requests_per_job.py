@@ -99,7 +99,7 @@ async def nothing_in_ten_minutes(served: Served, seconds: float = REAL_SECONDS) 
     assert [(each.verb, each.resource, each.name) for each in await served.asked(mark)] == []
 
 
-async def test_while_nothing_changes_nothing_is_asked(peopled: ControlPlane, namespace: str) -> None:
+async def test_an_idle_operator_sends_no_requests(peopled: ControlPlane, namespace: str) -> None:
     """A running job of each kind, one that is suspended, one that cannot be, and one that is somebody else's."""
     broken = {"volumeMounts": [{"name": "not-there", "mountPath": "/data"}]}
     async with peopled.api() as api, serving(peopled, namespace) as served:

@@ -102,7 +102,7 @@ def test_a_task_that_runs_again_for_long_is_healthy_and_its_next_pause_is_short(
     run(run_for_some_time())
 
 
-def test_background_work_that_fails_is_reported_and_ends_nothing_else() -> None:
+def test_a_failing_background_task_is_logged_and_ends_no_other() -> None:
     messages: list[str] = []
 
     async def run_for_some_time() -> None:
@@ -137,7 +137,7 @@ def test_the_config_file_of_the_operator_is_followed_again(tmp_path: Path) -> No
     run(run_for_some_time())
 
 
-async def test_an_operator_whose_lease_nobody_renews_renews_it_again() -> None:
+async def test_a_killed_lease_renewal_is_restarted() -> None:
     server = Server()
     await server.start()
     stop = asyncio.Event()
@@ -186,7 +186,7 @@ def _kill(tasks: TaskSupervisor) -> set[str]:
 
 
 @pytest.mark.slow
-async def test_whichever_task_of_a_cluster_is_killed_it_is_said_and_started_again(tmp_path: Path) -> None:
+async def test_a_killed_task_of_a_cluster_is_logged_and_restarted(tmp_path: Path) -> None:
     messages: list[str] = []
     history = HistoryOptions(tmp_path / "history", "test")
     async with LocalCluster(LocalClusterOptions(network="shared", say=messages.append, history=history)) as cluster:

@@ -19,7 +19,7 @@ def drop_pod(simulated: SimulatedJob) -> str:
     return pod_name
 
 
-def test_a_gang_that_loses_a_job_by_hand_is_made_again_whole_and_nothing_is_counted() -> None:
+def test_a_gang_restarts_when_a_batch_job_was_deleted_and_no_failure_is_counted() -> None:
     """MXNet does not take a lost replica back (S33)."""
     simulated = simulate(kinds.MXJOB, mxjob())
     simulated.run()

@@ -15,7 +15,7 @@ def condition_message(simulated: SimulatedJob) -> str:
     return str((find_condition(simulated.look().status["conditions"], "Blocked") or {}).get("message", ""))
 
 
-def test_it_is_said_after_half_a_minute_once_and_taken_back_when_there_is_a_pod() -> None:
+def test_a_missing_pod_is_reported_after_30_seconds_and_no_longer_once_it_exists() -> None:
     simulated = simulate(TFJOB, tfjob())
     assert simulated.look().requeue_at == simulated.now + 30 and "waits" not in condition_message(simulated)
     simulated.now += 30
@@ -27,7 +27,7 @@ def test_it_is_said_after_half_a_minute_once_and_taken_back_when_there_is_a_pod(
     assert condition_message(simulated) == "" and find_condition(simulated.look().status["conditions"], "Blocked")
 
 
-def test_a_job_whose_pods_come_one_after_the_other_is_not_spoken_of() -> None:
+def test_pods_that_are_created_one_after_another_are_not_reported() -> None:
     simulated = simulate(TFJOB, tfjob())
     simulated.now += 29
     simulated.run("worker-76no-0")

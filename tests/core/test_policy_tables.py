@@ -64,7 +64,7 @@ def ended(end: str, carried: Carried) -> tuple[Json, Made]:
 
 
 @pytest.mark.parametrize(("clean", "end", "left"), TABLE)
-def test_what_is_left(clean: str, end: str, left: str) -> None:
+def test_the_children_that_each_clean_pod_policy_keeps(clean: str, end: str, left: str) -> None:
     carried = CARRIED
     policy, master = ended(end, carried)
     spec = {**policy, **({"cleanPodPolicy": clean} if clean else {})}
@@ -94,7 +94,7 @@ def is_over(job: Json) -> bool:
     return bool(job["status"]["conditions"])
 
 
-def test_a_finished_job_is_left_alone_by_every_policy_once_it_is_swept() -> None:
+def test_a_finished_and_cleaned_job_has_an_empty_plan() -> None:
     for clean in ("", "None", "Running", "All"):
         policy: dict[str, Any] = {"cleanPodPolicy": clean} if clean else {}
         job = started(**policy)
@@ -152,7 +152,7 @@ def test_a_replica_that_ended_with_0_is_not_made_again_by_a_resume() -> None:
     assert [create.name for create in planned.creates] == ["master-76no-0"] and not planned.deletes
 
 
-def test_a_job_that_is_born_suspended_has_not_been_resumed_when_it_starts() -> None:
+def test_a_job_created_suspended_starts_at_attempt_0() -> None:
     born = started(suspend=True)
     assert born["status"]["phase"] == "Creating" and "startTime" not in born["status"]
     planned = look({**born, "spec": {**born["spec"], "suspend": False}})
@@ -171,7 +171,7 @@ def test_a_job_managed_by_another_is_left_alone(spec: Json) -> None:
     assert look({**started(), "spec": {**started()["spec"], **spec}}).idle
 
 
-def test_an_edit_after_the_start_changes_nothing_and_is_said_and_unsaid() -> None:
+def test_an_edit_after_the_start_sets_spec_change_ignored_until_it_is_reverted() -> None:
     job = started()
     children = *job_and("MASTER", "Running"), *job_and("WORKER", "Running")
     running = {**job, "status": look(job, *children).status}

@@ -37,7 +37,7 @@ def blocked(plan: Plan) -> Json:
     return find_condition(plan.status["conditions"], "Blocked") or {}
 
 
-def test_a_refused_patch_is_said_and_the_others_are_sent() -> None:
+def test_a_refused_patch_is_reported_and_the_others_are_sent() -> None:
     simulated = edited()
     ref = role_patch(simulated.look())
     other_refs = {patch.ref for patch in simulated.look().patches} - {ref}
@@ -49,7 +49,7 @@ def test_a_refused_patch_is_said_and_the_others_are_sent() -> None:
     assert planned.requeue_at == simulated.now + 10 and planned.events[0].type == "Warning"
 
 
-def test_it_is_sent_again_after_its_pause_and_the_condition_goes_with_the_refusal() -> None:
+def test_a_refused_write_is_retried_after_its_back_off_and_the_condition_ends_with_it() -> None:
     simulated = edited()
     ref = role_patch(simulated.look())
     simulated.refused[ref] = Refusal(403, "Forbidden", WORDS, simulated.now, verb="patch")
@@ -61,7 +61,7 @@ def test_it_is_sent_again_after_its_pause_and_the_condition_goes_with_the_refusa
     assert blocked(simulated.look())["status"] == "False"
 
 
-def test_a_refusal_of_a_write_that_is_not_wanted_any_more_means_nothing() -> None:
+def test_a_refusal_of_an_unneeded_write_has_no_effect() -> None:
     simulated = edited()
     simulated.refused[role_patch(simulated.look())] = Refusal(403, "Forbidden", WORDS, simulated.now, verb="patch")
     simulated.edit(workerSets={"ws0": worker_set(2)})
@@ -118,7 +118,7 @@ def going(seconds: float) -> SimulatedJob:
     return simulated
 
 
-def test_a_pod_on_a_lost_node_is_deleted_without_it_when_its_time_is_up() -> None:
+def test_a_refused_delete_does_not_delay_the_force_deletion_on_a_lost_node() -> None:
     waiting, due = going(29).look(), going(30).look()
     assert not waiting.deletes and waiting.requeue_at == NOW + 1
     (gone,) = due.deletes

@@ -25,7 +25,7 @@ def running(pod: Json, container: str) -> Json:
 
 
 @pytest.mark.parametrize(("before", "after"), [("elasticjob-worker", "trainer"), ("trainer", "elasticjob-worker")])
-def test_a_pod_made_before_its_container_was_renamed_still_speaks_for_its_replica(before: str, after: str) -> None:
+def test_the_container_of_an_older_template_still_determines_the_replicas_state(before: str, after: str) -> None:
     job, made = begun_job(ELASTICJOB, spec(before))
     edited: dict[str, Any] = {**job, "spec": spec(after)}
     pod, service = (next(child for name, child in made.items() if name.startswith(kind)) for kind in ("Pod", "Service"))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from tests.support.builders import batch_job, look, pod_of, replicas, started, template
 
 
-def test_the_replicas_are_told_in_the_order_of_the_spec_whatever_the_order_of_the_status() -> None:
+def test_replica_statuses_are_in_the_order_of_the_spec() -> None:
     job = started(replicas("MASTER"), replicas("WORKER"), replicas("PS"))
     job["status"]["roles"] = dict(sorted(job["status"]["roles"].items()))
     roles_shown = [replica_status["tf_replica_type"] for replica_status in look(job).status["replicaStatuses"]]
     assert roles_shown == ["MASTER", "WORKER", "PS"]
 
 
-def test_what_the_end_of_the_job_stops_is_not_told_as_running_for_ever() -> None:
+def test_replicas_stopped_at_the_end_do_not_count_as_running() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     planned = look(started(activeDeadlineSeconds=60), master, worker, pod_of(master), pod_of(worker))
     assert planned.status["state"] == "Failed" and len(planned.deletes) == 2
@@ -22,7 +22,7 @@ def test_what_the_end_of_the_job_stops_is_not_told_as_running_for_ever() -> None
     ]
 
 
-def test_what_stays_after_the_end_is_told_as_running() -> None:
+def test_replicas_kept_after_the_end_count_as_running() -> None:
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     planned = look(started(), master, worker, pod_of(master, "Succeeded", code=0), pod_of(worker))
     assert [replica_status["state"] for replica_status in planned.status["replicaStatuses"]] == ["Succeeded", "Running"]
@@ -36,7 +36,7 @@ def test_a_drain_is_called_by_its_name() -> None:
     assert by_condition_type["Restarting"] == "MASTER 0 ended: EvictionByEvictionAPI; disrupted, tried again"
 
 
-def test_what_exceeded_the_limit_is_named() -> None:
+def test_replicas_over_the_limit_are_named() -> None:
     job = started(replicas("MASTER"), replicas("WORKER", 2), replicas("PS", template=template()), backoffLimit=2)
     master, first, other = batch_job("MASTER"), batch_job("WORKER"), batch_job("WORKER", 1)
     pods = pod_of(master), pod_of(first, restarts=2), pod_of(other, "Failed", code=9)
@@ -46,7 +46,7 @@ def test_what_exceeded_the_limit_is_named() -> None:
     )
 
 
-def test_the_exit_code_behind_a_restart_in_place_is_told() -> None:
+def test_the_exit_code_of_an_in_place_restart_is_reported() -> None:
     job = started(replicas("MASTER"), replicas("WORKER"), backoffLimit=0)
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     pod = pod_of(worker, restarts=1)

@@ -11,7 +11,7 @@ from trainyard.kinds import ELASTICJOB
 from trainyard.objects import Ref, format_time
 
 
-def test_a_refusal_from_a_time_that_is_to_come_does_not_wait_for_it() -> None:
+def test_a_refusal_dated_in_the_future_does_not_delay_the_retry() -> None:
     """A clock that was a day ahead must not stop the job for a day."""
     simulated = blocked_elastic_job(Refusal(403, "Forbidden", "exceeded quota", NOW + 86400))
     assert Ref("Pod", "example-worker-1") in {create.ref for create in simulated.look().creates}

@@ -42,7 +42,7 @@ def planted() -> list[Case]:
     return [Case(PLANTED.name, InitialState(bounds=Bounds(PLANTED.trouble, time=1)), frozenset(PLANTED.transitions))]
 
 
-def test_a_rule_that_does_not_hold_comes_out_of_the_process_that_saw_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_rule_is_reported_across_the_process_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     PLANTED.patch(monkeypatch)
     with pytest.raises(RuleBroken) as broken:
         explored_jobs.main(planted)

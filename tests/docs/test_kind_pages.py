@@ -20,7 +20,7 @@ def test_the_pages_are_those_of_the_kinds(request: pytest.FixtureRequest) -> Non
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
-def test_a_page_tells_all_that_the_value_says(kind: Kind) -> None:
+def test_a_kind_page_has_everything_in_the_kind_value(kind: Kind) -> None:
     text = kind_page(kind)
     for term in (
         kind.gvk.api_version,

@@ -53,7 +53,7 @@ def test_every_rule_that_is_cited_is_on_the_page() -> None:
         ("a year like 2.5 and S3.", {"S3"}),
     ],
 )
-def test_what_counts_as_a_citation(text: str, numbers: set[str]) -> None:
+def test_citations_of_rules_are_recognized(text: str, numbers: set[str]) -> None:
     assert cited(text) == numbers
 
 

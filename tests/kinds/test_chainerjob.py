@@ -49,7 +49,7 @@ def test_the_first_container_chainer_counts_and_no_other() -> None:
     assert slots_of(whole) == 2
 
 
-def test_the_hostfiles_list_is_sorted_and_says_slots_and_sizes() -> None:
+def test_the_list_for_the_hostfile_is_sorted_with_slots_and_replicas() -> None:
     sets = {"b": worker_set(2, mpiConfig={"slots": 4}), "a": worker_set(1)}
     simulated = simulate(kinds.CHAINERJOB, chainerjob(sets))
     text = simulated.get("ConfigMap", "example-assets")["data"]["statefulsets_and_slots"]
@@ -197,7 +197,7 @@ FAILED_JOBS = [
 
 
 @pytest.mark.parametrize(("reason", "failed", "pod", "text"), FAILED_JOBS)
-def test_a_failed_master_job_is_counted_and_said_whatever_is_left_of_its_pods(
+def test_a_failed_master_job_is_counted_and_reported_with_or_without_its_pods(
     reason: str, failed: int, pod: str, text: str
 ) -> None:
     """Kubernetes removes the running pods of a Job that it gives up: all that is left then is the Job's own count."""
@@ -225,7 +225,7 @@ def test_a_failed_master_job_is_counted_and_said_whatever_is_left_of_its_pods(
     assert hint in condition["message"]
 
 
-def test_failed_pods_are_counted_once_whether_the_job_or_its_pods_are_seen_first() -> None:
+def test_failed_pods_are_counted_once_in_any_order_of_observation() -> None:
     simulated, _, _ = objects(chainerjob(backoffLimit=3))
     simulated.run()
     simulated.settle()
@@ -238,7 +238,7 @@ def test_failed_pods_are_counted_once_whether_the_job_or_its_pods_are_seen_first
     assert simulated.settle()["failed"] == 2
 
 
-def test_the_files_stay_after_the_last_set_has_gone_because_the_master_mounts_them() -> None:
+def test_the_config_map_stays_without_worker_sets_because_the_master_mounts_it() -> None:
     """Its Job tries again by itself, and a pod does not start without what it mounts."""
     simulated, _, _ = objects(chainerjob())
     simulated.run()

@@ -42,7 +42,7 @@ every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.gv
 
 
 @every_kind
-def test_every_part_has_a_type_and_no_part_has_a_word_that_structural_schemas_do_not_know(kind: Kind) -> None:
+def test_every_schema_node_has_a_type_and_only_structural_keywords(kind: Kind) -> None:
     for path, node in nodes(root(kind)):
         assert node.keys() <= WORDS, path
         assert "type" in node or node.get("x-kubernetes-int-or-string") or node.get(KEEP), path
@@ -69,7 +69,7 @@ def test_defaults_are_legal_values_of_their_part(kind: Kind) -> None:
 
 
 @every_kind
-def test_a_rule_stands_where_its_value_is_an_object_or_a_list_and_names_a_field_that_is_there(kind: Kind) -> None:
+def test_a_rule_is_on_an_object_or_list_and_names_an_existing_field(kind: Kind) -> None:
     rules = 0
     for path, node in nodes(root(kind)):
         for rule in node.get(VALIDATIONS, []):
@@ -98,7 +98,7 @@ def is_field(node: Json, names: list[str]) -> bool:
 
 
 @every_kind
-def test_transition_rules_stand_outside_of_lists(kind: Kind) -> None:
+def test_transition_rules_are_outside_of_lists(kind: Kind) -> None:
     """oldSelf has no meaning inside a list that is no map: the API server refuses such a rule."""
     for path, node in nodes(root(kind)):
         for rule in node.get(VALIDATIONS, []):
@@ -126,7 +126,7 @@ NULLABLE_OBJECTS = (
 
 
 @every_kind
-def test_rules_say_only_what_an_api_server_can_compile(kind: Kind) -> None:
+def test_rules_use_only_cel_that_an_api_server_compiles(kind: Kind) -> None:
     """To it every field has its own type: only objects may be compared with null, and no choice between two lists has
     a type. Both were found by asking a real one."""
     for path, node in nodes(root(kind)):

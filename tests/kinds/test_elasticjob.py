@@ -33,7 +33,7 @@ def containers(*listed: Json) -> Json:
     ("count", "least", "most", "nodes"),
     [(2, 1, 3, "1:3"), (2, None, None, "2:2"), (2, 1, None, "1:2"), (2, None, 4, "2:4"), (None, None, None, "1:1")],
 )
-def test_the_arguments_stand_before_the_users_in_the_old_order(
+def test_the_rendezvous_arguments_precede_the_users_in_the_old_order(
     count: int | None, least: int | None, most: int | None, nodes: str
 ) -> None:
     bounds = {"minReplicas": least, "maxReplicas": most}
@@ -58,7 +58,7 @@ def test_with_c10d_worker_0_holds_the_store_and_no_endpoint_is_needed(index: int
     ]
 
 
-def test_with_c10d_a_users_endpoint_is_used_and_torch_finds_out_who_holds_the_store() -> None:
+def test_with_c10d_a_users_endpoint_is_used_and_torch_decides_which_worker_hosts_the_store() -> None:
     arguments = args(simulate(kinds.ELASTICJOB, job(rdzvBackend="c10d", rdzvEndpoint="store:1")))
     assert arguments == ["--rdzv_backend=c10d", "--rdzv_endpoint=store:1", "--rdzv_id=imagenet", "--nnodes=2:2"]
 
@@ -73,7 +73,7 @@ def test_without_a_rendezvous_the_arguments_are_the_users_alone() -> None:
 @pytest.mark.parametrize(
     ("names", "speaker"), [(["elasticjob-worker"], 0), (["main"], 0), (["a", "b"], 0), (["a", "elasticjob-worker"], 1)]
 )
-def test_one_container_gets_them_and_speaks_for_the_worker(names: list[str], speaker: int) -> None:
+def test_one_container_gets_the_arguments_and_determines_the_workers_state(names: list[str], speaker: int) -> None:
     simulated = simulate(kinds.ELASTICJOB, job(1, containers(*({"name": name, "image": "i"} for name in names))))
     assert [bool(args(simulated, index)) for index in range(len(names))] == [
         index == speaker for index in range(len(names))
@@ -163,7 +163,7 @@ def test_the_conditions_and_the_events_of_a_life_are_those_of_the_documents() ->
     assert simulated.job["status"]["replicaStatuses"] == {"Worker": {"succeeded": 2}}
 
 
-def test_a_failure_is_told_in_the_old_words_first() -> None:
+def test_the_message_of_a_failure_begins_with_the_old_text() -> None:
     simulated = simulate(kinds.ELASTICJOB, job())
     simulated.run()
     simulated.settle()
@@ -176,7 +176,7 @@ def test_a_failure_is_told_in_the_old_words_first() -> None:
     assert ("Normal", "ExitedWithCode", "Pod: default.imagenet-worker-1 exited with code 1") in events
 
 
-def test_a_restart_is_told_in_the_old_words_first() -> None:
+def test_the_message_of_a_restart_begins_with_the_old_text() -> None:
     simulated = simulate(kinds.ELASTICJOB, job())
     simulated.run()
     simulated.settle()
@@ -194,7 +194,7 @@ LIMITS = [
 
 
 @pytest.mark.parametrize(("policy", "old"), LIMITS)
-def test_a_limit_is_told_in_the_old_words_first(policy: Json, old: str) -> None:
+def test_the_message_of_a_limit_begins_with_the_old_text(policy: Json, old: str) -> None:
     simulated = simulate(kinds.ELASTICJOB, job(**policy))
     simulated.run()
     simulated.settle()
@@ -207,7 +207,7 @@ def test_a_limit_is_told_in_the_old_words_first(policy: Json, old: str) -> None:
     assert ("Warning", "JobFailed", text) in events
 
 
-def test_scaling_is_told_and_the_templates_own_policy_is_warned_of() -> None:
+def test_scaling_records_events_and_the_templates_restart_policy_a_warning() -> None:
     template = pods("elasticjob-worker", restartPolicy="Always")
     simulated = simulate(kinds.ELASTICJOB, job(2, {"template": template}))
     worker = copy.deepcopy(simulated.job["spec"]["replicaSpecs"]["Worker"])

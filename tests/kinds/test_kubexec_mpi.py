@@ -47,7 +47,9 @@ async def mpiexec(folder: Path, master: str, arguments: Sequence[str], **env: st
 if shutil.which("mpiexec"):
 
     @pytest.mark.parametrize("tree", ["0", "1"], ids=["sessions that last", "daemons"])
-    async def test_mpiexec_starts_its_daemons_in_the_workers_and_loses_no_word(tmp_path: Path, tree: str) -> None:
+    async def test_mpiexec_starts_its_daemons_in_the_workers_with_unchanged_arguments(
+        tmp_path: Path, tree: str
+    ) -> None:
         say = f'echo "$OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE|$OMPI_MCA_some_word|$MINE|$(pwd)|{os.getpid()}"'
         arguments = ["-n", "3", "--mca", "some_word", WORD, "-x", "MINE=" + WORD, "sh", "-c", say]
         env = {"OMPI_MCA_plm_rsh_no_tree_spawn": tree}
@@ -55,7 +57,7 @@ if shutil.which("mpiexec"):
         assert code == 0 and asked == list(WORKERS)
         assert sorted(out.splitlines()) == [f"{rank}/3|{WORD}|{WORD}|{os.getcwd()}|{os.getpid()}" for rank in range(3)]
 
-    async def test_a_master_whose_pod_name_is_not_its_host_name_runs_its_part_itself(tmp_path: Path) -> None:
+    async def test_a_master_whose_pod_name_is_not_its_host_name_runs_its_processes_itself(tmp_path: Path) -> None:
         code, out, asked = await mpiexec(tmp_path, "j-master-x", ["-n", "3", "sh", "-c", "echo ran"])
         assert code == 0 and out == "ran\n" * 3 and asked == list(WORKERS)
 

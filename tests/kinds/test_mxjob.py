@@ -52,7 +52,7 @@ def test_the_environment_is_the_worked_example() -> None:
 
 
 @pytest.mark.parametrize("many", range(7))
-def test_the_users_variables_stay_and_stand_first(many: int) -> None:
+def test_the_users_variables_stay_and_come_first(many: int) -> None:
     """With one to four the old operator died, with five and more it wrote over them (docs/rules.md II.6)."""
     own = [{"name": f"MINE_{index}", "value": str(index)} for index in range(many)]
     variables = env(simulate(kinds.MXJOB, with_env(*own)), "example-worker-1kkf-0")
@@ -98,7 +98,7 @@ def test_one_headless_service_names_every_pod() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_local_mode_is_one_job_and_nothing_else(count: int) -> None:
+def test_local_mode_creates_one_batch_job_only(count: int) -> None:
     simulated = simulate(kinds.MXJOB, mxjob(mx_set("WORKER", count), jobMode="local"))
     assert simulated.names() == ["example-worker-1kkf-0"]
     assert env(simulated, "example-worker-1kkf-0") == []

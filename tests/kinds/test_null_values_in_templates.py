@@ -63,7 +63,7 @@ def test_labels_that_are_none_fail_the_job_with_their_path(kind: Kind, meta: Jso
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
-def test_what_the_old_operators_left_in_a_template_is_taken(kind: Kind) -> None:
+def test_null_values_that_the_old_operators_stored_in_a_template_are_accepted(kind: Kind) -> None:
     job = JOBS[kind.gvk.kind]({"creationTimestamp": None, "labels": None, "annotations": None})
     assert not kinds.admit(kind, job)[1]
     assert first(kind, job)[1]
@@ -98,7 +98,7 @@ def test_a_list_that_is_none_in_a_job_that_runs_gives_a_plan() -> None:
     assert "SpecChangeIgnored" in condition_types
 
 
-def test_a_variable_whose_name_is_none_fails_a_new_job_and_leaves_one_that_runs_alone() -> None:
+def test_a_variable_with_a_null_name_fails_a_new_job_and_does_not_affect_a_running_one() -> None:
     template = pods("mxnet")
     template["spec"]["containers"][0]["env"] = [{"name": {"a": 1}}]
     odd = mxjob(mx_set("SCHEDULER", template=template), mx_set("SERVER"), mx_set("WORKER"))
@@ -116,13 +116,13 @@ def test_a_limit_of_gpus_without_end_counts_as_one_slot() -> None:
     assert files["statefulsets_and_slots"] == "example-workerset-ws0 slots=1 replicas=2\n"
 
 
-def test_replicas_of_null_are_one_worker_also_where_an_older_definition_stored_them() -> None:
+def test_null_replicas_are_one_worker_even_if_an_older_crd_stored_them() -> None:
     _, made = first(ELASTICJOB, elasticjob(worker={"replicas": None}))
     pod = next(obj for obj in made if obj["kind"] == "Pod")
     assert pod["spec"]["containers"][0]["args"][3] == "--nnodes=1:1"
 
 
-def test_a_whole_number_with_a_point_is_that_number() -> None:
+def test_a_whole_number_written_as_a_float_is_an_integer() -> None:
     _, elastic = first(ELASTICJOB, elasticjob(worker={"replicas": 2.0}, minReplicas=1.0))
     pods = [obj for obj in elastic if obj["kind"] == "Pod"]
     assert len(pods) == 2

@@ -206,7 +206,7 @@ every_kind = pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.
 
 @few_or_many
 @every_kind
-def test_a_rule_says_the_same_of_a_new_job_everywhere(kind: Kind, examples: int) -> None:
+def test_cel_python_and_server_agree_on_new_jobs(kind: Kind, examples: int) -> None:
     job = sample(kind.gvk.kind)
 
     @settings(max_examples=examples, deadline=None)
@@ -219,7 +219,7 @@ def test_a_rule_says_the_same_of_a_new_job_everywhere(kind: Kind, examples: int)
 
 @few_or_many
 @every_kind
-def test_a_rule_says_the_same_of_an_edit_everywhere(kind: Kind, examples: int) -> None:
+def test_cel_python_and_server_agree_on_edits(kind: Kind, examples: int) -> None:
     job, specs = sample(kind.gvk.kind), SPECS[kind.gvk.kind]
 
     @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])

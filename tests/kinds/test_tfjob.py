@@ -66,14 +66,14 @@ def test_the_default_ps_serves_a_cluster_with_a_chief() -> None:
     assert "chief|master-76no-0:2222,ps|ps-76no-0:2222" in command
 
 
-def test_types_stand_in_the_alphabet_with_their_own_ports_and_none_of_a_type_is_an_empty_list() -> None:
+def test_tf_config_sorts_task_types_with_their_own_ports_and_an_empty_list_for_zero_replicas() -> None:
     items = replicas("WORKER", 0, tfPort=3333), replicas("PS", 1, tfPort=4444), replicas("MASTER")
     value = env(made(tfjob(*items))["Job/master-76no-0"])[0][1]
     cluster = '{"master":["master-76no-0:2222"],"ps":["ps-76no-0:4444"],"worker":[]}'
     assert value == f'{{"cluster":{cluster},"task":{{"type":"master","index":0}},"environment":"cloud"}}'
 
 
-def test_a_type_that_is_not_asked_for_is_not_in_the_cluster() -> None:
+def test_a_type_that_the_spec_does_not_have_is_not_in_the_cluster() -> None:
     value = env(made(tfjob(replicas("MASTER")))["Job/master-76no-0"])[0][1]
     assert json.loads(value)["cluster"] == {"master": ["master-76no-0:2222"]}
 
@@ -96,7 +96,7 @@ def test_the_users_object_is_never_touched() -> None:
     assert encode(job) == before
 
 
-def test_names_are_the_documented_ones_in_the_order_in_which_they_are_made() -> None:
+def test_child_names_are_as_documented_in_creation_order() -> None:
     names = list(made(tfjob(*README, tensorboard={"logDir": "/l"})))
     assert names[0] == "Service/tfjob-76no" and names[1] == "ConfigMap/cm-ps-76no"
     assert names[2:6] == ["Job/master-76no-0", "Job/worker-76no-0", "Job/ps-76no-0", "Job/ps-76no-1"]
@@ -243,7 +243,7 @@ def test_a_container_that_names_an_accelerator_gets_its_volumes_mounts_and_varia
     assert [name for name, _ in env(master)] == ["LD_LIBRARY_PATH", "TF_CONFIG"]
 
 
-def test_nobody_else_gets_them() -> None:
+def test_other_containers_do_not_get_accelerators() -> None:
     asking = {"resources": {"limits": {GPU: 1}}}
     containers = [{"name": "tensorflow", "image": "x"}, {"name": "sidecar", "image": "x", **asking}]
     master = made(tfjob(replicas("MASTER", template={"spec": {"containers": containers}})), Config(ACCELERATORS))
@@ -293,7 +293,7 @@ def test_tensorboard_is_a_deployment_and_a_service(spelling: str, given_type: st
     assert "env" not in board_container and "volumes" not in pod["spec"]
 
 
-def test_tensorboard_goes_while_the_job_is_suspended_and_comes_back() -> None:
+def test_tensorboard_is_deleted_on_suspend_and_created_on_resume() -> None:
     job = tfjob(replicas("MASTER"), tensorboard={"logDir": "/l"}, suspend=True)
     assert all("tensorboard" not in name for name in made(job))
 

@@ -33,7 +33,9 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("api_version", "kind", "parts"), ROWS, ids=[f"{row[0]} {row[1]}" for row in ROWS])
-def test_it_is_said_whose_kind_it_is(api_version: str, kind: str, parts: tuple[str, ...]) -> None:
+def test_a_known_foreign_kind_is_reported_with_its_operator(
+    api_version: str, kind: str, parts: tuple[str, ...]
+) -> None:
     text = unknown_kind_message(api_version, kind, kinds.ALL)
     assert text.startswith(f"{api_version} {kind} ")
     assert all(part in text for part in parts), text
@@ -55,7 +57,7 @@ def test_a_built_in_kind_is_no_job_and_no_misspelling(api_version: str, kind: st
     assert describe_kind(api_version, kind) == f"{kind} ({api_version}), a built-in kind of Kubernetes"
 
 
-def test_what_nobody_knows_is_only_named() -> None:
+def test_an_unknown_kind_is_only_named() -> None:
     assert (
         unknown_kind_message("example.com/v1", "Widget", kinds.ALL)
         == ""

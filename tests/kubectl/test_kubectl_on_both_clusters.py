@@ -39,7 +39,7 @@ def compared(line: Line, ours: str, real: str) -> str:
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_both_clusters_say_the_same(story: str, embedded: KubectlCluster, real: KubectlCluster) -> None:
+def test_both_clusters_print_the_same(story: str, embedded: KubectlCluster, real: KubectlCluster) -> None:
     wrong = []
     with embedded.person() as here, real.person() as there, ThreadPoolExecutor(2) as both:
         for line in STORIES[story]:

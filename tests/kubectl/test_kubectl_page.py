@@ -100,7 +100,7 @@ def _commands(name: str) -> list[str]:
     ]
 
 
-def test_what_is_not_served_is_answered_as_the_page_says() -> None:
+def test_unserved_resources_are_answered_as_the_page_says() -> None:
     text = PAGE.read_text()
     for sentence in (*pods.ALTERNATIVES.values(), subresources.NO_INPUT):
         start = sentence.split(":")[0].split(";")[0]

@@ -21,7 +21,7 @@ def ready(person: Person, name: str) -> None:
     person("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
 
 
-def test_a_watch_tells_what_changes(person: Person) -> None:
+def test_a_watch_prints_changes(person: Person) -> None:
     person.apply("maps")
     with running(person, "get", "cm", "-w", "-l", "app=maps", "-L", "tier", "--output-watch-events") as watch:
         watch.until(r"ADDED +two +1 +\S+ +back\n")
@@ -80,7 +80,7 @@ def test_a_terminal_is_resized_and_its_exit_code_comes_back(person: Person) -> N
         assert shell.code() == 7
 
 
-def test_a_terminal_passes_on_what_is_typed(person: Person) -> None:
+def test_a_terminal_forwards_input(person: Person) -> None:
     person.apply("web")
     ready(person, "web")
     with terminal(person, "exec", "-it", "web", "-c", "side", "--", "/bin/sh") as shell:
@@ -92,7 +92,7 @@ def test_a_terminal_passes_on_what_is_typed(person: Person) -> None:
         assert shell.code() == 0
 
 
-def test_what_is_typed_arrives_and_its_end_too(person: Person) -> None:
+def test_stdin_and_its_end_are_forwarded(person: Person) -> None:
     person.apply("web")
     ready(person, "web")
     many = "".join(f"line {number}\n" for number in range(20_000))
@@ -112,7 +112,7 @@ def test_files_are_copied_both_ways(person: Person) -> None:
     person("exec", "web", "-c", "side", "--", "rm", there)
 
 
-def test_what_a_container_prints_is_attached_to(here: Person) -> None:
+def test_attach_prints_the_output_of_the_container(here: Person) -> None:
     """A real API server asks the node in SPDY or by WebSocket, as its version has it; here it is always a WebSocket."""
     script = "until [ -e /tmp/$0 ]; do echo waiting; sleep 0.05; done; rm /tmp/$0; echo end"
     go = f"{here.namespace}-go"
@@ -160,7 +160,7 @@ def editor(folder: Path, change: str) -> str:
     return str(path)
 
 
-def test_a_rollout_is_watched_until_it_is_done(person: Person) -> None:
+def test_rollout_status_waits_for_the_rollout(person: Person) -> None:
     person.apply("sets")
     person("rollout", "status", "deployment/many", "--timeout=60s")
     person("set", "env", "deployment/many", "A=b")
@@ -171,7 +171,7 @@ def test_a_rollout_is_watched_until_it_is_done(person: Person) -> None:
     assert "restarted" in person("rollout", "restart", "deployment/many")
 
 
-def test_events_tell_the_life_of_a_job(person: Person) -> None:
+def test_events_show_the_life_of_a_job(person: Person) -> None:
     person.apply("tfjob")
     with running(person, "events", "--watch", "--for=tfjobs.tensorflow.org/mnist") as events:
         person("wait", "--for=condition=Running", "tfjobs.tensorflow.org/mnist", "--timeout=60s")
@@ -184,7 +184,7 @@ def test_events_tell_the_life_of_a_job(person: Person) -> None:
     assert "JobSucceeded" in person("get", "events", "--field-selector=involvedObject.name=mnist")
 
 
-def test_a_token_lets_its_account_in_and_nobody_else(person: Person) -> None:
+def test_a_token_authenticates_its_service_account_only(person: Person) -> None:
     person("create", "serviceaccount", "robot")
     person("create", "rolebinding", "robot", "--clusterrole=view", f"--serviceaccount={person.namespace}:robot")
     token = person("create", "token", "robot", "--duration=10m").strip()

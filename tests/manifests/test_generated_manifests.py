@@ -62,7 +62,7 @@ def test_a_definition_is_small_enough_for_client_side_apply(kind: Kind) -> None:
     assert len(json.dumps(kinds.crd(kind))) < ANNOTATION - 1024
 
 
-def test_three_kinds_need_at_most_45_pairs_and_nothing_sensitive() -> None:
+def test_three_kinds_need_at_most_45_permissions_and_none_that_is_sensitive() -> None:
     three = (kinds.TFJOB, kinds.MXJOB, kinds.ELASTICJOB)
     assert len(operator_rbac.resource_verb_pairs(three)) <= 45
     held = operator_rbac.default_permissions(kinds.KINDS)
@@ -72,7 +72,7 @@ def test_three_kinds_need_at_most_45_pairs_and_nothing_sensitive() -> None:
     assert {kind.gvk.kind for kind in kinds.KINDS if operator_rbac.is_opt_in(kind)} == {"ChainerJob"}
 
 
-def test_rules_say_exactly_the_rights() -> None:
+def test_the_rbac_rules_are_exactly_the_permissions() -> None:
     held = operator_rbac.default_permissions(kinds.KINDS) | operator_rbac.opt_in_permissions(kinds.KINDS)
     listed = [
         operator_rbac.Permission(group, resource, verb)
@@ -95,7 +95,7 @@ def test_without_any_of_the_granted_rights_the_role_of_a_chainer_job_could_not_b
         assert rbac.missing_rules(operator_rbac.rules(held - {operator_rbac.Permission(*permission)}), granted)
 
 
-def test_the_command_prints_what_an_installation_is() -> None:
+def test_manifests_prints_the_objects_of_an_installation() -> None:
     assert printed() == installation.objects(Install())
     assert [obj["kind"] for obj in printed()] == [
         *["CustomResourceDefinition"] * len(kinds.per_api_group(operator_rbac.DEFAULT)), *["ClusterRole"] * 2,
@@ -104,7 +104,7 @@ def test_the_command_prints_what_an_installation_is() -> None:
     ]  # fmt: skip
 
 
-def test_the_operator_of_a_namespaced_installation_has_nothing_of_the_cluster() -> None:
+def test_the_operator_of_a_namespaced_installation_has_no_cluster_wide_permission() -> None:
     objects = printed("--namespace", "team-a", "--namespaced", "--kinds", "all")
     rest = printed("--namespace", "team-a", "--namespaced", "--kinds", "all", "--part", "operator")
     assert [obj for obj in objects if obj not in rest] == installation.lasting_objects(
@@ -121,7 +121,7 @@ def test_the_operator_of_a_namespaced_installation_has_nothing_of_the_cluster() 
     )
 
 
-def test_chainer_jobs_rights_stand_apart() -> None:
+def test_the_permissions_of_chainer_jobs_are_separate() -> None:
     objects = printed("--kinds", "all", "--part", "operator")
     roles = {role["metadata"]["name"]: role["rules"] for role in by_kind(objects, "ClusterRole")}
     assert roles["trainyard-operator"] == operator_rbac.rules(operator_rbac.default_permissions(kinds.KINDS))
@@ -180,7 +180,7 @@ def test_kustomize_puts_together_the_same_objects() -> None:
         (("--namespace", "Team_A"), "not a legal namespace"),
     ],
 )
-def test_a_wrong_word_is_answered_with_the_right_one(arguments: tuple[str, ...], message: str) -> None:
+def test_an_invalid_option_is_answered_with_the_valid_ones(arguments: tuple[str, ...], message: str) -> None:
     ran = subprocess.run([sys.executable, "-m", "trainyard", "manifests", *arguments], capture_output=True, text=True)
     assert ran.returncode == 2 and message in " ".join(ran.stderr.split())
 
@@ -202,7 +202,7 @@ UNINSTALLED = {
 
 
 @pytest.mark.parametrize("command", UNINSTALLED)
-def test_what_uninstalls_the_operator_names_no_definition_and_no_namespace(command: str) -> None:
+def test_the_objects_of_an_uninstall_include_no_crd_and_no_namespace(command: str) -> None:
     """With either every job of the cluster or of the namespace would go."""
     files = [ROOT / name for name in UNINSTALLED[command]]
     if command.endswith("deploy/"):
@@ -220,7 +220,7 @@ def test_manifests_prints_the_part_that_an_uninstall_deletes() -> None:
     assert parts[0] + parts[1] == printed()
 
 
-def test_names_clash_with_nothing() -> None:
+def test_resource_names_are_unique() -> None:
     seen: set[str] = set()
     for kind in kinds.KINDS:
         names = {kind.gvk.plural, kind.api.singular, *kind.api.short_names}
@@ -237,7 +237,7 @@ def test_the_files_name_no_place_of_this_machine() -> None:
 @pytest.mark.parametrize(
     "install", [Install(), Install(namespaced=True), generate_manifests.DEPLOY, generate_manifests.CONFIG]
 )
-def test_the_operator_takes_what_the_deployment_tells_it(install: Install) -> None:
+def test_the_operator_accepts_the_arguments_of_the_deployment(install: Install) -> None:
     context = operator.make_context("operator", installation.arguments(install))
     assert parse_kinds(context.params["served"]) == kinds.per_api_group(install.kinds)
     assert context.params["namespace"] == (install.namespace if install.namespaced else "")

@@ -52,7 +52,7 @@ def image() -> Iterator[Path]:
     shutil.rmtree(place)
 
 
-def test_the_dockerfile_copies_what_the_script_reads() -> None:
+def test_the_dockerfile_copies_the_files_that_the_build_reads() -> None:
     text = (ROOT / "Dockerfile").read_text()
     copied = re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.M)
     assert {part for line in copied for part in line.split()} == {

@@ -60,7 +60,7 @@ def of(objects: list[Json], kind: str) -> list[Json]:
     return [obj for obj in objects if obj["kind"] == kind]
 
 
-def test_plain_files_are_created_and_what_they_deploy_is_admitted(plane: ControlPlane) -> None:
+def test_plain_files_are_applied_and_their_deployment_is_admitted(plane: ControlPlane) -> None:
     """The ChainerJob README: kubectl create -f deploy/"""
     output = plane.kubectl("create", "-f", DEFINITIONS[PLAIN], "-f", PLAIN)
     assert "namespace/chainer-operator created" in output and "Warning" not in output
@@ -81,7 +81,7 @@ def test_plain_files_are_created_and_what_they_deploy_is_admitted(plane: Control
         plane.kubectl("delete", "-f", DEFINITIONS[PLAIN], "--wait=true")
 
 
-def test_kustomize_applies_twice_and_then_there_is_nothing_to_do(plane: ControlPlane) -> None:
+def test_a_second_kustomize_apply_changes_nothing(plane: ControlPlane) -> None:
     """The ElasticJob README: kubectl apply -k config/default"""
     assert "namespace/elastic-job created" in plane.kubectl("apply", "-k", DEFINITIONS[KUSTOMIZE])
     output = plane.kubectl("apply", "-k", KUSTOMIZE)
@@ -120,7 +120,9 @@ def test_the_chart_is_the_installation_that_manifests_prints(plane: ControlPlane
         (("scope=namespace", "cloud=azure"), {"ServiceAccount", "Role", "RoleBinding", "Deployment", "ConfigMap"}),
     ],
 )
-def test_values_say_what_is_made(plane: ControlPlane, values: tuple[str, ...], kinds_of_objects: set[str]) -> None:
+def test_chart_values_select_the_objects(
+    plane: ControlPlane, values: tuple[str, ...], kinds_of_objects: set[str]
+) -> None:
     assert {obj["kind"] for obj in chart(plane, *values)} == kinds_of_objects
 
 
@@ -168,7 +170,7 @@ def test_an_operator_of_one_kind_has_the_rights_for_that_kind_alone(plane: Contr
     assert f"--kinds={kind}" in operator_container(objects)["args"]
 
 
-def test_values_of_the_pod_stand_in_its_template(plane: ControlPlane) -> None:
+def test_chart_values_of_the_pod_are_in_its_template(plane: ControlPlane) -> None:
     objects = chart(
         plane,
         "labels.team=ml,annotations.a=b,podLabels.x=y,podAnnotations.c=d,serviceAccountAnnotations.e=f",
@@ -265,7 +267,7 @@ def test_a_config_map_that_was_there_first_is_used(plane: ControlPlane, tmp_path
     assert plane.run("helm", "uninstall", "own", "-n", "ordered").returncode == 0
 
 
-def test_a_namespaced_installation_is_applied_and_its_account_may_do_nothing_elsewhere(plane: ControlPlane) -> None:
+def test_a_namespaced_installation_is_applied_and_has_no_permission_elsewhere(plane: ControlPlane) -> None:
     objects = installation.objects(Install(namespace="team-a", namespaced=True))
     plane.kubectl("apply", "-f", "-", stdin=to_yaml(objects))
     try:
@@ -330,7 +332,7 @@ def test_an_admin_of_a_namespace_may_edit_jobs_and_a_viewer_may_read_them(plane:
         plane.kubectl("delete", "namespace", "shared")
 
 
-def test_short_names_and_plurals_clash_with_nothing_of_kubernetes(plane: ControlPlane) -> None:
+def test_short_names_and_plurals_are_unique_in_kubernetes(plane: ControlPlane) -> None:
     """Against the discovery of a real API server."""
     lines = plane.kubectl("api-resources", "--no-headers").splitlines()
     ours = {kind.gvk.group for kind in kinds.ALL}

@@ -61,7 +61,7 @@ def directory(publish: bool) -> Directory:
         ("x.y.z.default.svc.cluster.local", False, None),
     ],
 )
-def test_who_has_which_name(name: str, publish: bool, expected: list[str] | None) -> None:
+def test_dns_names_and_their_addresses(name: str, publish: bool, expected: list[str] | None) -> None:
     assert directory(publish).lookup(name) == expected
 
 
@@ -103,12 +103,12 @@ def test_an_address_is_answered_with_no_time_to_live() -> None:
         (question("a.b", flags=0x2800), ["10.244.0.2"], 4, 0),
     ],
 )
-def test_what_is_answered_to_what(query: bytes, addresses: list[str] | None, code: int, answers: int) -> None:
+def test_dns_questions_and_answers(query: bytes, addresses: list[str] | None, code: int, answers: int) -> None:
     flags, resolved, _ = asked(query, addresses)
     assert (flags & 0xF, resolved) == (code, answers)
 
 
-def test_an_answer_too_long_for_udp_says_so() -> None:
+def test_an_answer_too_long_for_udp_is_truncated() -> None:
     many = [f"10.244.1.{number}" for number in range(100)]
     flags, answers, reply = asked(question("a.b"), many, dns.UDP_LIMIT)
     assert flags & 0x0200 and answers == 0 and len(reply) <= dns.UDP_LIMIT
@@ -116,7 +116,7 @@ def test_an_answer_too_long_for_udp_says_so() -> None:
 
 
 @pytest.mark.parametrize("noise", [b"", b"x" * 11, question("a.b", flags=0x8100)])
-def test_what_is_no_question_gets_no_answer(noise: bytes) -> None:
+def test_a_malformed_query_gets_no_answer(noise: bytes) -> None:
     assert dns.answer(noise, lambda _: None) is None
 
 

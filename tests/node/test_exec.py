@@ -107,7 +107,7 @@ async def test_a_command_runs_in_the_container_and_its_streams_and_code_come_bac
     assert (await execute(cluster, "box", "true")).status == {"metadata": {}, "status": "Success"}
 
 
-async def test_it_has_the_environment_and_the_folder_of_the_container(cluster: NodeCluster) -> None:
+async def test_exec_has_the_environment_and_working_directory_of_the_container(cluster: NodeCluster) -> None:
     env = [{"name": "WORD", "value": "of the pod"}]
     await up(cluster, container={"workingDir": "/usr/share", "env": env})
     script = "import os; print(os.getcwd(), os.environ['WORD'], os.environ['FROM_IMAGE'], os.environ['HOSTNAME'])"
@@ -129,7 +129,7 @@ async def test_every_byte_arrives_in_both_directions(cluster: NodeCluster) -> No
     assert session.out == sent and session.code == 0
 
 
-async def test_a_conversation_goes_back_and_forth(cluster: NodeCluster) -> None:
+async def test_stdin_and_stdout_of_exec_are_interactive(cluster: NodeCluster) -> None:
     await up(cluster)
     async with talk(cluster, "box", ["cat"], ("input", "output")) as session:
         for line in (b"one\n", b"two\n"):
@@ -139,7 +139,7 @@ async def test_a_conversation_goes_back_and_forth(cluster: NodeCluster) -> None:
         assert (await session.end())["status"] == "Success"
 
 
-async def test_who_reads_slowly_slows_the_program_down(cluster: NodeCluster, state: Path) -> None:
+async def test_a_slow_reader_slows_the_program_down(cluster: NodeCluster, state: Path) -> None:
     await up(cluster)
     mark = state / "written"
     script = f"""
@@ -203,7 +203,7 @@ async def test_ctrl_c_in_a_terminal_interrupts(cluster: NodeCluster) -> None:
         (["/no/such"], 127, 'exec: "/no/such": no such file or directory'),
     ],
 )
-async def test_a_program_that_cannot_be_run_says_why(
+async def test_a_program_that_cannot_be_executed_is_reported(
     cluster: NodeCluster, command: list[str], code: int, text: str
 ) -> None:
     await up(cluster)
@@ -218,7 +218,7 @@ async def test_the_older_protocol_is_spoken_too(cluster: NodeCluster) -> None:
         assert (await session.end())["status"] == "Success" and session.out == b"old\n"
 
 
-async def test_what_cannot_be_is_refused_before_the_upgrade(cluster: NodeCluster) -> None:
+async def test_an_impossible_exec_is_refused_before_the_upgrade(cluster: NodeCluster) -> None:
     await up(cluster)
     await cluster.pod("done", "pass")
     await cluster.phase("done", "Succeeded")
@@ -235,7 +235,7 @@ async def test_what_cannot_be_is_refused_before_the_upgrade(cluster: NodeCluster
     assert code == 400 and V5 in text and V4 in text
 
 
-async def test_only_those_who_hold_the_token_may(cluster: NodeCluster) -> None:
+async def test_exec_needs_the_token(cluster: NodeCluster) -> None:
     await up(cluster)
     with pytest.raises(WSServerHandshakeError) as refused:
         async with talk(cluster, "box", ["true"], token="guess"):
@@ -280,7 +280,7 @@ async def test_a_session_ends_with_its_container(cluster: NodeCluster) -> None:
     assert session.code == 137
 
 
-async def test_a_program_goes_on_when_its_client_is_gone(cluster: NodeCluster, state: Path) -> None:
+async def test_a_program_continues_when_its_client_disconnects(cluster: NodeCluster, state: Path) -> None:
     await up(cluster)
     mark = state / "goes-on"
     script = "import os, sys, time; print('up', flush=True); sys.stdin.read(); open(sys.argv[1], 'w').close()"
@@ -297,7 +297,7 @@ async def test_many_sessions_at_once_do_not_mix(cluster: NodeCluster) -> None:
 
 
 @pytest.mark.parametrize("cluster", ["namespace"], indirect=True)
-async def test_it_sees_what_the_container_sees(cluster: NodeCluster) -> None:
+async def test_exec_sees_the_mounts_of_the_container(cluster: NodeCluster) -> None:
     await up(cluster, script="open('/of-the-container', 'w').write('private')\n" + WAITS)
     script = """
 import os, socket, time
@@ -313,7 +313,7 @@ print(open('/of-the-container').read(), socket.gethostname(), os.path.exists('/p
 
 
 @pytest.mark.parametrize("cluster", ["shared"], indirect=True)
-async def test_names_in_its_words_are_rewritten_as_in_the_containers(cluster: NodeCluster) -> None:
+async def test_host_names_in_the_arguments_of_exec_are_rewritten_as_in_containers(cluster: NodeCluster) -> None:
     mounts = {"volumeMounts": [{"name": "made", "mountPath": "/made"}]}
     env = [{"name": "PEER", "value": "box:2222"}]
     await up(cluster, container={**mounts, "env": env}, volumes=[{"name": "made", "emptyDir": {}}])
@@ -331,7 +331,7 @@ def test_the_parameters_of_the_kubelets_path() -> None:
         ExecRequest.read({"output": "1"}, [""])
 
 
-def test_what_a_pipe_without_a_code_means() -> None:
+def test_a_connection_that_ends_without_an_exit_code_is_137_or_an_error() -> None:
     assert ExecResult.read(json.dumps({"pid": 7}).encode() + b"\n") == ExecResult(137)
     never = ExecResult.read(b"").status(["x"])
     assert never["reason"] == "InternalError" and "before the program was started" in never["message"]

@@ -88,13 +88,13 @@ def back(policy: str, *statuses: Json, containers: tuple[Container, ...] = (), *
 RUNNING = container_status(running={"startedAt": THEN})
 
 
-def test_a_pod_that_nobody_began_is_as_new() -> None:
+def test_a_pod_that_was_never_started_is_new() -> None:
     waiting = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}, "restartCount": 0}
     assert returned(life(), {"containerStatuses": [waiting], "startTime": THEN}) == (life(), ())
     assert returned(life(), {}) == (life(), ())
 
 
-def test_what_may_run_once_is_not_run_twice() -> None:
+def test_a_pod_that_may_run_once_is_not_run_twice() -> None:
     pod, actions = back("Never", RUNNING)
     assert pod.over and not [action for action in actions if isinstance(action, Start)]
     last = pod.container("main").last
@@ -104,7 +104,7 @@ def test_what_may_run_once_is_not_run_twice() -> None:
 @pytest.mark.parametrize(
     "statuses", [(), (container_status(waiting={"reason": "ContainerCreating"}) | {"containerID": ""},)]
 )
-def test_what_was_killed_before_it_could_say_that_it_had_begun_is_not_run_twice(statuses: tuple[Json, ...]) -> None:
+def test_a_pod_killed_before_its_status_was_written_is_not_run_twice(statuses: tuple[Json, ...]) -> None:
     seen, lost = returned(life(), {"containerStatuses": list(statuses)}, {"main": 1})
     assert lost == ("main",)
     seen, actions = lifecycle.step(seen, Ended(AT, "main", 137, *LOST))
@@ -114,7 +114,7 @@ def test_what_was_killed_before_it_could_say_that_it_had_begun_is_not_run_twice(
 
 
 @pytest.mark.parametrize("policy", ["OnFailure", "Always"])
-def test_what_may_run_again_is_run_again_and_counted(policy: str) -> None:
+def test_a_restartable_container_is_restarted_and_counted(policy: str) -> None:
     pod, actions = back(policy, RUNNING)
     assert [action for action in actions if isinstance(action, Start)] == [Start("main", 2)]
     assert (pod.container("main").restarts, pod.started) == (1, AT)
@@ -130,7 +130,7 @@ def test_many_restarts_make_the_next_one_wait() -> None:
     assert not [action for action in actions if isinstance(action, Start)]
 
 
-def test_what_had_ended_stays_ended() -> None:
+def test_a_terminated_container_stays_terminated() -> None:
     pod, actions = back("OnFailure", container_status(terminated=ended(0)))
     assert pod.over and not [action for action in actions if isinstance(action, Start)]
     pod, actions = back("OnFailure", container_status(terminated=ended(3)))
@@ -147,7 +147,7 @@ def test_init_containers_that_have_succeeded_are_not_run_again() -> None:
     assert pod.container("first").state is ContainerState.ENDED
 
 
-def test_a_deletion_that_waited_starts_nothing() -> None:
+def test_a_pod_whose_deletion_was_pending_is_not_started() -> None:
     seen, lost = returned(life("Always"), {"containerStatuses": [RUNNING]})
     seen, actions = lifecycle.step(seen, Stop(AT, 30.0))
     for name in lost:
@@ -156,7 +156,7 @@ def test_a_deletion_that_waited_starts_nothing() -> None:
     assert seen.over and not [action for action in actions if isinstance(action, Start)]
 
 
-def test_a_node_object_says_who_made_it_and_what_it_keeps_away() -> None:
+def test_the_node_object_has_the_created_annotation_and_its_taints() -> None:
     taint = {"key": "laptop", "value": "true", "effect": "NoSchedule"}
     node = node_object("here", NodeConfig(taints=[taint]))
     assert (
@@ -192,11 +192,11 @@ def test_the_api_server_is_known_by_its_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("shown", [None, {}, {"subject": ()}, {"subject": ((("commonName", "ann"),),)}])
-def test_nobody_else_is(shown: object) -> None:
+def test_any_other_client_certificate_is_refused(shown: object) -> None:
     assert certificate_refusal(shown, API_SERVERS)
 
 
-def test_a_life_knows_that_it_lives_and_that_others_on_this_machine_are_over() -> None:
+def test_a_holder_identity_tells_whether_its_process_has_ended() -> None:
     mine = HolderIdentity.new("here")
     assert HolderIdentity.parse(mine.text) == mine and not mine.ended()
     name, machine, process, token = mine.text.split("_")
@@ -208,7 +208,7 @@ def test_a_life_knows_that_it_lives_and_that_others_on_this_machine_are_over() -
     assert host_name() == host_name().lower() and host_name()
 
 
-def test_the_ranges_of_services_are_told_and_those_around_the_pods_are_not_taken() -> None:
+def test_service_ranges_are_published_and_pod_ranges_in_use_are_not_taken() -> None:
     from trainyard.node.kubelet.supervisor_client import Sandbox
     from trainyard.node.network.directory import Directory
     from trainyard.node.network.namespaced import NamespaceNetwork

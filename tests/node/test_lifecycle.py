@@ -47,7 +47,7 @@ def play(pod_: Pod, *events: object) -> tuple[Pod, list[Action]]:
     return pod_, actions
 
 
-def test_a_pod_starts_all_its_containers_when_there_is_nothing_before_them() -> None:
+def test_all_containers_of_a_pod_without_init_containers_start_together() -> None:
     after, actions = play(pod("Never", "a", "b"), Tick(1))
     assert actions == [Start("a", 1), Start("b", 1)]
     assert phase(after) == "Pending"
@@ -75,7 +75,7 @@ def test_init_containers_come_one_after_the_other() -> None:
         ("Always", 1, "Running", True),
     ],
 )
-def test_the_policy_decides_what_an_end_means(policy: str, code: int, expected: str, again: bool) -> None:
+def test_the_restart_policy_determines_what_follows_an_exit(policy: str, code: int, expected: str, again: bool) -> None:
     state, actions = play(pod(policy), Tick(1), Started(2, "main"), Ended(3, "main", code))
     assert phase(state) == expected
     assert (Start("main", 2) in actions) is again
@@ -119,7 +119,7 @@ def test_a_pause_is_counted_from_the_end_and_shown_with_its_length() -> None:
     assert waits == [10, 20, 40, 80]
 
 
-def test_ten_minutes_of_running_forgive_what_was_before() -> None:
+def test_ten_minutes_of_running_reset_the_back_off() -> None:
     state, _ = play(pod("Always"), Tick(0), Started(0, "main"), Ended(1, "main", 1), Started(2, "main"))
     state, actions = play(state, Ended(602, "main", 1))
     assert Start("main", 3) in actions
@@ -141,7 +141,7 @@ def test_a_second_stop_can_only_bring_the_end_nearer() -> None:
     assert actions == [Signal("main", True)]
 
 
-def test_a_stopped_pod_drops_what_has_not_started() -> None:
+def test_a_stopped_pod_drops_containers_that_have_not_started() -> None:
     state, actions = play(pod("Always", "main", inits=("init",)), Tick(0), Stop(1, 30))
     assert Cancel("init") in actions and not state.over
     state, actions = play(state, Dropped(2, "init"))
@@ -155,12 +155,12 @@ def test_a_container_that_started_too_late_is_stopped_like_the_others() -> None:
     assert Signal("main", True) in actions
 
 
-def test_nothing_is_started_again_while_the_pod_is_stopped() -> None:
+def test_no_container_is_restarted_while_the_pod_is_stopped() -> None:
     state, actions = play(pod("Always"), Tick(0), Started(1, "main"), Stop(2, 30), Ended(3, "main", 0))
     assert state.over and actions == [Over()]
 
 
-def test_a_deadline_stops_the_pod_and_gives_it_a_reason() -> None:
+def test_active_deadline_seconds_stops_the_pod_with_its_reason() -> None:
     state, actions = play(pod("Always", deadline=100), Tick(0), Started(1, "main"))
     assert Wake(100) in actions
     state, actions = play(state, Tick(100))
@@ -184,13 +184,13 @@ def test_a_restarted_container_remembers_its_last_end() -> None:
     assert shown["lastState"]["terminated"]["containerID"] != shown["containerID"]
 
 
-def test_a_run_that_is_being_started_is_not_yet_the_one_whose_output_is_shown() -> None:
+def test_a_run_that_is_starting_is_not_yet_the_current_log() -> None:
     events = (Tick(0), Started(1, "main"), Ended(2, "main", 3), Started(3, "main"), Ended(4, "main", 3))
     shown = [play(pod("OnFailure"), *events[:count])[0].container("main").log_run for count in range(1, 6)]
     assert shown == [0, 1, 1, 2, 2]
 
 
-def test_a_condition_keeps_its_time_until_it_changes() -> None:
+def test_a_condition_keeps_its_transition_time_until_its_status_changes() -> None:
     state, _ = play(pod(), Tick(0), Started(1, "main"))
     first = status(state, PLACE, [], 1)["conditions"]
     assert status(state, PLACE, first, 500)["conditions"] == first

@@ -21,7 +21,9 @@ async def message_of(cluster: NodeCluster, name: str, phase: str = "Failed") -> 
 
 
 @pytest.mark.parametrize(("code", "phase"), [(3, "Failed"), (0, "Succeeded")])
-async def test_what_a_program_writes_there_is_its_message(cluster: NodeCluster, code: int, phase: str) -> None:
+async def test_the_content_of_the_termination_message_path_is_the_message(
+    cluster: NodeCluster, code: int, phase: str
+) -> None:
     await cluster.pod("says", WRITES.format(code))
     assert await message_of(cluster, "says", phase) == "rendezvous closed"
 
@@ -33,7 +35,7 @@ async def test_the_file_may_be_elsewhere_even_in_a_volume(cluster: NodeCluster) 
     assert await message_of(cluster, "says", "Succeeded") == "x" * 4093 + "end"
 
 
-async def test_the_end_of_the_log_is_the_message_of_a_failure_that_asks_for_it(cluster: NodeCluster) -> None:
+async def test_with_fallback_to_logs_on_error_the_end_of_the_log_is_the_message(cluster: NodeCluster) -> None:
     script = "for n in range(100): print('line', n)\nraise SystemExit('no rendezvous')"
     await cluster.pod("asks", "import sys; sys.stdout = sys.stderr\n" + script, container=FALLBACK)
     message = await message_of(cluster, "asks")
@@ -68,7 +70,7 @@ open({str(mark)!r}, 'w').close()
 
 
 @pytest.mark.parametrize("cluster", ["namespace"], indirect=True)
-async def test_nothing_is_made_on_this_machine_and_its_devices_work(cluster: NodeCluster) -> None:
+async def test_the_message_file_is_not_created_on_the_machine_and_devices_work(cluster: NodeCluster) -> None:
     script = """
 import os
 open('/dev/null', 'w').write('x' * 100)

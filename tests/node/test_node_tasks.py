@@ -82,7 +82,7 @@ async def test_a_joined_node_has_these_tasks_and_starts_each_again(tmp_path: Any
 
 
 @pytest.mark.parametrize("cluster", ["shared"], indirect=True)
-async def test_a_status_that_is_refused_is_said_once_and_a_later_one_is_written(
+async def test_a_refused_status_is_logged_once_and_a_later_one_is_written(
     cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, refusals = cluster.node._cluster.write_status, [0]

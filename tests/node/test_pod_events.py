@@ -78,7 +78,7 @@ def test_each_step_has_the_events_of_a_kubelet(
     assert events_of(policy, *steps) == expected
 
 
-async def test_the_same_words_are_written_once_in_ten_minutes() -> None:
+async def test_an_equal_event_is_written_once_in_ten_minutes() -> None:
     written: list[PodEvent] = []
     now = 0.0
 

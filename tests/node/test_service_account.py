@@ -185,7 +185,7 @@ async def test_a_pod_waits_for_its_service_account(world: World) -> None:
     assert await world.cluster.result("waits") == "runs\n"
 
 
-async def test_a_token_is_renewed_in_the_file_before_it_dies(world: World) -> None:
+async def test_a_token_file_is_renewed_before_the_token_expires(world: World) -> None:
     await world.root_ca()
     world.issuer.life = 2.0
     script = f"""
@@ -204,7 +204,7 @@ while True:
     assert (first, second) != ("", "") and int(second.removeprefix("token-")) > int(first.removeprefix("token-"))
 
 
-async def test_a_server_whose_clock_is_behind_is_not_asked_all_the_time(world: World) -> None:
+async def test_a_token_request_is_not_repeated_when_the_servers_clock_is_behind(world: World) -> None:
     await world.root_ca()
     world.issuer.life = -3600.0
     await world.cluster.pod("stays", "import time; time.sleep(1.2); print('done')", container=MOUNT, **ACCOUNT)
@@ -234,7 +234,7 @@ async def test_the_api_server_has_its_names_and_its_address(world: World, host: 
 
 
 @pytest.mark.parametrize("world", ["namespace"], indirect=True)
-async def test_neighbours_are_not_asked_through_the_proxy(world: World) -> None:
+async def test_requests_inside_the_cluster_bypass_the_http_proxy(world: World) -> None:
     service = {"ports": [{"port": 2379}], "selector": {"app": "x"}}
     address = (await world.cluster.service("etcd-service", **service))["spec"]["clusterIP"]
     script = """
@@ -248,7 +248,7 @@ print(json.dumps([host for host in {hosts} if not urllib.request.proxy_bypass(ho
 
 
 @pytest.mark.parametrize("world", ["shared"], indirect=True)
-async def test_texts_that_name_the_mounted_files_lead_to_them(world: World) -> None:
+async def test_paths_of_mounted_files_inside_scripts_are_rewritten(world: World) -> None:
     await world.root_ca()
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "agent"}}
     script = f"print(len(open('{FOLDER}/token').read()), open(__file__).read().startswith('#!/ag' + 'ent/'))"

@@ -43,7 +43,7 @@ async def test_the_containers_own_folder_wins(cluster: NodeCluster, tmp_path: Pa
     assert await cluster.result("mine") == f"{tmp_path}/own\n"
 
 
-async def test_a_folder_that_is_not_on_this_machine_is_said_and_the_root_is_used(
+async def test_a_working_directory_missing_on_this_machine_is_reported_and_replaced_by_the_root(
     cluster: NodeCluster, tmp_path: Path
 ) -> None:
     for name in ("one", "two"):
@@ -79,7 +79,7 @@ async def termination_message(cluster: NodeCluster, name: str) -> str:
 
 
 @only_namespace
-async def test_a_program_that_is_killed_has_its_files_named_and_an_event_says_it(cluster: NodeCluster) -> None:
+async def test_the_lost_files_of_a_killed_program_are_reported_in_an_event(cluster: NodeCluster) -> None:
     script = "import os; open('/lost.pt', 'w').write('x' * 1500); os.kill(os.getpid(), 9)"
     await cluster.pod("killed", script)
     await cluster.phase("killed", "Failed")
@@ -107,7 +107,7 @@ time.sleep(60)
 
 
 @only_namespace
-async def test_what_a_further_program_wrote_counts_and_what_the_image_and_the_node_brought_does_not(
+async def test_files_of_an_exec_count_and_files_of_image_and_node_do_not(
     cluster: NodeCluster,
 ) -> None:
     script = "import subprocess; subprocess.run(['sh', '-c', 'echo hello > /by-a-child'])"
@@ -119,7 +119,7 @@ async def test_what_a_further_program_wrote_counts_and_what_the_image_and_the_no
     assert "1 file, 6 bytes, is gone with the pod: /by-a-child;" in await termination_message(cluster, "child")
 
 
-async def test_what_an_init_container_prepared_is_not_named_unless_it_was_changed(cluster: NodeCluster) -> None:
+async def test_files_of_an_init_container_count_only_if_they_were_changed(cluster: NodeCluster) -> None:
     mounts = {"image": "any", "volumeMounts": [{"name": "work", "mountPath": "/work"}]}
     init = {"name": "init", "command": ["sh", "-c", "echo a > /work/input; echo b > /work/changed"], **mounts}
     main = {"name": "main", "command": ["sh", "-c", "echo c >> /work/changed; echo d > /work/made"], **mounts}
@@ -185,7 +185,7 @@ async def test_a_mount_point_below_another_mount_is_created_in_the_mounted_folde
 
 
 @only_namespace
-async def test_a_mount_point_stays_while_another_pod_uses_it_and_while_it_has_files(
+async def test_a_mount_point_stays_while_another_pod_uses_it_or_it_has_files(
     cluster: NodeCluster, tmp_path: Path
 ) -> None:
     more: dict[str, Any] = {
@@ -230,7 +230,7 @@ def test_a_mount_point_that_cannot_be_created_in_the_project_is_an_error_with_th
         MountPoints().create("a", [mount], "/", "/proc")
 
 
-async def test_a_pod_that_leaves_nothing_is_not_spoken_of(cluster: NodeCluster, tmp_path: Path) -> None:
+async def test_a_pod_without_lost_files_is_not_reported(cluster: NodeCluster, tmp_path: Path) -> None:
     script = "import tempfile; open(tempfile.mktemp(), 'w').write('temporary')"
     await cluster.pod("tidy", script, metadata=in_folder(tmp_path))
     await cluster.phase("tidy", "Succeeded")
@@ -258,7 +258,7 @@ def count_of(*files: tuple[str, int], number: int = 0, complete: bool = True) ->
         ({}, ""),
     ],
 )
-def test_the_words(count: Json, start: str) -> None:
+def test_the_messages_about_lost_files(count: Json, start: str) -> None:
     files = UnsavedFiles("")
     files.add("main", count)
     assert files.message(whole_pod=True).startswith(start) and bool(files.message(True)) == bool(start)
@@ -280,14 +280,14 @@ def test_the_largest_files_of_all_containers_come_first(tmp_path: Path) -> None:
     assert files.message(whole_pod=False).startswith("2 files, 101 bytes, ")
 
 
-def test_of_the_runs_of_a_container_the_one_that_left_most_is_told() -> None:
+def test_the_container_run_with_most_lost_files_is_reported() -> None:
     files = UnsavedFiles("")
     for count in (count_of(("/a", 1)), count_of(("/b", 1), ("/c", 1)), count_of(("/d", 1))):
         files.add("main", count)
     assert files.message(True).startswith("2 files, 2 bytes, are gone with the pod: /b, /c; ")
 
 
-def test_a_claim_that_goes_with_the_cluster_is_named(tmp_path: Path) -> None:
+def test_a_claim_that_is_deleted_with_the_cluster_is_reported(tmp_path: Path) -> None:
     (tmp_path / "default/results").mkdir(parents=True)
     (tmp_path / "default/empty").mkdir()
     (tmp_path / "default/results/model.pt").write_bytes(b"x" * 10)

@@ -93,7 +93,7 @@ def test_the_second_document_of_a_file_has_lines_of_its_own() -> None:
     assert second.location("spec.x") == "f:7"
 
 
-def test_what_an_alias_or_a_merge_brings_stands_where_it_was_written() -> None:
+def test_values_of_an_alias_or_merge_key_have_the_line_where_they_were_written() -> None:
     text = """\
 kind: A
 apiVersion: v1

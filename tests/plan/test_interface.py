@@ -61,7 +61,7 @@ def test_the_same_file_always_gives_the_same_plan(tmp_path: Path) -> None:
     assert planned(tmp_path, fresh()) == planned(tmp_path, fresh())
 
 
-def test_yaml_and_json_say_the_same_and_so_does_a_list(tmp_path: Path) -> None:
+def test_yaml_json_and_list_input_give_the_same_plan(tmp_path: Path) -> None:
     path = written(tmp_path, fresh(), tfjob())
     as_yaml = list(yaml.safe_load_all(run(path).stdout))
     wrapped = {"apiVersion": "v1", "kind": "List", "items": [fresh(), tfjob()]}
@@ -79,7 +79,7 @@ def passes(folder: Path, documents: list[Json], most: int = 10) -> list[Json]:
     raise AssertionError(f"still writing after {most} passes")
 
 
-def test_passes_can_be_chained_until_nothing_is_left_to_write(tmp_path: Path) -> None:
+def test_plans_can_be_chained_until_nothing_is_left_to_write(tmp_path: Path) -> None:
     ps = replicas("PS", 2)
     world = passes(tmp_path, [fresh(replicas("MASTER"), ps, tensorboard={"logDir": "/l"})])
     kinds = [obj["kind"] for obj in world]
@@ -109,7 +109,7 @@ def test_a_childs_child_counts_and_anybody_elses_does_not(tmp_path: Path) -> Non
     assert planned(tmp_path, *objects)[0]["status"]["state"] == "Running"
 
 
-def test_a_foreign_name_is_said_with_kind_name_and_owner(tmp_path: Path) -> None:
+def test_a_foreign_name_is_reported_with_kind_name_and_owner(tmp_path: Path) -> None:
     taken = batch_job("WORKER")
     owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "f", "controller": True}
     taken["metadata"] |= {"ownerReferences": [owner], "labels": {}}
@@ -129,7 +129,7 @@ def test_two_jobs_of_one_namespace_do_not_share_a_runtime_id(tmp_path: Path) -> 
     assert len(ids) == 2
 
 
-def test_what_is_stored_already_gets_a_plan_that_fails_and_what_is_not_is_refused(tmp_path: Path) -> None:
+def test_a_stored_invalid_job_gets_a_failing_plan_and_a_new_one_is_refused(tmp_path: Path) -> None:
     bad = [replicas("MASTER", 2)]
     stored = tfjob(*bad)
     assert planned(tmp_path, stored)[0]["status"]["phase"] == "Failed"
@@ -202,7 +202,7 @@ def test_a_file_that_cannot_be_read_is_named(command: Any, tmp_path: Path) -> No
         assert result.exit_code == 2 and str(path) in result.stderr
 
 
-def test_every_problem_of_every_file_is_told_at_once(tmp_path: Path) -> None:
+def test_the_problems_of_all_files_are_reported_together(tmp_path: Path) -> None:
     manifest = written(tmp_path, fresh(replicas("MASTER", 2), replicas("WORKER", -1)), name="one.yaml")
     two = written(tmp_path, fresh(replicas("WORKER", template=template("x"))), name="two.yaml")
     result = CliRunner().invoke(lint, [manifest, two])
@@ -212,7 +212,7 @@ def test_every_problem_of_every_file_is_told_at_once(tmp_path: Path) -> None:
     assert len([line for line in lines if "two.yaml" in line]) == 2
 
 
-def test_lint_says_what_is_good_and_warns_of_what_is_probably_not_meant(tmp_path: Path) -> None:
+def test_lint_accepts_valid_jobs_and_warns_about_probable_mistakes(tmp_path: Path) -> None:
     result = CliRunner().invoke(lint, [written(tmp_path, fresh())])
     assert result.exit_code == 0 and result.stdout.startswith("1 job, no problem")
     warned = CliRunner().invoke(lint, [written(tmp_path, fresh(shardCount=3))])
@@ -274,7 +274,7 @@ def test_a_text_is_read_back_as_a_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", NUMBERS)
-def test_a_text_that_may_be_taken_for_a_number_is_quoted(text: str) -> None:
+def test_a_string_that_looks_like_a_number_is_quoted(text: str) -> None:
     assert as_yaml({"a": text}) == f"a: '{text}'\n"
 
 

@@ -98,7 +98,9 @@ def compare(world: OfflineCluster, job: Json, kind: Kind) -> int:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case).removesuffix(".input.yaml"))
-def test_the_operator_sends_what_plan_prints(case: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_operator_sends_the_writes_that_plan_prints(
+    case: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir((DATA / case).parent)  # where the config names its file
     own = Path(case.name.replace(".input.", ".config."))
     settings = own if own.exists() else Path("controller.yaml")

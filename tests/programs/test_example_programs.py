@@ -65,13 +65,15 @@ def test_the_namespace_of_the_mxnet_readme_is_understood() -> None:
         ([], "", ""),
     ],
 )
-def test_what_cannot_be_trained_is_one_sentence(arguments: list[str], role: str, expected_message: str) -> None:
+def test_invalid_training_arguments_are_reported_in_one_sentence(
+    arguments: list[str], role: str, expected_message: str
+) -> None:
     mx = program("mx_cifar10")
     problem = mx.problem(mx.parser().parse_args(arguments), role)
     assert expected_message in problem and bool(expected_message) == bool(problem)
 
 
-def test_workers_have_equal_parts_of_whole_batches() -> None:
+def test_workers_get_equal_parts_of_whole_batches() -> None:
     mx = program("mx_cifar10")
     args = mx.parser().parse_args([])
     assert [mx.worker_range(args, rank, 3) for rank in range(3)] == [(0, 3200), (3200, 6400), (6400, 9600)]
@@ -90,7 +92,7 @@ def test_a_job_on_this_machine_meets_on_the_loopback_and_a_late_name_is_left_to_
     assert environ["DMLC_NODE_HOST"] == "mine"
 
 
-def test_the_words_of_both_chainer_readmes_are_understood() -> None:
+def test_the_arguments_of_both_chainer_readmes_are_accepted() -> None:
     chainer = program("chainer_mnist")
     args = chainer.parser(mpi=True).parse_args(["-e", "2", "-b", "1000", "-u", "100"])
     assert (args.epoch, args.batchsize, args.unit, args.communicator, args.gpu) == (2, 1000, 100, "hierarchical", False)
@@ -100,14 +102,14 @@ def test_the_words_of_both_chainer_readmes_are_understood() -> None:
     assert chainer.problem(args) == "--batchsize=0 must be at least 1"
 
 
-def test_the_table_goes_out_without_the_codes_of_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_is_printed_without_terminal_codes(capsys: pytest.CaptureFixture[str]) -> None:
     out = program("chainer_mnist").WithoutControlCodes(sys.stdout)
     out.write("\033[Jepoch       main/loss\n")
     out.flush()
     assert capsys.readouterr().out == "epoch       main/loss\n"
 
 
-def test_the_words_of_the_first_sample_are_understood() -> None:
+def test_the_arguments_of_the_first_sample_are_accepted() -> None:
     imagenet = program("elastic_imagenet")
     arguments = [
         "--arch=resnet18",
@@ -124,7 +126,7 @@ def test_the_words_of_the_first_sample_are_understood() -> None:
     assert imagenet.problem(args) == "--batch-size=0 must be at least 1"
 
 
-def test_the_shipped_configuration_and_one_of_a_person_say_what_is_trained() -> None:
+def test_the_shipped_and_a_users_configuration_select_the_training() -> None:
     classy = program("elastic_classy")
     shipped = classy.course(json.loads((PROGRAMS / "classy_template.json").read_text()), 2048)
     assert (shipped.epochs, shipped.batch, shipped.lr, shipped.depth) == (8, 32, 0.02, 18)
@@ -134,7 +136,7 @@ def test_the_shipped_configuration_and_one_of_a_person_say_what_is_trained() -> 
 
 
 @pytest.mark.parametrize("config", [[], {"num_epochs": "many"}, {"optimizer": 3}, {"dataset": {"train": 7}}])
-def test_a_configuration_that_says_something_else_is_refused(config: object) -> None:
+def test_an_unsupported_configuration_is_refused(config: object) -> None:
     with pytest.raises(ValueError, match=r"no JSON object|not as expected"):
         program("elastic_classy").course(config, 100)
 
@@ -152,7 +154,7 @@ def test_the_default_checkpoint_is_in_the_temporary_folder_of_the_pod(monkeypatc
 CONTROLLER = ["--rdzv_backend=etcd", "--rdzv_endpoint=etcd-service:2379", "--rdzv_id=imagenet", "--nnodes=1:2"]
 
 
-def test_the_launcher_waits_for_the_etcd_that_it_is_given() -> None:
+def test_the_launcher_waits_for_its_etcd() -> None:
     launch = program("torchelastic.distributed.launch")
     etcd = {"PET_RDZV_BACKEND": "etcd"}
     assert launch.endpoint([*CONTROLLER, "main.py"], {}) == ("etcd-service", 2379)
@@ -164,7 +166,7 @@ def test_the_launcher_waits_for_the_etcd_that_it_is_given() -> None:
     assert launch.endpoint([], etcd) is None
 
 
-def test_the_old_defaults_hold_unless_a_variable_says_otherwise() -> None:
+def test_the_old_defaults_apply_unless_a_variable_overrides_them() -> None:
     environ = {"PET_MAX_RESTARTS": "3", "PET_TEE": "1", "PET_REDIRECTS": "3"}
     program("torchelastic.distributed.launch").set_defaults(environ)
     assert environ["PET_MAX_RESTARTS"] == "3"
@@ -185,7 +187,7 @@ def test_an_etcd_that_never_comes_is_left_to_torch(capsys: pytest.CaptureFixture
         assert capsys.readouterr().out == ""
 
 
-def test_a_redirection_of_nothing_is_repaired_where_torch_cannot_read_it() -> None:
+def test_a_redirection_without_streams_is_repaired_for_this_torch() -> None:
     class Std:
         NONE = "none"
 

@@ -69,7 +69,7 @@ def test_a_wrong_argument_is_one_line_and_tensorflow_is_not_needed(
 
 
 @pytest.mark.parametrize("python", every_python())
-def test_it_starts_the_server_of_its_task_and_sigterm_ends_it_at_once(python: str, tmp_path: Path) -> None:
+def test_the_server_of_the_task_starts_and_sigterm_ends_it_at_once(python: str, tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text(STAND_IN)
     asked = tmp_path / "asked"
     arguments = ["--cluster_spec", SPEC, "--job_name", "ps", "--task_id", "1", "--verbose", "--gpu_memory_fraction=0.5"]
@@ -86,7 +86,7 @@ def test_it_starts_the_server_of_its_task_and_sigterm_ends_it_at_once(python: st
     }  # fmt: skip
 
 
-def test_a_tensorflow_2_of_another_layout_is_imported_whole(tmp_path: Path) -> None:
+def test_a_tensorflow_2_with_another_layout_is_imported_completely(tmp_path: Path) -> None:
     package = tmp_path / "tensorflow"
     (package / "_api" / "v2").mkdir(parents=True)
     (package / "compat" / "v1").mkdir(parents=True)

@@ -61,7 +61,7 @@ def right(part: Json) -> st.SearchStrategy[Any]:
 
 
 @given(VALUES | right(SCHEMA))
-def test_what_fits_has_no_problem_and_what_has_none_fits_but_for_whole_floats(value: Any) -> None:
+def test_a_value_without_problems_fits_the_schema_and_the_reverse_but_for_whole_floats(value: Any) -> None:
     problems: list[Problem] = []
     compile_check(SCHEMA)(value, "", problems)
     fits = compile_is_valid(SCHEMA)(value)

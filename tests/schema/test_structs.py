@@ -83,6 +83,6 @@ def test_a_struct_that_contains_itself_is_refused() -> None:
         from_struct(Tree)
 
 
-def test_a_union_that_no_schema_can_say_is_refused() -> None:
+def test_a_union_without_a_schema_is_refused() -> None:
     with pytest.raises(ValueError, match=r"only int \| str"):
         from_struct(Mixed)

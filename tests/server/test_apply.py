@@ -94,7 +94,7 @@ def test_an_apply_twice_is_an_apply_once(moves: list[tuple[str, Json, bool]]) ->
 
 @MANY
 @given(st.lists(st.tuples(st.sampled_from(["one", "two"]), SPEC), min_size=1, max_size=5))
-def test_a_forced_apply_is_what_it_says_and_others_keep_the_rest(moves: list[tuple[str, Json]]) -> None:
+def test_a_forced_apply_sets_its_fields_and_others_keep_theirs(moves: list[tuple[str, Json]]) -> None:
     cluster = cluster_with_crd()
     for manager, spec in moves:
         response = applied(cluster, manager, spec, force="true")
@@ -109,7 +109,7 @@ def test_a_forced_apply_is_what_it_says_and_others_keep_the_rest(moves: list[tup
 
 @MANY
 @given(SPEC, SPEC)
-def test_one_manager_alone_gets_what_he_sends(first: Json, second: Json) -> None:
+def test_an_apply_of_a_single_manager_gives_the_applied_object(first: Json, second: Json) -> None:
     cluster = cluster_with_crd()
     applied(cluster, "one", first)
     alone = cluster_with_crd()
@@ -138,12 +138,12 @@ def test_fields_are_written_and_read_back(spec: Json) -> None:
 
 @MANY
 @given(SPEC)
-def test_what_is_taken_away_whole_leaves_nothing(spec: Json) -> None:
+def test_removing_all_applied_fields_leaves_none(spec: Json) -> None:
     left = remove_paths(spec, SHAPE, fields_of(spec, SHAPE), lambda path: False)
     assert bare(left or {}) == {}
 
 
-def test_who_never_applies_pays_nothing() -> None:
+def test_objects_that_were_never_applied_have_no_managed_fields() -> None:
     cluster = Cluster()
     cluster.make(PODS, pod("a"))
     response = cluster.merge(f"{PODS}/a/status", {"status": {"phase": "Running"}})
@@ -151,7 +151,7 @@ def test_who_never_applies_pays_nothing() -> None:
     assert "managedFields" not in cluster.merge(f"{PODS}/a", {"metadata": {"labels": {"a": "b"}}})["metadata"]
 
 
-def test_what_was_there_before_the_first_apply_has_an_owner() -> None:
+def test_fields_from_before_the_first_apply_have_an_owner() -> None:
     cluster = Cluster()
     cluster.make(MAPS, config_map("a", data={"x": "1"}))
     no = cluster.refused("PATCH", f"{MAPS}/a", config_map("a", data={"x": "2"}), APPLY, fieldManager="me")
@@ -160,7 +160,7 @@ def test_what_was_there_before_the_first_apply_has_an_owner() -> None:
     assert [entry["manager"] for entry in answer["metadata"]["managedFields"]] == ["me", "before-first-apply"]
 
 
-def test_a_status_patch_of_an_applied_pod_is_remembered_as_such() -> None:
+def test_a_status_patch_of_an_applied_pod_is_recorded_with_its_subresource() -> None:
     cluster = Cluster()
     cluster.ask("PATCH", f"{PODS}/a", pod("a"), APPLY, fieldManager="me")
     response = cluster.merge(f"{PODS}/a/status", {"status": {"phase": "Running"}}, fieldManager="node")
@@ -199,7 +199,7 @@ def test_a_patch_that_is_nested_too_deep_is_refused_by_name(cluster: Cluster, ki
     assert caught.value.code in (400, 422) and "nested deeper than 100 levels" in caught.value.message
 
 
-def test_an_apply_of_many_items_looks_for_none_of_them_among_the_others(cluster: Cluster) -> None:
+def test_an_apply_of_many_items_does_not_search_a_list_for_each(cluster: Cluster) -> None:
     containers = [{"name": "a", "image": "i", "env": [{"name": f"E{at}", "value": "x"} for at in range(800)]}]
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers}}
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}

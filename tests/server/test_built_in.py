@@ -33,7 +33,7 @@ def causes(no: Any) -> list[tuple[str, str]]:
     return [(cause["field"], cause["message"]) for cause in no.details["causes"]]
 
 
-def test_a_pod_gets_what_others_rely_on(cluster: Cluster) -> None:
+def test_a_created_pod_gets_the_defaults_that_clients_rely_on(cluster: Cluster) -> None:
     made = cluster.make(PODS, {**pod("a"), "status": {"phase": "Running"}})
     spec = made["spec"]
     assert made["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
@@ -152,7 +152,7 @@ def test_a_job_gets_its_selector_and_labels(cluster: Cluster) -> None:
     assert made["status"] == {}
 
 
-def test_a_job_that_has_the_labels_of_its_template_keeps_them_alone(cluster: Cluster) -> None:
+def test_a_job_with_labels_of_its_own_does_not_get_its_templates(cluster: Cluster) -> None:
     """Only a Job without labels gets the generated ones, as the real server has it."""
     template = {"metadata": {"labels": {"app": "sum"}}, "spec": {"containers": [C], "restartPolicy": "Never"}}
     for name, labels in (("with", {"app": "sum"}), ("without", {})):
@@ -182,7 +182,7 @@ def test_a_jobs_template_stays_and_suspend_does_not(cluster: Cluster) -> None:
     assert cause[0] == "spec.template.spec" and cause[1].endswith("field is immutable")
 
 
-def test_the_file_of_a_job_lacks_what_was_generated_so_it_does_not_replace_the_job(cluster: Cluster) -> None:
+def test_a_replace_with_a_jobs_manifest_lacks_generated_fields_and_is_refused(cluster: Cluster) -> None:
     cluster.make(JOBS, job("j"))
     field_causes = causes(cluster.refused("PUT", f"{JOBS}/j", job("j")))
     assert ("spec.selector", "Required value") in field_causes
@@ -239,7 +239,7 @@ def test_a_secret_is_base64_and_never_in_a_message(cluster: Cluster) -> None:
     assert no.code == 400 and "canary" not in no.message
 
 
-def test_what_is_immutable_stays(cluster: Cluster) -> None:
+def test_immutable_fields_cannot_change(cluster: Cluster) -> None:
     cluster.make(MAPS, config_map("a", data={"k": "v"}, immutable=True))
     no = cluster.refused("PATCH", f"{MAPS}/a", {"data": {"k": "w"}}, MERGE)
     assert "field is immutable when `immutable` is set" in no.message
@@ -295,7 +295,7 @@ def test_the_oldest_of_too_many_events_are_forgotten(cluster: Cluster) -> None:
     assert [event["metadata"]["name"] for event in cluster.get(path)["items"]] == ["a", "b"]
 
 
-def test_a_spec_that_an_older_definition_let_in_can_still_be_told_about_and_mended(cluster: Cluster) -> None:
+def test_the_status_of_a_job_stored_under_an_older_crd_can_be_updated_and_its_spec_fixed(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
     cluster.make(THINGS, custom_object("a", replicas=5))
     tighter = cluster.get(f"{CRDS}/things.example.org")
@@ -313,7 +313,7 @@ def test_a_spec_that_an_older_definition_let_in_can_still_be_told_about_and_mend
     assert cluster.merge(f"{THINGS}/a", {"spec": {"replicas": 2}})["spec"]["replicas"] == 2
 
 
-def test_a_definition_is_established_when_it_is_answered(cluster: Cluster) -> None:
+def test_a_crd_is_established_in_the_response(cluster: Cluster) -> None:
     made = cluster.make(CRDS, crd())
     assert {condition["type"]: condition["status"] for condition in made["status"]["conditions"]} == {
         "NamesAccepted": "True",
@@ -354,7 +354,7 @@ def test_a_wrong_definition_is_refused(cluster: Cluster, definition: dict[str, A
     assert cluster.raw("GET", THINGS).code == 404
 
 
-def test_a_definition_can_be_changed_while_it_serves(cluster: Cluster) -> None:
+def test_a_crd_can_be_updated_while_it_is_served(cluster: Cluster) -> None:
     cluster.make(CRDS, crd())
     cluster.make(THINGS, custom_object("a"))
     made = cluster.get(f"{CRDS}/things.example.org")

@@ -34,7 +34,7 @@ def test_a_sequence_is_the_same_every_time_and_survives_a_file() -> None:
     assert sequence(3, 0) != sequence(4, 0)
 
 
-def test_a_reference_takes_what_an_earlier_answer_gave() -> None:
+def test_a_reference_takes_its_value_from_an_earlier_response() -> None:
     made = Answer(201, {}, {"metadata": {"uid": UIDS[0], "resourceVersion": "7", "name": "gen-x2x4z"}})
     step = Step("PUT", "/api/v1/namespaces/{ns}/configmaps/{0.name}", body={"metadata": {"uid": "{0.uid}"}})
     sent = resolved(step, [made], "here")
@@ -67,7 +67,7 @@ def test_runs_that_mean_something_else_differ(other: list[Answer]) -> None:
     assert normal([_object(UIDS[0], 5), _object(UIDS[0], 9)], "ns") != normal(other, "ns")
 
 
-def test_a_generated_name_is_a_symbol_wherever_it_is_seen() -> None:
+def test_a_generated_name_is_replaced_by_a_symbol_everywhere() -> None:
     meta = {"name": "gen-b2c4d", "generateName": "gen-"}
     not_found = Answer(404, {}, {"message": 'configmaps "gen-b2c4d" not found'})
     first, second = normal([_object(UIDS[0], 1, **meta), not_found], "ns")
@@ -77,7 +77,7 @@ def test_a_generated_name_is_a_symbol_wherever_it_is_seen() -> None:
     assert normal([refused], "ns", ["gen-"])[0]["body"]["details"]["name"] == "<name 1>"
 
 
-def test_differences_are_told_by_field_and_a_code_says_all() -> None:
+def test_differences_are_reported_by_field_and_a_different_code_alone() -> None:
     steps = [Step("GET", "/a"), Step("GET", "/b")]
     real = [{"code": 200, "body": {"a": [1, {"b": 2}]}}, {"code": 404, "body": {"reason": "NotFound"}}]
     ours = [{"code": 200, "body": {"a": [1, {"b": 3}], "c": True}}, {"code": 200, "body": {}}]
@@ -95,7 +95,7 @@ def test_differences_are_told_by_field_and_a_code_says_all() -> None:
     assert not Allowed("why", r"body\.a").covers(first)
 
 
-async def test_shrinking_leaves_what_is_needed_and_its_references() -> None:
+async def test_shrinking_keeps_the_needed_steps_and_their_references() -> None:
     steps = [
         Step("POST", "/x"),
         Step("POST", "/needed", body={"a": 1, "b": {"c": 2, "d": [3, 4]}}),
@@ -110,7 +110,7 @@ async def test_shrinking_leaves_what_is_needed_and_its_references() -> None:
     assert await shrunk(steps, shows) == [Step("POST", "/needed", body={"b": {"d": [4]}}), Step("PUT", "/z", body={})]
 
 
-def test_what_differs_on_purpose_is_in_the_document() -> None:
+def test_intended_differences_are_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "compatibility.md").read_text()
     section = page[page.index("## The embedded API server") :]
     assert len(documented()) > 4
@@ -118,7 +118,7 @@ def test_what_differs_on_purpose_is_in_the_document() -> None:
         assert re.compile(pattern) and f"\n| {topic} | " in section, topic
 
 
-def test_a_documented_difference_is_known_by_its_whole_text() -> None:
+def test_a_documented_difference_is_matched_by_its_whole_text() -> None:
     step = Step("PUT", "/api/v1/namespaces/x/configmaps/a")
     real, ours = '500 strconv.ParseUint: parsing "abc": invalid syntax', "422 Invalid"
     assert any(entry.covers(Difference(0, step, "code", real, ours)) for entry in DOCUMENTED)
@@ -203,7 +203,7 @@ async def test_a_planted_difference_shrinks_to_its_cause() -> None:
         assert [(step.do, "data" in step.body) for step in await shrunk(steps, shows)] == [("POST", False)]
 
 
-def test_a_version_that_one_side_did_not_count_is_told_once() -> None:
+def test_a_revision_that_one_server_did_not_count_is_reported_once() -> None:
     def normalized(*versions: int) -> list[dict[str, Any]]:
         return normal([_object(UIDS[0], version) for version in versions], "ns")
 

@@ -23,7 +23,7 @@ PROGRAM = ("-m", disk_values.__name__)
 WRITERS = 24
 
 
-def test_a_process_killed_at_any_step_of_a_write_takes_nothing_with_it_that_was_acknowledged(tmp_path: Path) -> None:
+def test_a_process_killed_at_any_step_of_a_write_loses_no_acknowledged_write(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, *PROGRAM, "kill", str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
     for step in STEPS:
@@ -62,7 +62,7 @@ class Known:
 
 
 @pytest.mark.slow
-async def test_a_server_killed_under_load_keeps_all_that_it_has_answered(tmp_path: Path) -> None:
+async def test_a_server_killed_under_load_keeps_every_acknowledged_write(tmp_path: Path) -> None:
     """Several lives on one folder. Each writer owns one object and knows what it was told of it."""
     chance = random.Random(6)
     known = Known()

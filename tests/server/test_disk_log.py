@@ -120,7 +120,7 @@ def test_files_are_for_this_user_alone(tmp_path: Path) -> None:
         os.umask(before)
 
 
-async def test_what_is_appended_at_once_is_one_commit(tmp_path: Path) -> None:
+async def test_writes_of_one_turn_are_one_commit(tmp_path: Path) -> None:
     steps: list[str] = []
     log = DiskLog(tmp_path, step=steps.append)
     heard: list[int] = []
@@ -138,7 +138,7 @@ async def test_what_is_appended_at_once_is_one_commit(tmp_path: Path) -> None:
     log.close()
 
 
-async def test_a_commit_waits_while_more_is_written_and_for_nobody_who_writes_alone(
+async def test_a_commit_waits_for_concurrent_writers_and_not_for_a_single_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
@@ -210,7 +210,7 @@ def another_program(path: Path) -> None:
         (executing("DROP TABLE entries"), "no such table"),
     ],
 )
-def test_a_file_that_is_not_a_whole_log_of_ours_is_named_and_stays(
+def test_a_file_that_is_no_complete_log_is_named_and_kept(
     tmp_path: Path, spoil: Callable[[Path], object], message: str
 ) -> None:
     with opened(tmp_path) as log:
@@ -233,7 +233,7 @@ def test_two_processes_do_not_write_one_log(tmp_path: Path) -> None:
         pass
 
 
-def test_who_may_not_write_is_told_so() -> None:
+def test_a_read_only_log_is_reported() -> None:
     """As an ordinary user: to root every file can be written."""
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)  # noqa: S103  (the other user must come in)
@@ -284,7 +284,7 @@ def limited(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_a_write_that_finds_no_room_is_taken_back_whole(tmp_path: Path) -> None:
+async def test_a_write_without_disk_space_is_rolled_back(tmp_path: Path) -> None:
     log = DiskLog(tmp_path)
     followed: dict[NamespacedName, bytes] = {}
 
@@ -323,7 +323,7 @@ async def disk_server(tmp_path: Path) -> AsyncIterator[Server]:
     log.close()
 
 
-async def test_the_server_refuses_on_a_full_disk_and_goes_on_afterwards(disk_server: Server) -> None:
+async def test_the_server_refuses_writes_on_a_full_disk_and_accepts_them_afterwards(disk_server: Server) -> None:
     log = disk_server.log
     assert isinstance(log, DiskLog)
     async with aiohttp.ClientSession() as session:
@@ -356,7 +356,7 @@ async def test_a_definition_that_finds_no_room_does_not_serve(disk_server: Serve
         await client.make(THINGS, custom_object("one"))
 
 
-async def test_a_server_on_an_old_log_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_server_on_an_existing_log_continues_at_its_revision(tmp_path: Path) -> None:
     revisions: list[int] = []
     for life in range(3):
         log = DiskLog(tmp_path)
@@ -385,7 +385,7 @@ async def test_a_server_on_an_old_log_goes_on_where_it_was(tmp_path: Path) -> No
     assert revisions == sorted(set(revisions))
 
 
-def test_a_record_is_as_it_was(tmp_path: Path) -> None:
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     odd = Record(1, "naïve ☃ \x00".encode(), {"ключ": "ü"}, {"a.b": ""})
     with opened(tmp_path) as log:
         log.append("things.example.org", NamespacedName("", "x"), odd, 0)

@@ -29,7 +29,7 @@ def test_a_pattern_that_doubles_with_each_letter_is_compared_on_create_and_on_pa
 
 
 @pytest.mark.parametrize("text", ['\\"' * 200_000, "\\'" * 200_000, "has(" * 100_000, '"' + "\\" * 200_001])
-def test_an_expression_with_a_string_that_nothing_closes_is_read_once(text: str) -> None:
+def test_an_expression_with_an_unterminated_string_is_parsed_once(text: str) -> None:
     assert cel.RENAMED.sub("", text) is not None
     assert list(rules._PATHS.finditer(text)) is not None
 

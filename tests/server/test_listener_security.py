@@ -56,7 +56,7 @@ async def test_an_address_that_others_reach_is_refused(host: str) -> None:
     await server.stop()
 
 
-async def test_a_name_counts_by_what_it_resolves_to(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_host_name_is_checked_by_the_addresses_it_resolves_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever wrote /etc/hosts may have meant something else by localhost."""
 
     def resolving(*places: str) -> None:
@@ -88,7 +88,7 @@ async def test_loopback_of_ipv6_is_served() -> None:
     await server.stop()
 
 
-async def test_a_port_that_is_taken_is_named(locked: Server) -> None:
+async def test_the_error_of_a_port_in_use_names_it(locked: Server) -> None:
     port = int(locked.url.rpartition(":")[2])
     other = Server(token=TOKEN)
     with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1 port {port}: address already in use"):
@@ -99,7 +99,7 @@ async def test_a_port_that_is_taken_is_named(locked: Server) -> None:
 # --- the token
 
 
-async def test_nobody_gets_in_without_the_token(locked: Server) -> None:
+async def test_requests_without_the_token_are_unauthorized(locked: Server) -> None:
     wrong = (
         "",
         "Bearer",
@@ -137,7 +137,7 @@ async def test_a_write_without_the_token_is_not_read(locked: Server) -> None:
     writer.close()
 
 
-async def test_what_is_open_says_that_it_lives_and_nothing_else(locked: Server) -> None:
+async def test_unauthenticated_paths_return_health_and_nothing_else(locked: Server) -> None:
     async with aiohttp.ClientSession() as session:
         for path in OPEN_PATHS[:4]:
             async with session.get(f"{locked.url}{path}") as got:
@@ -277,7 +277,7 @@ async def test_a_client_in_the_process_needs_no_address_and_still_a_token() -> N
     await server.stop()
 
 
-async def test_a_secret_is_kept_by_nobody_on_the_way(locked: Server) -> None:
+async def test_responses_are_not_cached(locked: Server) -> None:
     async with aiohttp.ClientSession(headers=BEARER) as session:
         for path in (MAPS, "/version", "/nowhere"):
             async with session.get(f"{locked.url}{path}") as got:

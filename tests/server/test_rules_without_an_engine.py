@@ -27,7 +27,7 @@ def posted(cluster: Cluster, definition: dict[str, object]) -> Response:
     return answer
 
 
-def test_without_an_engine_rules_are_not_asked_and_one_warning_says_so(
+def test_without_a_cel_engine_rules_are_not_checked_and_one_warning_says_so(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cel.compile_expression.cache_clear()
@@ -39,12 +39,12 @@ def test_without_an_engine_rules_are_not_asked_and_one_warning_says_so(
     assert cluster.make(THINGS, custom_object("a"))["spec"]["replicas"] == 1
 
 
-def test_without_rules_nothing_is_said(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rules_there_is_no_warning(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cel, "_engine", lose_the_engine)
     assert posted(cluster, crd()).warnings == ()
 
 
-def test_with_the_engine_rules_are_asked(cluster: Cluster) -> None:
+def test_with_the_cel_engine_rules_are_checked(cluster: Cluster) -> None:
     assert posted(cluster, ruled()).warnings == ()
     assert "too few" in cluster.refused("POST", THINGS, custom_object("a")).message
     assert cluster.make(THINGS, custom_object("a", replicas=2))

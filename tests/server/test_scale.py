@@ -48,7 +48,7 @@ ALL = [(SETS, 1), (DEPLOYMENTS, 1), (THINGS, 2)]
 
 
 @pytest.mark.parametrize(("path", "replicas"), ALL)
-def test_a_scale_tells_the_number_and_nothing_else(scaled: Cluster, path: str, replicas: int) -> None:
+def test_a_scale_has_the_replicas_and_nothing_else(scaled: Cluster, path: str, replicas: int) -> None:
     whole, seen = scaled.get(f"{path}/w"), scaled.get(f"{path}/w/scale")
     assert (seen["kind"], seen["apiVersion"]) == ("Scale", "autoscaling/v1")
     assert (seen["spec"], seen["status"]["replicas"]) == ({"replicas": replicas}, 0)
@@ -121,7 +121,7 @@ def test_a_wrong_scale_is_refused(scaled: Cluster, path: str, body: Any, code: i
     assert scaled.get(f"{path}/w") == before
 
 
-def test_what_has_no_scale_cannot_be_scaled(scaled: Cluster) -> None:
+def test_a_resource_without_scale_cannot_be_scaled(scaled: Cluster) -> None:
     scaled.make(MAPS, config_map("a"))
     assert scaled.refused("GET", f"{MAPS}/a/scale").code == 404
     assert scaled.refused("GET", f"{SETS}/nope/scale").code == 404
@@ -132,7 +132,7 @@ def test_what_has_no_scale_cannot_be_scaled(scaled: Cluster) -> None:
     assert scaled.merge(f"{THINGS}/none/scale", {"spec": {"replicas": 3}})["spec"] == {"replicas": 3}
 
 
-def test_discovery_tells_who_can_be_scaled(scaled: Cluster) -> None:
+def test_discovery_lists_the_scale_subresources(scaled: Cluster) -> None:
     for path, name in (("/apis/apps/v1", "statefulsets/scale"), ("/apis/example.org/v1", "things/scale")):
         entries = {resource["name"]: resource for resource in scaled.get(path)["resources"]}
         entry = entries[name]

@@ -39,7 +39,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-def test_a_stateful_set_gets_what_the_real_server_fills_in(cluster: Cluster) -> None:
+def test_a_stateful_set_gets_kube_apiservers_defaults(cluster: Cluster) -> None:
     made = cluster.make(SETS, workload("StatefulSet"))
     spec = made["spec"]
     assert (spec["replicas"], spec["podManagementPolicy"], spec["revisionHistoryLimit"]) == (1, "OrderedReady", 10)

@@ -18,7 +18,7 @@ WRITES = st.lists(
 
 
 @given(WRITES, st.sampled_from(["first", "always", "last"]))
-def test_what_has_a_label_is_found_whenever_that_was_asked_for_first(
+def test_an_object_is_found_by_label_before_and_after_the_index_exists(
     writes: list[tuple[NamespacedName, dict[str, str] | None]], asked: str
 ) -> None:
     store = ObjectStore()
@@ -41,7 +41,7 @@ def test_a_label_that_others_have_pushed_out_is_found_all_the_same() -> None:
 
 
 @given(st.lists(st.sampled_from(["p=1", "p==2", "q=", "p!=1", "q in (1)", "p", "!q"]), max_size=3), st.booleans())
-def test_what_a_selector_demands_is_had_by_everything_it_selects(terms: list[str], spaced: bool) -> None:
+def test_every_selected_object_has_the_labels_that_the_selector_requires(terms: list[str], spaced: bool) -> None:
     text = (" , " if spaced else ",").join(terms)
     label, wanted = equality_requirement(text), parse_selector(text)
     assert (label is None) is not any("=" in term and "!" not in term for term in terms)

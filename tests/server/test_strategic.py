@@ -38,7 +38,7 @@ MANY = settings(max_examples=60, deadline=None)
 
 @MANY
 @given(SPEC, SPEC)
-def test_a_merged_spec_says_what_the_patch_says(original: Json, patch: Json) -> None:
+def test_a_merged_spec_has_the_values_of_the_patch(original: Json, patch: Json) -> None:
     before, sent = copy.deepcopy(original), copy.deepcopy(patch)
     merged = merge(original, patch, POD)
     assert (original, patch) == (before, sent)
@@ -77,14 +77,14 @@ def test_a_patch_twice_is_the_same_patch_once(original: Json, patch: Json) -> No
 
 @MANY
 @given(SPEC)
-def test_nothing_and_itself_change_nothing(spec: Json) -> None:
+def test_an_empty_patch_and_the_object_itself_change_nothing(spec: Json) -> None:
     assert merge(spec, {}, POD) == spec
     assert merge(spec, spec, POD) == spec
 
 
 @MANY
 @given(SPEC, st.permutations("abcd"))
-def test_an_order_that_is_asked_for_is_the_order(spec: Json, order: list[str]) -> None:
+def test_set_element_order_determines_the_order(spec: Json, order: list[str]) -> None:
     patch = {"$setElementOrder/containers": [{"name": name} for name in order]}
     names = [container["name"] for container in merge(spec, patch, POD)["containers"]]
     assert names == [name for name in order if name in names]
@@ -114,7 +114,7 @@ def test_any_patch_is_merged_or_refused(spec: Json, patch: Any) -> None:
 
 @MANY
 @given(st.dictionaries(NAMES, JSON), st.dictionaries(NAMES, VALUES))
-def test_where_nothing_is_known_it_is_a_merge_patch(original: Json, patch: Json) -> None:
+def test_without_a_known_schema_it_is_a_merge_patch(original: Json, patch: Json) -> None:
     assert merge(original, patch, ANY) == {**original, **patch}
 
 
@@ -134,7 +134,7 @@ SMALL: list[tuple[Json, Json, Json]] = [
 
 
 @pytest.mark.parametrize(("original", "patch", "merged"), SMALL)
-def test_directives_do_what_they_say(original: Json, patch: Json, merged: Json) -> None:
+def test_the_directives_of_a_strategic_merge_patch(original: Json, patch: Json, merged: Json) -> None:
     assert merge(original, patch, POD) == merged
 
 

@@ -31,7 +31,7 @@ def at(pod: str, command: str, seconds: float = 300) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("network", ["shared", "namespace"])
-async def test_the_master_reaches_its_own_workers_and_nobody_else(harness: Harness, network: str) -> None:
+async def test_the_master_may_exec_into_its_own_workers_only(harness: Harness, network: str) -> None:
     await harness.visitor(name="chainer")
     await CHAINER.begin(harness, workerSets={"ws": worker_set(mpiConfig={"slots": 2})})
     master = await harness.controlled_pod("master")
@@ -64,7 +64,7 @@ async def remote(harness: Harness) -> tuple[ControlledPod, asyncio.Task[Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("network", ["shared", "namespace"])
-async def test_a_killed_process_in_a_worker_ends_with_its_code_and_nobody_else_does(
+async def test_a_killed_process_in_a_worker_ends_with_its_code_and_affects_no_other(
     harness: Harness, network: str
 ) -> None:
     process, end = await remote(harness)
@@ -76,7 +76,7 @@ async def test_a_killed_process_in_a_worker_ends_with_its_code_and_nobody_else_d
 
 @pytest.mark.slow
 @pytest.mark.parametrize("network", ["shared", "namespace"])
-async def test_what_was_started_in_a_worker_goes_with_it_and_the_master_hears_of_it(
+async def test_a_deleted_worker_ends_its_processes_and_the_master_gets_the_error(
     harness: Harness, network: str
 ) -> None:
     process, end = await remote(harness)
@@ -106,7 +106,7 @@ async def test_no_process_is_left_in_a_worker_of_a_job_that_is_stopped(
 
 
 @pytest.mark.slow
-async def test_a_process_in_a_worker_outlives_who_has_started_it(harness: Harness) -> None:
+async def test_a_process_in_a_worker_outlives_the_exec_that_started_it(harness: Harness) -> None:
     process, end = await remote(harness)
     await (await harness.controlled_pod("master")).kill()
     harness.later(10)
@@ -117,7 +117,7 @@ async def test_a_process_in_a_worker_outlives_who_has_started_it(harness: Harnes
 
 
 @pytest.mark.slow
-async def test_the_account_of_a_job_may_do_nothing_else(harness: Harness) -> None:
+async def test_the_service_account_of_a_job_has_no_other_permission(harness: Harness) -> None:
     await CHAINER.begin(harness)
     master = await harness.controlled_pod("master")
     there = f"/api/v1/namespaces/{harness.namespace}"

@@ -101,7 +101,7 @@ async def test_the_masters_own_deadline_wins(harness: Harness) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("whose", ["master-0", "ws-0"])
-async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(harness: Harness, whose: str) -> None:
+async def test_a_pod_deleted_by_another_client_is_replaced_and_not_counted(harness: Harness, whose: str) -> None:
     await CHAINER.begin(harness)
     role, _, index = whose.partition("-")
     pod = await harness.pod(role, int(index))
@@ -121,7 +121,7 @@ async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(harness: 
 @pytest.mark.parametrize(
     ("policy", "runs", "size"), [(None, {}, 0), ("None", {"ws": 2}, 2), ("Running", {}, 0), ("All", {}, None)]
 )
-async def test_clean_pod_policy_says_what_stays_after_the_end(
+async def test_clean_pod_policy_determines_what_is_kept_after_the_end(
     harness: Harness, policy: str | None, runs: dict[str, int], size: int | None
 ) -> None:
     await CHAINER.begin(harness, **({"cleanPodPolicy": policy} if policy else {}))
@@ -169,7 +169,7 @@ async def pods_of_the_role(harness: Harness) -> set[str]:
 
 
 @pytest.mark.slow
-async def test_a_set_grows_and_shrinks_with_its_rights_and_files_and_nobody_is_disturbed(harness: Harness) -> None:
+async def test_scaling_a_worker_set_updates_its_role_and_config_map_and_disturbs_no_other(harness: Harness) -> None:
     await CHAINER.begin(harness)
     await harness.edit(sets(ws={"replicas": 3}))
     await harness.every_replica_runs(master=1, ws=3)
@@ -185,7 +185,7 @@ async def test_a_set_grows_and_shrinks_with_its_rights_and_files_and_nobody_is_d
 
 
 @pytest.mark.slow
-async def test_a_set_whose_template_is_edited_is_made_again_and_no_other(harness: Harness) -> None:
+async def test_editing_the_template_of_a_worker_set_restarts_that_set_only(harness: Harness) -> None:
     await harness.submit(chainer_job(sets={"ws": worker_set(1), "more": worker_set(1)}))
     await harness.every_replica_runs(master=1, ws=1, more=1)
     edited = (await harness.job())["spec"]["workerSets"]["ws"]["template"]
@@ -198,7 +198,7 @@ async def test_a_set_whose_template_is_edited_is_made_again_and_no_other(harness
 
 
 @pytest.mark.slow
-async def test_an_edit_that_no_set_can_be_made_from_is_said_and_the_master_runs_on(harness: Harness) -> None:
+async def test_an_invalid_edit_of_a_worker_set_is_reported_and_the_master_keeps_running(harness: Harness) -> None:
     await CHAINER.begin(harness)
     good = (await harness.job())["spec"]["workerSets"]["ws"]["template"]
     mount = {"name": "not-there", "mountPath": "/data"}
@@ -232,7 +232,7 @@ async def test_sets_come_and_go_with_the_spec(harness: Harness) -> None:
 
 
 @pytest.mark.slow
-async def test_the_master_stays_as_it_was_started(harness: Harness) -> None:
+async def test_the_master_keeps_the_template_that_it_was_started_with(harness: Harness) -> None:
     await CHAINER.begin(harness)
     master = (await harness.job())["spec"]["master"]
     master["template"]["spec"]["containers"][0]["image"] = "other"
@@ -310,7 +310,7 @@ async def test_operators_that_die_at_every_write_follow_an_edit_once(
     ],
     ids=["Job", "StatefulSet", "ServiceAccount", "ConfigMap"],
 )
-async def test_a_foreign_object_with_our_name_is_said_and_left_alone(
+async def test_a_foreign_object_with_a_childs_name_is_reported_and_not_changed(
     harness: Harness, gvk: GVK, name: str, runs: dict[str, int] | None
 ) -> None:
     other = await harness.api.create(gvk, harness.namespace, _foreign(gvk, name))

@@ -57,7 +57,7 @@ def test_torchruns_own_arguments_are_served(tmp_path: Path) -> None:
     assert any("sum over 2: 3.0" in line for line in run.of("worker-0")), run.text
 
 
-def test_an_endpoint_where_nobody_serves_fails_the_job_and_says_so(tmp_path: Path) -> None:
+def test_an_endpoint_without_a_server_fails_the_job_with_the_reason(tmp_path: Path) -> None:
     documents = list(yaml.safe_load_all((EXAMPLES / "elastic_job.yaml").read_text()))
     pod = next(document for document in documents if document["kind"] == "Pod")
     pod["spec"]["containers"][0] |= {"image": "busybox", "command": ["sleep", "1000"]}

@@ -65,7 +65,7 @@ async def test_any_other_end_fails_the_job_at_once(harness: Harness, policy: str
     assert "story-worker-0" in await harness.children(POD)  # its logs stay
 
 
-async def test_under_on_failure_its_node_starts_it_again_and_that_counts(harness: Harness) -> None:
+async def test_under_on_failure_the_kubelet_restarts_a_worker_and_the_restart_counts(harness: Harness) -> None:
     await harness.submit(elastic_job(policy="OnFailure", backoffLimit=1))
     await ELASTIC.runs(harness)
     pod = await harness.pod("worker", 1)
@@ -91,7 +91,7 @@ async def test_the_limit_counts_every_replacement(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("policy", ["ExitCode", "Never"])
-async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(harness: Harness, policy: str) -> None:
+async def test_a_pod_deleted_by_another_client_is_replaced_and_not_counted(harness: Harness, policy: str) -> None:
     await harness.submit(elastic_job(policy=policy, backoffLimit=0))
     await ELASTIC.runs(harness)
     await harness.api.delete(POD, harness.namespace, "story-worker-0")
@@ -126,7 +126,9 @@ Scale = Callable[[Harness, int], Awaitable[Json]]
 
 
 @how
-async def test_it_grows_and_shrinks_and_nobody_else_is_disturbed(harness: Harness, scale: Scale) -> None:
+async def test_an_elastic_job_scales_up_and_down_without_disturbing_other_workers(
+    harness: Harness, scale: Scale
+) -> None:
     await ELASTIC.begin(harness)
     before = {name: uid_of(pod) for name, pod in (await harness.children(POD)).items()}
     await scale(harness, 4)
@@ -153,7 +155,7 @@ async def test_it_grows_and_shrinks_and_nobody_else_is_disturbed(harness: Harnes
     await ELASTIC.succeed(harness)
 
 
-async def test_one_that_is_scaled_away_while_it_waits_to_be_replaced_is_not_made_again(harness: Harness) -> None:
+async def test_a_worker_scaled_away_during_its_back_off_is_not_created_again(harness: Harness) -> None:
     await ELASTIC.begin(harness)
     await (await harness.controlled_pod("worker", 1)).kill()
     await harness.condition("Restarting")
@@ -204,7 +206,7 @@ async def test_bounds_that_leave_the_size_outside_are_refused(harness: Harness) 
         assert path in place_of(refused.value)
 
 
-async def test_a_template_edit_holds_for_who_comes_after_it(harness: Harness) -> None:
+async def test_a_template_edit_applies_to_later_pods(harness: Harness) -> None:
     await ELASTIC.begin(harness)
     template = (await harness.job())["spec"]["replicaSpecs"]["Worker"]["template"]
     template["spec"]["containers"][0]["env"].append({"name": "RATE", "value": "0.5"})
@@ -221,7 +223,7 @@ async def test_a_template_edit_holds_for_who_comes_after_it(harness: Harness) ->
     assert await (await harness.controlled_pod("worker", 0)).ask(rate) == "0.5"
 
 
-async def test_an_edit_that_no_pod_can_be_made_from_is_said_and_who_trains_trains_on(harness: Harness) -> None:
+async def test_an_invalid_template_edit_is_reported_and_running_workers_continue(harness: Harness) -> None:
     await ELASTIC.begin(harness)
     good = (await harness.job())["spec"]["replicaSpecs"]["Worker"]["template"]
     mount = {"name": "not-there", "mountPath": "/data"}
@@ -238,7 +240,7 @@ async def test_an_edit_that_no_pod_can_be_made_from_is_said_and_who_trains_train
     assert lives(harness) == [1, 1, 1]
 
 
-async def test_an_edit_that_no_pod_can_be_made_from_is_mended_while_the_job_is_suspended(harness: Harness) -> None:
+async def test_an_invalid_template_edit_can_be_fixed_while_the_job_is_suspended(harness: Harness) -> None:
     await ELASTIC.begin(harness)
     good = (await harness.job())["spec"]["replicaSpecs"]["Worker"]["template"]
     container = good["spec"]["containers"][0]
@@ -262,7 +264,7 @@ async def test_one_that_ran_for_long_is_replaced_at_once(harness: Harness) -> No
     assert restarts(await ELASTIC.runs(harness)) == 1
 
 
-async def test_after_a_pause_it_meets_at_a_new_rendezvous(harness: Harness) -> None:
+async def test_a_resumed_job_uses_a_new_rendezvous_id(harness: Harness) -> None:
     await ELASTIC.begin(harness)
     assert await (await harness.controlled_pod("worker")).ask(argument("rdzv_id")) == "story"
     await harness.edit({"suspend": True})
@@ -309,7 +311,7 @@ async def _kill(harness: Harness) -> None:
     ],
     ids=["a kill", "2 to 4", "2 to 1"],
 )
-async def test_operators_that_die_at_every_write_do_it_once(
+async def test_operators_that_crash_at_every_write_create_each_object_once(
     harness: Harness, applied: bool, change: Any, done: Any, end: list[int]
 ) -> None:
     await ELASTIC.begin(harness)
@@ -323,7 +325,7 @@ async def test_operators_that_die_at_every_write_do_it_once(
 @pytest.mark.parametrize(
     ("policy", "left", "services"), [(None, 2, 2), ("None", 2, 2), ("Running", 1, 2), ("All", 0, 0)]
 )
-async def test_clean_pod_policy_says_what_stays_after_the_end(
+async def test_clean_pod_policy_determines_what_is_kept_after_the_end(
     harness: Harness, policy: str | None, left: int, services: int
 ) -> None:
     await ELASTIC.begin(harness, **({"cleanPodPolicy": policy} if policy else {}))
@@ -340,7 +342,9 @@ async def test_clean_pod_policy_says_what_stays_after_the_end(
 
 
 @pytest.mark.parametrize(("gvk", "name"), [(SERVICE, "story-worker-0"), (POD, "story-worker-1")])
-async def test_a_foreign_object_with_our_name_is_said_and_left_alone(harness: Harness, gvk: GVK, name: str) -> None:
+async def test_a_foreign_object_with_a_childs_name_is_reported_and_not_changed(
+    harness: Harness, gvk: GVK, name: str
+) -> None:
     spec = {"containers": [{"name": "c", "image": "x"}], "nodeName": "nobody"} if gvk == POD else {"clusterIP": "None"}
     body = {"apiVersion": "v1", "kind": gvk.kind, "metadata": {"name": name}, "spec": spec}
     other = await harness.api.create(gvk, harness.namespace, body)

@@ -14,7 +14,7 @@ each = pytest.mark.parametrize("job_fixture", NEW.values(), ids=NEW)
 
 
 @each
-async def test_a_life_without_failures_costs_its_objects_and_five_and_a_finished_one_nothing(
+async def test_a_job_without_failures_costs_one_request_per_object_and_five_and_a_finished_one_none(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
     operator, api = await harness.operator()
@@ -49,7 +49,7 @@ async def test_a_life_without_failures_costs_its_objects_and_five_and_a_finished
 
 
 @each
-async def test_a_new_operator_leaves_a_running_job_as_it_is_and_a_deleted_one_leaves_nothing(
+async def test_a_new_operator_does_not_change_a_running_job_and_a_deleted_job_leaves_nothing(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
     before = await job_fixture.begin(harness)
@@ -68,7 +68,7 @@ async def test_a_new_operator_leaves_a_running_job_as_it_is_and_a_deleted_one_le
 
 @pytest.mark.slow
 @each
-async def test_a_suspended_job_runs_nothing_and_goes_on_when_it_is_resumed(
+async def test_a_suspended_job_runs_nothing_and_continues_when_it_is_resumed(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
     await job_fixture.begin(harness, activeDeadlineSeconds=60)
@@ -95,7 +95,9 @@ async def test_a_suspended_job_runs_nothing_and_goes_on_when_it_is_resumed(
 
 @pytest.mark.slow
 @each
-async def test_a_job_born_suspended_runs_nothing_until_it_is_resumed(harness: Harness, job_fixture: JobFixture) -> None:
+async def test_a_job_created_suspended_runs_nothing_until_it_is_resumed(
+    harness: Harness, job_fixture: JobFixture
+) -> None:
     operator, _ = await harness.operator()
     await harness.submit(job_fixture.make(suspend=True))
     await harness.condition("Suspended")
@@ -110,7 +112,7 @@ async def test_a_job_born_suspended_runs_nothing_until_it_is_resumed(harness: Ha
 
 @pytest.mark.slow
 @each
-async def test_a_deadline_stops_everything_whatever_clean_pod_policy_says(
+async def test_a_deadline_stops_all_replicas_under_every_clean_pod_policy(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
     await job_fixture.begin(harness, activeDeadlineSeconds=100, cleanPodPolicy="None")
@@ -147,7 +149,7 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over_and_takes_everyth
 
 @pytest.mark.slow
 @each
-async def test_a_job_that_somebody_else_manages_costs_no_request_at_all(
+async def test_a_job_managed_by_another_controller_causes_no_requests(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
     operator, api = await harness.operator()

@@ -171,7 +171,7 @@ async def test_a_disrupted_master_is_replaced_at_once_and_not_counted(harness: H
 
 
 @pytest.mark.parametrize("role", ["master", "worker"])
-async def test_a_pod_that_somebody_deletes_is_replaced_and_not_counted(harness: Harness, role: str) -> None:
+async def test_a_pod_deleted_by_another_client_is_replaced_and_not_counted(harness: Harness, role: str) -> None:
     await harness.submit(tf_job(backoffLimit=0))
     await harness.every_replica_runs()
     pod = await harness.pod(role)
@@ -196,7 +196,7 @@ async def test_restarts_in_place_count_against_the_limit_and_everything_is_stopp
     await harness.until_holds(lambda: not harness.running())
 
 
-async def test_a_master_may_fail_six_times_unless_the_job_says_otherwise(harness: Harness) -> None:
+async def test_a_master_may_fail_six_times_by_default(harness: Harness) -> None:
     await harness.submit(tf_job(replicas("MASTER"), replicas("WORKER")))
     for attempt in range(7):
         await (await harness.controlled_pod("master")).exit(130)
@@ -208,7 +208,7 @@ async def test_a_master_may_fail_six_times_unless_the_job_says_otherwise(harness
     await harness.until_holds(lambda: not harness.running())
 
 
-async def test_a_worker_that_has_given_up_is_said_and_the_job_goes_on(harness: Harness) -> None:
+async def test_a_worker_that_failed_for_good_is_reported_and_the_job_continues(harness: Harness) -> None:
     """A user's restartPolicy Never: each attempt is a new pod, after the Job's own back-off."""
     await harness.submit(tf_job(replicas("MASTER"), replicas("WORKER", restartPolicy="Never")))
     await (await harness.controlled_pod("worker")).exit(3)

@@ -63,13 +63,13 @@ def pod(namespace: str) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tester"}, "spec": spec}
 
 
-def test_the_chart_gives_it_these_rights() -> None:
+def test_the_chart_gives_the_helm_test_its_permissions() -> None:
     text = (ROOT / "charts/trainyard/templates/tests/train.yaml").read_text()
     rules = text.partition("rules:\n")[2].partition("---")[0]
     assert yaml.safe_load(rules) == [RULES]
 
 
-async def test_it_trains_a_small_job_and_takes_it_away(harness: Harness) -> None:
+async def test_the_helm_test_trains_a_small_job_and_deletes_it(harness: Harness) -> None:
     harness.patience = 120
     await account(harness)
     await harness.api.create(POD, harness.namespace, pod(harness.namespace))

@@ -120,7 +120,7 @@ async def test_a_queued_job_is_admitted_evicted_and_admitted_again_each_time_by_
 
 
 @each
-async def test_a_failed_job_says_so_with_reason_and_message_and_is_over(
+async def test_a_failed_job_has_the_condition_with_reason_and_message(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
     kueue = await wait_in_line(harness, job_fixture, backoffLimit=0)
@@ -132,7 +132,7 @@ async def test_a_failed_job_says_so_with_reason_and_message_and_is_over(
 
 
 @each
-async def test_gated_pods_wait_until_the_gates_are_taken_away(harness: Harness, job_fixture: JobFixture) -> None:
+async def test_gated_pods_wait_until_the_gates_are_removed(harness: Harness, job_fixture: JobFixture) -> None:
     kueue = await wait_in_line(harness, job_fixture)
     await kueue.admit(Flavor("spot", gates=("kueue.x-k8s.io/topology",)))
     await harness.until(lambda pods: True, POD, await first_pod(harness, job_fixture))
@@ -151,7 +151,7 @@ async def first_pod(harness: Harness, job_fixture: JobFixture) -> str:
 
 
 @each
-async def test_a_template_is_not_edited_under_a_running_job_unless_it_is_suspended_with_it(
+async def test_the_template_of_a_running_job_changes_only_together_with_its_suspension(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
     kueue = await wait_in_line(harness, job_fixture)
@@ -169,7 +169,7 @@ async def test_a_template_is_not_edited_under_a_running_job_unless_it_is_suspend
 
 
 @each
-async def test_a_job_of_another_manager_is_left_alone_until_it_is_given_to_us(
+async def test_a_job_of_another_manager_is_not_touched_until_managed_by_changes(
     harness: Harness, job_fixture: JobFixture
 ) -> None:
     operator, api = await harness.operator()
@@ -204,7 +204,7 @@ async def test_an_elastic_job_may_be_held_and_given_away_in_its_run_policy_too(h
     assert harness.running() == job_fixture.cast
 
 
-async def test_a_queue_sees_the_pods_of_standard_parameter_servers_before_it_admits_them(harness: Harness) -> None:
+async def test_kueue_sees_the_pods_of_default_parameter_servers_before_it_admits_them(harness: Harness) -> None:
     """Their template is ours, and is stored while the job is still held back."""
     await harness.submit(tf_job(replicas("MASTER"), {"replicas": 2, "tfReplicaType": "PS"}, suspend=True))
     job = await harness.until(lambda job: is_condition_true(job.get("status", {}).get("conditions"), "Suspended"))

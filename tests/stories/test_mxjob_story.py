@@ -27,7 +27,7 @@ TWICE = Counter(dict.fromkeys(ONCE, 2))
 
 
 @pytest.mark.parametrize("role", ["scheduler", "server", "worker"])
-async def test_whoever_is_killed_all_are_made_again_and_that_counts_once(harness: Harness, role: str) -> None:
+async def test_a_killed_replica_restarts_the_gang_and_counts_once(harness: Harness, role: str) -> None:
     await DIST.begin(harness)
     before = await harness.children(JOB)
     await (await harness.controlled_pod(role)).kill()
@@ -125,7 +125,9 @@ async def test_operators_that_die_at_every_write_of_a_restart_restart_the_gang_o
     assert {attempt_of(child) for child in (await harness.children(JOB)).values()} == {"1"}
 
 
-async def test_a_job_suspended_while_its_gang_waits_counts_that_once_and_goes_on(harness: Harness) -> None:
+async def test_a_job_suspended_during_the_gangs_back_off_counts_the_failure_once_and_continues(
+    harness: Harness,
+) -> None:
     await DIST.begin(harness)
     await (await harness.controlled_pod("worker")).kill()
     await harness.condition("Restarting")
@@ -147,7 +149,7 @@ async def test_a_job_suspended_while_its_gang_waits_counts_that_once_and_goes_on
         ("All", {}, {}),
     ],
 )
-async def test_clean_pod_policy_says_what_stays_after_the_end(
+async def test_clean_pod_policy_determines_what_is_kept_after_the_end(
     harness: Harness, policy: str | None, runs: dict[str, int], left: dict[str, int]
 ) -> None:
     await DIST.begin(harness, **({"cleanPodPolicy": policy} if policy else {}))
@@ -164,7 +166,7 @@ async def test_clean_pod_policy_says_what_stays_after_the_end(
 
 
 @pytest.mark.parametrize("network", ["shared", "namespace"])
-async def test_each_replica_is_told_where_the_scheduler_is_and_reaches_it(harness: Harness, network: str) -> None:
+async def test_each_replica_gets_the_schedulers_address_and_reaches_it(harness: Harness, network: str) -> None:
     await DIST.begin(harness, RuntimeId="1kkf")
     scheduler, worker = await harness.controlled_pod("scheduler"), await harness.controlled_pod("worker", 1)
     variables = await worker.ask("{k: v for k, v in os.environ.items() if k.startswith('DMLC_')}")
@@ -209,7 +211,7 @@ async def test_a_local_worker_is_tried_again_from_128_on(harness: Harness, code:
     assert is_condition_true((await harness.job())["status"]["conditions"], "Failed") == (code < 128)
 
 
-async def test_under_the_other_group_it_is_the_same_job(harness: Harness) -> None:
+async def test_a_job_of_the_other_api_group_behaves_the_same(harness: Harness) -> None:
     job = mx_job() | {"apiVersion": "mxnet.mlkube.io/v1beta1"}
     await harness.submit(job)
     await DIST.runs(harness)
@@ -220,7 +222,9 @@ async def test_under_the_other_group_it_is_the_same_job(harness: Harness) -> Non
 
 
 @pytest.mark.parametrize("object_name", ["Service mxjob-1kkf", "Job story-server-1kkf-0"])
-async def test_a_foreign_object_with_our_name_is_said_and_left_alone(harness: Harness, object_name: str) -> None:
+async def test_a_foreign_object_with_a_childs_name_is_reported_and_not_changed(
+    harness: Harness, object_name: str
+) -> None:
     kind, name = object_name.split()
     other = await harness.api.create(
         _foreign(kind)[0], harness.namespace, _foreign(kind)[1] | {"metadata": {"name": name}}

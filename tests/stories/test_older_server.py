@@ -56,7 +56,7 @@ WRONG = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("job", "text"), WRONG.values(), ids=WRONG)
-async def test_an_invalid_job_fails_with_its_text_and_nothing_of_it_is_made(
+async def test_an_invalid_job_fails_with_its_message_and_creates_no_children(
     harness: Harness, job: Json, text: str
 ) -> None:
     operator, api = await harness.operator()
@@ -81,7 +81,7 @@ EDITS: dict[str, tuple[str, Callable[[Json], Json]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "edit"), EDITS.values(), ids=EDITS)
-async def test_a_forbidden_edit_of_a_running_job_changes_nothing_and_is_said(
+async def test_a_forbidden_edit_of_a_running_job_has_no_effect_and_is_reported(
     harness: Harness, name: str, edit: Callable[[Json], Json]
 ) -> None:
     job_fixture = NEW[name]

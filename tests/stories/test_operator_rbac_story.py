@@ -199,7 +199,7 @@ async def test_a_life_uses_every_right_of_its_kind_and_no_other(harness: Harness
         assert used == operator_rbac.permissions_of(kind) - never_sent(kind)
 
 
-async def test_what_is_taken_away_is_missed(harness: Harness) -> None:
+async def test_every_missing_permission_is_detected(harness: Harness) -> None:
     """That the server judges at all: without one of its permissions the operator is refused."""
     async with operator(harness, Install(kinds=(kinds.ELASTICJOB,))) as (_, api):
         role = PLACES["ClusterRole"]

@@ -22,7 +22,7 @@ def entrances(harness: Harness) -> Counter[str]:
     return Counter(controlled.place for controlled in harness.entered)
 
 
-async def test_a_new_operator_leaves_a_running_job_as_it_is(harness: Harness) -> None:
+async def test_a_new_operator_does_not_change_a_running_job(harness: Harness) -> None:
     await harness.submit(tf_job())
     await harness.every_replica_runs()
     before = await harness.status_counts_every_replica()
@@ -36,7 +36,7 @@ async def test_a_new_operator_leaves_a_running_job_as_it_is(harness: Harness) ->
     await harness.condition("Succeeded")
 
 
-async def test_what_happened_while_there_was_no_operator_is_seen_by_the_next(harness: Harness) -> None:
+async def test_changes_made_without_an_operator_are_observed_by_the_next(harness: Harness) -> None:
     await harness.submit(tf_job())
     await harness.every_replica_runs()
     await harness.status_counts_every_replica()
@@ -78,7 +78,7 @@ async def test_operators_that_die_at_every_write_make_everything_once(harness: H
 
 @pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("job_fixture", NEW.values(), ids=NEW)
-async def test_so_it_is_with_jobs_of_every_kind(harness: Harness, job_fixture: JobFixture, applied: bool) -> None:
+async def test_the_same_holds_for_jobs_of_every_kind(harness: Harness, job_fixture: JobFixture, applied: bool) -> None:
     await harness.submit(job_fixture.make())
     # Of the objects side by side several may be made, and known to be, before one of them dies.
     assert await deaths(harness, applied, lambda: job_fixture.runs(harness)) >= min(job_fixture.made, 3)
@@ -123,7 +123,7 @@ async def test_operators_that_die_while_a_job_is_suspended_resumed_and_cleaned_u
     assert set(entrances(harness).values()) == {2}
 
 
-async def test_a_job_deleted_in_the_middle_of_its_creation_goes_and_nothing_more_is_made(harness: Harness) -> None:
+async def test_a_job_deleted_during_its_creation_leaves_no_children(harness: Harness) -> None:
     """The operator dies when its first Job is made; the job is deleted before another operator is there."""
     died = asyncio.Event()
 

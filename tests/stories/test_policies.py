@@ -25,7 +25,7 @@ def phase_and_state(job: Json) -> tuple[str, str]:
         ("All", {}, set(), 0),
     ],
 )
-async def test_clean_pod_policy_says_what_stays_after_the_end(
+async def test_clean_pod_policy_determines_what_is_kept_after_the_end(
     harness: Harness, policy: str | None, runs: dict[str, int], jobs: set[str], services: int
 ) -> None:
     await harness.submit(tf_job(**({"cleanPodPolicy": policy} if policy else {})))
@@ -48,7 +48,7 @@ async def test_clean_pod_policy_says_what_stays_after_the_end(
     assert phase_and_state(await harness.job()) == ("Done", "Succeeded")
 
 
-async def test_a_suspended_job_runs_nothing_and_goes_on_one_attempt_later(harness: Harness) -> None:
+async def test_a_suspended_job_runs_nothing_and_resumes_with_the_next_attempt(harness: Harness) -> None:
     await harness.submit(tf_job(activeDeadlineSeconds=60))
     await harness.every_replica_runs()
     done = await harness.pod("worker", 0)
@@ -118,7 +118,7 @@ async def test_a_template_may_be_edited_while_suspended_and_holds_from_then_on(h
     assert await (await harness.controlled_pod("master")).ask("os.environ['RATE']") == "0.5"
 
 
-async def test_a_job_born_suspended_makes_nothing_until_it_is_resumed_and_then_begins_at_0(harness: Harness) -> None:
+async def test_a_job_created_suspended_creates_no_children_until_it_is_resumed_at_attempt_0(harness: Harness) -> None:
     operator, _ = await harness.operator()
     await harness.submit(tf_job(suspend=True, tensorboard={"logDir": "/logs"}))
     await harness.condition("Suspended")
@@ -130,7 +130,7 @@ async def test_a_job_born_suspended_makes_nothing_until_it_is_resumed_and_then_b
     assert "resumes" not in (await harness.job())["status"]
 
 
-async def test_a_deadline_stops_everything_whatever_clean_pod_policy_says(harness: Harness) -> None:
+async def test_a_deadline_stops_all_replicas_under_every_clean_pod_policy(harness: Harness) -> None:
     await harness.submit(tf_job(activeDeadlineSeconds=100, cleanPodPolicy="None"))
     await harness.every_replica_runs()
     await harness.status_counts_every_replica()
@@ -175,7 +175,7 @@ async def test_a_time_to_live_that_ended_while_no_operator_was_there_is_over_all
     await harness.nothing_left()
 
 
-async def test_a_job_that_somebody_else_manages_costs_no_request_at_all(harness: Harness) -> None:
+async def test_a_job_managed_by_another_controller_causes_no_requests(harness: Harness) -> None:
     operator, api = await harness.operator()
     sent = len(api.sent)
     await harness.submit(tf_job(managedBy="example.com/other"))
@@ -187,7 +187,7 @@ async def test_a_job_that_somebody_else_manages_costs_no_request_at_all(harness:
     assert not [request for request in api.sent if "/story" in request.path]
 
 
-async def test_a_job_deleted_in_the_middle_goes_with_all_processes_and_nothing_is_made_for_it_again(
+async def test_a_deleted_running_job_ends_all_its_processes_and_no_child_is_created_again(
     harness: Harness,
 ) -> None:
     operator, api = await harness.operator()
@@ -207,7 +207,7 @@ async def test_a_job_deleted_in_the_middle_goes_with_all_processes_and_nothing_i
     assert Counter(controlled.place for controlled in harness.entered).most_common(1)[0][1] == 1
 
 
-async def test_a_job_that_is_held_by_somebodys_finalizer_gets_nothing_new(harness: Harness) -> None:
+async def test_a_job_held_by_a_finalizer_gets_no_new_children(harness: Harness) -> None:
     job = tf_job()
     job["metadata"]["finalizers"] = ["example.com/hold"]
     await harness.submit(job)

@@ -15,7 +15,7 @@ CHAINER = PLAYS["ChainerJob"]
 SECONDS = 20  # all replicas run by then
 
 
-async def test_the_masters_own_deadline_wins_and_its_batch_job_keeps_it(harness: Harness) -> None:
+async def test_the_masters_own_deadline_takes_precedence_and_its_batch_job_has_it(harness: Harness) -> None:
     master = {"template": template("chainer"), "activeDeadlineSeconds": SECONDS}
     await CHAINER.begin(harness, master=master, activeDeadlineSeconds=1, cleanPodPolicy="None")
     began = (await harness.children(JOB))["story-master"]["status"]["startTime"]

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 OWN = {"RuntimeId": "own1"}
 
 
-async def test_a_foreign_service_with_our_name_is_said_and_left_alone_and_the_job_goes_on_when_it_goes(
+async def test_a_foreign_service_with_a_childs_name_is_reported_and_the_job_continues_once_it_is_deleted(
     harness: Harness,
 ) -> None:
     meta = {"name": "tfjob-own1", "labels": {"of": "somebody"}}
@@ -40,7 +40,7 @@ async def test_a_foreign_service_with_our_name_is_said_and_left_alone_and_the_jo
     await harness.condition("Succeeded")
 
 
-async def test_another_jobs_child_with_our_name_is_neither_taken_nor_swept(harness: Harness) -> None:
+async def test_another_jobs_child_with_the_same_name_is_neither_adopted_nor_deleted(harness: Harness) -> None:
     """Two jobs with one preset RuntimeId: the second never touches what the first has."""
     first = await harness.submit(tf_job(replicas("MASTER"), name="first", **OWN))
     await harness.controlled_pod("master")
@@ -67,7 +67,7 @@ async def test_another_jobs_child_with_our_name_is_neither_taken_nor_swept(harne
     ],
     ids=["replicas", "template", "a type less"],
 )
-async def test_an_edit_after_the_start_is_refused_and_says_what_to_do(
+async def test_an_edit_after_the_start_is_refused_with_a_fix(
     harness: Harness, change: Callable[[list[Json]], object], message: str
 ) -> None:
     await harness.submit(tf_job())
@@ -114,7 +114,7 @@ class TestAnOlderServer:
         ],
         ids=["two masters", "a wrong type", "no container named tensorflow"],
     )
-    async def test_an_invalid_job_fails_with_the_old_text_and_nothing_of_it_is_made(
+    async def test_an_invalid_job_fails_with_the_old_message_and_creates_no_children(
         self, harness: Harness, sets: list[Json], text: str
     ) -> None:
         operator, api = await harness.operator()
@@ -127,7 +127,7 @@ class TestAnOlderServer:
         await looked(operator)
         assert [write.method for write in api.writes] == ["PATCH"]
 
-    async def test_an_edit_after_the_start_changes_nothing_and_is_said(self, harness: Harness) -> None:
+    async def test_an_edit_after_the_start_has_no_effect_and_is_reported(self, harness: Harness) -> None:
         await harness.submit(tf_job())
         await harness.status_counts_every_replica()
         sets = (await harness.job())["spec"]["replicaSpecs"]
@@ -142,7 +142,7 @@ class TestAnOlderServer:
         await harness.api.patch(TFJOB, harness.namespace, "story", {"spec": {"replicaSpecs": sets}})
         await harness.until(lambda job: not is_condition_true(job["status"]["conditions"], "SpecChangeIgnored"))
 
-    async def test_one_job_that_nobody_can_read_hurts_no_other(self, harness: Harness) -> None:
+    async def test_a_job_that_cannot_be_decoded_affects_no_other(self, harness: Harness) -> None:
         for name, spec in (("a", "text"), ("b", []), ("c", {"replicaSpecs": {"MASTER": 1}}), ("d", None)):
             body: Json = {"apiVersion": TFJOB.api_version, "kind": TFJOB.kind, "metadata": {"name": name}, "spec": spec}
             await harness.api.create(TFJOB, harness.namespace, body)
@@ -152,7 +152,9 @@ class TestAnOlderServer:
             assert (await harness.condition("Failed", name))["reason"] == "InvalidSpec"
 
 
-async def test_a_child_that_the_server_does_not_take_ends_the_job_with_the_servers_words(harness: Harness) -> None:
+async def test_a_child_that_the_server_refuses_as_invalid_fails_the_job_with_the_servers_message(
+    harness: Harness,
+) -> None:
     operator, api = await harness.operator()
     mount = {"name": "not-there", "mountPath": "/data"}
     await harness.submit(
@@ -169,7 +171,7 @@ async def test_a_child_that_the_server_does_not_take_ends_the_job_with_the_serve
     assert len(api.writes) == sent
 
 
-async def test_a_quota_is_said_and_tried_again_until_there_is_room(harness: Harness) -> None:
+async def test_an_exceeded_quota_is_reported_and_the_create_retried_until_it_fits(harness: Harness) -> None:
     text = 'jobs.batch "worker-own1-0" is forbidden: exceeded quota: compute, requested: count/jobs.batch=1, used: 2'
     full = True
 

@@ -38,7 +38,7 @@ async def why(harness: Harness, *arguments: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("replica", LAST_WORDS)
-async def test_workers_that_give_up_say_what_they_could_not_reach(harness: Harness, replica: str) -> None:
+async def test_workers_that_exit_report_the_endpoint_that_they_could_not_reach(harness: Harness, replica: str) -> None:
     await ELASTIC.begin(harness)
     await (await harness.controlled_pod("worker")).ask(
         f"print('Traceback (most recent call last):\\n{replica}', flush=True)"
@@ -50,7 +50,7 @@ async def test_workers_that_give_up_say_what_they_could_not_reach(harness: Harne
     assert any(text in page for text in SAID_BY_WHY[LAST_WORDS[replica]]) and "exit code 1" in page
 
 
-async def test_nobody_at_the_address_is_said_while_the_workers_still_try(harness: Harness) -> None:
+async def test_an_unreachable_endpoint_is_reported_while_the_workers_still_retry(harness: Harness) -> None:
     await ELASTIC.begin(harness)
     page = await why(harness)
     assert f"there is no Service etcd in namespace {harness.namespace}: its replicas cannot meet" in page
@@ -66,7 +66,7 @@ async def test_nobody_at_the_address_is_said_while_the_workers_still_try(harness
 
 
 @pytest.mark.slow
-async def test_too_few_that_run_are_said_with_what_holds_up_the_others(harness: Harness) -> None:
+async def test_too_few_running_workers_are_reported_with_what_blocks_the_others(harness: Harness) -> None:
     """One of two runs; somebody else has the name of the other."""
     job = elastic_job(rdzvEndpoint="10.0.0.1:2379", minReplicas=2)
     await harness.api.create(POD, harness.namespace, _taken("story-worker-1"))

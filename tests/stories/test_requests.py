@@ -45,7 +45,7 @@ async def test_a_life_without_failures_costs_its_objects_and_five(harness: Harne
     assert cost["patch", "tfjobs"] == 1
 
 
-async def test_a_hundred_looks_at_a_running_job_cost_nothing(harness: Harness) -> None:
+async def test_a_hundred_reconciles_of_a_running_job_send_no_requests(harness: Harness) -> None:
     operator, api = await harness.operator()
     await harness.submit(tf_job())
     await harness.status_counts_every_replica()

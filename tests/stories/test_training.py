@@ -103,9 +103,7 @@ class TestInOneProcess:
         """The shipped catalogue, and the cache that `trainyard run` uses."""
         return LocalClusterOptions(network="namespace", say=print, parent=place)
 
-    async def test_training_does_not_notice_that_operators_come_and_go_and_tensorboard_shows_it(
-        self, harness: Harness
-    ) -> None:
+    async def test_operator_restarts_do_not_disturb_training_and_tensorboard_shows_it(self, harness: Harness) -> None:
         harness.patience = LONGEST
         await harness.submit(with_tensorboard(harness.folder))
         visitor = await harness.visitor()

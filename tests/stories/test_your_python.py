@@ -79,7 +79,7 @@ def test_run_takes_the_environment_that_is_meant(
     assert f"images: my/img runs with Python {sys.version.split()[0]} of {venv} ({reason}" in ended.stderr
 
 
-def test_up_takes_the_environment_of_the_shell_that_called_it(
+def test_up_uses_the_virtual_environment_of_its_shell(
     trainyard: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     venv, other = made_venv(tmp_path / "mine"), made_venv(tmp_path / "other")

@@ -42,7 +42,7 @@ def revision_in(decision: Decision) -> str:
     return merges[0].body["metadata"]["annotations"][REVISION] if merges else ""
 
 
-def test_a_deployment_gets_one_replica_set_and_says_that_it_is_not_available_yet() -> None:
+def test_a_deployment_gets_one_replica_set_and_is_not_available_yet() -> None:
     decision = decide(deployment(2), [], [], NOW)
     (made,) = made_in(decision)
     assert made["kind"] == "ReplicaSet" and made["spec"]["replicas"] == 2
@@ -58,7 +58,7 @@ def test_a_deployment_gets_one_replica_set_and_says_that_it_is_not_available_yet
     assert available and available["status"] == "False" and available["reason"] == "MinimumReplicasUnavailable"
 
 
-def test_a_deployment_whose_pods_are_available_wants_nothing_more() -> None:
+def test_a_deployment_with_available_pods_needs_no_further_writes() -> None:
     ready = replica_set(deployment(), replicas=1, readyReplicas=1, availableReplicas=1)
     status = status_in(decide(deployment(), [ready], [], NOW))
     assert (status["replicas"], status["readyReplicas"], status["availableReplicas"]) == (1, 1, 1)

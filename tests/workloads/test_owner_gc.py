@@ -15,7 +15,7 @@ def with_owners(name: str, owners: list[Any] | None = None, **meta: Any) -> Json
     return {"metadata": {"name": name, "namespace": "n", "uid": f"u-{name}", "ownerReferences": refs, **meta}}
 
 
-def test_an_object_whose_owners_are_all_gone_is_deleted_by_its_uid() -> None:
+def test_an_object_without_a_living_owner_is_deleted_by_its_uid() -> None:
     decision = decide(
         POD, with_owners("a", [("x", {}), ("y", {})]), {"x": OwnerState.ABSENT, "y": OwnerState.ABSENT}, []
     )
@@ -29,7 +29,7 @@ def test_an_object_with_an_owner_left_only_loses_the_references_to_those_gone(le
     assert [ref["uid"] for ref in write.body["metadata"]["ownerReferences"]] == ["y"]
 
 
-def test_an_object_without_owners_or_with_all_of_them_is_left_alone() -> None:
+def test_an_object_without_owners_or_with_living_ones_is_kept() -> None:
     assert decide(POD, with_owners("a"), {}, []).writes == ()
     assert decide(POD, with_owners("a", [("x", {})]), {"x": OwnerState.EXISTS}, []).writes == ()
 
@@ -40,7 +40,7 @@ def test_an_owner_of_the_same_name_with_another_uid_is_not_the_owner() -> None:
     assert owner_state(None, "u-o") is OwnerState.ABSENT
 
 
-def test_what_a_foreground_deletion_waits_for_is_deleted_in_the_foreground_when_it_owns_something_itself() -> None:
+def test_foreground_deletion_is_passed_on_to_dependents_that_own_objects() -> None:
     owner = with_owners("o", deletionTimestamp="2024-01-01T00:00:00Z", finalizers=["foregroundDeletion"])
     assert owner_state(owner, "u-o") is OwnerState.WAITING_FOR_DEPENDENTS
     leaf = decide(POD, with_owners("a", [("u-o", {})]), {"u-o": OwnerState.WAITING_FOR_DEPENDENTS}, [])
@@ -54,7 +54,7 @@ def test_what_a_foreground_deletion_waits_for_is_deleted_in_the_foreground_when_
     assert tree.writes == (Delete(POD, "n", "a", "u-a", "Foreground"),)
 
 
-def test_a_foreground_deletion_ends_when_nothing_that_blocks_it_is_left() -> None:
+def test_a_foreground_deletion_ends_when_no_blocking_dependent_is_left() -> None:
     owner = with_owners("o", deletionTimestamp="2024-01-01T00:00:00Z", finalizers=["foregroundDeletion", "mine"])
     blocking = Dependent(POD, with_owners("a", [("u-o", {"blockOwnerDeletion": True})]))
     harmless = Dependent(POD, with_owners("b", [("u-o", {})]))

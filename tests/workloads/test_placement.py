@@ -17,12 +17,12 @@ def pod(**spec: object) -> Json:
     return {"metadata": {"name": "p", "namespace": "n", "uid": "u-p"}, "spec": spec, "status": {"phase": "Pending"}}
 
 
-def test_a_pod_goes_to_the_ready_node_with_the_fewest_pods() -> None:
+def test_a_pod_is_bound_to_the_ready_node_with_the_fewest_pods() -> None:
     nodes = [node("a"), node("b"), node("c", "False"), node("d", unschedulable=True)]
     assert decide(pod(), nodes, Counter(a=2, b=1), 0.0).writes == (Bind("n", "p", "u-p", "b"),)
 
 
-def test_without_a_ready_node_the_pod_says_so_once() -> None:
+def test_without_a_ready_node_the_pod_is_marked_unschedulable_once() -> None:
     waiting = pod()
     (write,) = decide(waiting, [node("a", "False")], Counter(), 0.0).writes
     assert isinstance(write, Patch) and write.subresource == "status"
@@ -44,7 +44,7 @@ def with_claim(name: str) -> Json:
     return pod(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": name}}, {"name": "w", "emptyDir": {}}])
 
 
-def test_a_pod_whose_claim_does_not_exist_waits_in_the_words_of_the_scheduler() -> None:
+def test_a_pod_with_a_missing_claim_waits_with_the_schedulers_message() -> None:
     waiting = with_claim("data")
     assert claim_names(waiting) == ["data"]
     decision = decide(waiting, [node("a")], Counter(), 0.0, {"data": None})

@@ -70,7 +70,7 @@ async def test_a_lost_pod_is_made_again_under_its_name_and_an_edit_rolls_all(wor
     await world.until(STATEFUL_SET, lambda sets: sets[0]["status"].get("updatedReplicas") == 2)
 
 
-async def test_a_set_with_claims_makes_them_and_they_outlive_it(world: World) -> None:
+async def test_volume_claim_templates_are_created_and_outlive_the_set(world: World) -> None:
     claim = {
         "metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
@@ -85,7 +85,7 @@ async def test_a_set_with_claims_makes_them_and_they_outlive_it(world: World) ->
     ]
 
 
-async def test_a_name_that_a_stranger_holds_is_told_once_waited_for_and_holds_no_other_pod_up(world: World) -> None:
+async def test_a_pod_name_held_by_another_object_is_reported_once_and_delays_no_other_pod(world: World) -> None:
     stranger = template(name="w-0", labels={"app": "w"})
     await world.make(POD, stranger)
     await world.make(STATEFUL_SET, a_set(podManagementPolicy="Parallel"))
@@ -118,7 +118,7 @@ async def test_scaling_to_zero_takes_the_running_pods_away(world: World) -> None
     assert len(pods) == 2
 
 
-async def test_every_namespace_has_its_account_and_the_root_ca_and_gets_them_back(world: World) -> None:
+async def test_every_namespace_has_its_default_service_account_and_root_ca_and_gets_them_back(world: World) -> None:
     await world.api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
     async with running(world.api, world.clock, ROOT_CA):
         for where in ("default", "team"):
@@ -135,7 +135,7 @@ async def test_every_namespace_has_its_account_and_the_root_ca_and_gets_them_bac
         await world.until(NAMESPACE, lambda all: not any(name_of(obj) == "team" for obj in all), "")
 
 
-def test_a_namespace_on_its_way_out_gets_nothing() -> None:
+def test_a_terminating_namespace_gets_no_objects() -> None:
     meta = {"name": "team", "deletionTimestamp": "2024-01-01T00:00:00Z"}
     assert namespaces.decide({"metadata": meta}, None, None, ROOT_CA).writes == ()
 
@@ -160,7 +160,9 @@ OWNED = [
 
 
 @pytest.mark.parametrize(("version", "kind", "spec"), OWNED, ids=[kind for _, kind, _ in OWNED])
-async def test_what_a_job_owns_goes_with_it(world: World, version: str, kind: str, spec: Json) -> None:
+async def test_the_objects_that_a_job_owns_are_deleted_with_it(
+    world: World, version: str, kind: str, spec: Json
+) -> None:
     owner = await world.make(CONFIG_MAP, {"metadata": {"name": "owner"}})
     ref = controller_reference("v1", "ConfigMap", "owner", uid_of(owner))
     group, _, number = version.rpartition("/")

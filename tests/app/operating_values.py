@@ -1,4 +1,4 @@
-"""What the tests of the operator's process share: a server with TLS and accounts, and the words to it."""
+"""Shared by the tests of the operator's process: a server with TLS and accounts, and helpers that call it."""
 
 from __future__ import annotations
 

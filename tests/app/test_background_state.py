@@ -26,7 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def held(cluster: Background) -> int:
-    """As a daemon would: the lock, with a process id in it that is nobody's."""
+    """Hold the lock as a daemon does, with a process id that no process has."""
     cluster.folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(cluster.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -122,7 +122,7 @@ def test_the_clusters_of_a_user_are_listed(home: Path) -> None:
 
 
 def run_in_process(command: Command, *line: str) -> tuple[int, str]:
-    """A word about clusters, said in this process: its exit code, and all that it writes."""
+    """Run a command about clusters in this process: its exit code, and its output."""
     ran = CliRunner().invoke(command, line)
     return ran.exit_code, ran.output
 

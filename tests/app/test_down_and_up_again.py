@@ -1,4 +1,4 @@
-"""What a background cluster keeps: jobs train on, logs are there, kubeconfigs hold; and what is said when it cannot."""
+"""What a background cluster keeps over a restart: jobs continue, logs and kubeconfigs stay valid; and its errors."""
 
 from __future__ import annotations
 

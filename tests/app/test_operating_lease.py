@@ -1,4 +1,4 @@
-"""The lease of the operator's process: one leads, the others stand by, and who loses the lease writes no more."""
+"""The lease of the operator's process: one leads, the others stand by, and one that loses the lease stops writing."""
 
 from __future__ import annotations
 

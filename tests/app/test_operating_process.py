@@ -46,7 +46,7 @@ def operator(home: Home, log: Path, *arguments: str, **env: str) -> Iterator[sub
 
 
 def log_record(log: Path, message: str) -> dict[str, Any]:
-    """The line of the log that says this, as soon as there is one."""
+    """The first log record with this message, waited for."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         for line in log.read_text().splitlines():

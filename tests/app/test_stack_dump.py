@@ -1,4 +1,4 @@
-"""SIGUSR1: the stacks of all threads and tasks on stderr of each long-running program, which goes on."""
+"""SIGUSR1: each long-running program prints the stacks of all threads and tasks to stderr and continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `run` does to start fast: certificates by another process, and kinds that nobody has submitted later."""
+"""How `run` starts fast: certificates are made by another process, and CRDs of other kinds are installed later."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ TFJOB = GVK("tensorflow.org", "v1alpha1", "TfJob", "tfjobs")
 
 
 def opened(folder: Path) -> tuple[str, str, int, list[str]]:
-    """Token, authority, port, and what was said."""
+    """Token, authority, port, and the messages."""
     messages: list[str] = []
     state = ClusterState(folder, messages.append)
     try:

@@ -1,4 +1,4 @@
-"""`trainyard up`, `status` and `down` with a real daemon: who holds what, and what is left after which death."""
+"""`trainyard up`, `status` and `down` with a real daemon: locks, and what is left after each kind of death."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_of_two_concurrent_ups_one_starts_the_cluster_and_both_succeed(tmp_path:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_up_leaves_nothing(tmp_path: Path, number: int) -> None:
-    """The daemon is held where it reads a catalogue: a pipe that nobody writes to."""
+    """The daemon blocks while it reads a catalogue: a pipe without a writer."""
     pipe = tmp_path / "images.yaml"
     os.mkfifo(pipe)
     with at_home(tmp_path) as home:

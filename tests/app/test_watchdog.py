@@ -1,4 +1,4 @@
-"""The watchdog: a loop that stands still is said with its place, a pass that gets no further fails /healthz."""
+"""The watchdog: a blocked event loop is logged with its stack, and a reconcile without progress fails /healthz."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def grown(before: dict[str, int], after: dict[str, int]) -> dict[str, tuple[int,
 
 
 async def soak(count: int, network: str) -> bool:
-    """Was everything given back?"""
+    """Whether every resource was released."""
     begin = min(BEGIN, max(1, count // 10))
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         options: Any = {

@@ -55,7 +55,7 @@ async def cluster(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[
 
 
 async def goes_on(cluster: NodeCluster, name: str = "neighbour") -> None:
-    """Another pod runs and goes, so the watch of pods and the loop live."""
+    """Another pod starts and ends, so the watch of pods and the event loop still work."""
     await cluster.pod(name, "print('fine')")
     assert await cluster.result(name) == "fine\n"
     await cluster.api.delete(POD, "default", name, grace_period_seconds=0)

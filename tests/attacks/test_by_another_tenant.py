@@ -1,4 +1,4 @@
-"""Another tenant of a cluster: who may make objects and jobs in a namespace tries to reach what is not his.
+"""Another tenant, who may create objects and jobs in a namespace, tries to reach objects that are not his.
 
 He knows the names that the operator will choose, and every uid. What was tried is listed in docs/security.md.
 """

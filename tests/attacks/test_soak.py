@@ -1,4 +1,4 @@
-"""What a job holds is given back with it: a small soak. `make prove-soak` runs 5,000 jobs."""
+"""The resources of a job are released with it: a small soak. `make prove-soak` runs 5,000 jobs."""
 
 from __future__ import annotations
 

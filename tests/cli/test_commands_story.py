@@ -1,4 +1,4 @@
-"""The words about jobs, as a person says them: real commands against a real cluster in this process."""
+"""The commands about jobs, run in this process against a real cluster, also in this process."""
 
 from __future__ import annotations
 

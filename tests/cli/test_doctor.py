@@ -1,4 +1,4 @@
-"""`trainyard doctor` says what is so on this machine, also when something is missing."""
+"""`trainyard doctor` reports what this machine has, also when something is missing."""
 
 from __future__ import annotations
 

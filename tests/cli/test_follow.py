@@ -56,7 +56,7 @@ def pod(state: Json, restarts: int = 0, phase: str = "Running") -> Json:
 async def printed(
     script: Script, report: Callable[[LogFollowers], object], tail: int | None = None, only: str = ""
 ) -> list[str]:
-    """What stands on the screen when the followers have finished."""
+    """The lines on the screen when the followers have finished."""
     reader, writer = os.pipe()
     screen = Screen(Descriptors(writer, writer, writer), False, False, lambda: None)
     logs = LogFollowers(script, screen, lambda pod: "x-0", tail, only)

@@ -1,4 +1,4 @@
-"""Who listens on a port of this machine."""
+"""Which process listens on a port of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Those who watch are told in the end that nobody answers any more."""
+"""Commands that watch report an API server that stays unreachable."""
 
 from __future__ import annotations
 

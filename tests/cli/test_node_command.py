@@ -1,4 +1,4 @@
-"""The words of `trainyard node`: what it refuses before it asks anybody."""
+"""The options of `trainyard node` that are refused before any request."""
 
 from __future__ import annotations
 

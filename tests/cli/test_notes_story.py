@@ -1,4 +1,4 @@
-"""A field without an effect on one machine is said once per job, in the same words by lint, run, submit and why."""
+"""A field without an effect on one machine is noted once per job, in the same text by lint, run, submit and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of `trainyard operator`: what it refuses before it asks anybody, and how it ends."""
+"""The options of `trainyard operator` that are refused before any request, and its exit codes."""
 
 from __future__ import annotations
 

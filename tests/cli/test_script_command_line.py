@@ -1,4 +1,4 @@
-"""What of the command line is ours and what is the program's, and every word that is refused before anything starts."""
+"""Which arguments are Trainyard's and which the program's, and every argument that is refused before the start."""
 
 from __future__ import annotations
 

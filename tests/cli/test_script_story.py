@@ -180,7 +180,7 @@ def test_a_syntax_error_is_reported_before_anything_starts(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("network", ["namespace", "shared"])
 def test_output_that_cannot_be_written_to_the_log_is_named_with_its_last_lines(network: str, tmp_path: Path) -> None:
-    """A limit of file sizes stands for a full disk."""
+    """A limit of file sizes simulates a full disk."""
     script(tmp_path, "for n in range(40_000): print('line of output', n)\nprint('the last words')")
     limit = ("sh", "-c", 'ulimit -f 500 && exec "$@"', "sh")
     code, _, err = ran(tmp_path, "run", "--network", network, "train.py", prefix=limit)

@@ -1,4 +1,4 @@
-"""`why`, as a table: facts in, sentences out. Each line is one thing that a person may have to be told."""
+"""`why` as a table: observed objects in, findings out. Each row is one finding that a user may need."""
 
 from __future__ import annotations
 

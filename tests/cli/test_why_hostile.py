@@ -1,4 +1,4 @@
-"""`why` answers whatever it is given: what anybody may write into a job's status, and pods with holes."""
+"""`why` answers for every status that a client may write, and for pods with missing fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `why` says of the job itself: its end, its conditions, who looks at it."""
+"""Findings of `why` about the job itself: its end, its conditions, its manager."""
 
 from __future__ import annotations
 

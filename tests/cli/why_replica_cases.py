@@ -1,4 +1,4 @@
-"""What `why` says of pods, of those who make them, of a rendezvous, and when all is well."""
+"""Findings of `why` about pods, their controllers, a rendezvous, and a job without problems."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def diagnose(*objects: Any, **more: Any) -> list[Finding]:
 
 
 def everything(findings: list[Finding]) -> str:
-    """All that is said, for looking at words."""
+    """The texts of all findings, one per line."""
     return "\n".join(
         f"{finding.summary}\n{finding.where}\n{' / '.join(finding.evidence)}\n{finding.fix}" for finding in findings
     )

@@ -257,7 +257,7 @@ async def test_a_write_that_the_guard_refuses_is_not_sent(door: Doorkeeper) -> N
 
 
 async def test_the_guard_is_checked_in_the_same_step_as_the_write(door: Doorkeeper) -> None:
-    """Not a moment earlier: who is paused between the look and the sending would send it when he goes on."""
+    """In the same step as the write: an operator that is paused after an earlier check would still send it."""
     api = ApiClient(door.url, "one")
     looks: list[ApiRequest] = []
 

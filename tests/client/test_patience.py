@@ -1,4 +1,4 @@
-"""A server that has no room (429) has not acted: whoever has patience is served when there is some."""
+"""A 429 means that the request was not executed: a client with a time-out retries until it is served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests and answers as tables: what goes out for each verb, what comes back for each answer."""
+"""Requests and responses as tables: the request of each verb, the result of each response."""
 
 from __future__ import annotations
 

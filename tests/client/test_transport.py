@@ -1,4 +1,4 @@
-"""The transport against a real socket that misbehaves as told."""
+"""The transport against a real socket that misbehaves as the test scripts it."""
 
 from __future__ import annotations
 

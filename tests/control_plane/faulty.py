@@ -163,7 +163,8 @@ def elastic_job(name: str, workers: int = 2, **pod: Any) -> Json:
 
 
 class Kubelet:
-    """Starts every pod of the namespace, ends those whose role it is told to end. It bears what befalls the server."""
+    """Starts every pod of the namespace and ends the roles that the test names. Errors of the API server are
+    ignored."""
 
     def __init__(self, api: ApiClient, namespace: str) -> None:
         self.ends: dict[tuple[str, str], int] = {}  # uid of a job ("": all), role -> exit code of its pods from now on
@@ -255,7 +256,7 @@ class Story:
         return find_condition(conditions(ended_job), kind) or {}
 
     async def running(self, job: Json, **roles: int) -> Json:
-        """Until so many replicas of each role run, as the job's status says."""
+        """Wait until so many replicas of each role run, by the job's status."""
         return await self.until(lambda job_now: {role: tally(job_now).get(role) for role in roles} == roles, job)
 
     async def first(self, gvk: GVK) -> None:
@@ -281,7 +282,7 @@ class Story:
         return {name_of(item): uid_of(item) for item in listed["items"]}
 
     def asked(self, mark: int = -1) -> list[Asked]:
-        """What the operator has asked of the API server, since the mark or since the story began."""
+        """The requests of the operator since the mark, or since the story began."""
         return of(self.account.user, self.plane.audit.since(self._mark if mark < 0 else mark))
 
 
@@ -368,7 +369,7 @@ def value(metrics: str, name: str, **labels: str) -> float:
 
 
 async def well(operator_process: OperatorProcess, scenario: Story) -> None:
-    """The operator has met no bug of its own, and knows exactly what there is: nothing more and nothing less."""
+    """The operator has logged no bug of its own, and its stores have exactly the objects of the server."""
     for gvk, label in ((TFJOB.gvk, ""), (ELASTICJOB.gvk, ""), (JOB, OWNER), (POD, OWNER)):
         async with asyncio.timeout(PATIENCE):
             while True:

@@ -45,7 +45,7 @@ class Gate:
 
 @asynccontextmanager
 async def gate(story: Story, folder: Path, passes: int = 0) -> AsyncIterator[Gate]:
-    """In front of every Job that is created in the story's namespace, from here on."""
+    """A webhook for every Job that is created in the story's namespace from now on."""
     gate, authority, app = Gate(passes), CertificateAuthority.new(time.time()), web.Application()
     app.router.add_post("/", gate.judge)
     runner = web.AppRunner(app)

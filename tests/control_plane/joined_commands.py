@@ -1,4 +1,4 @@
-"""A node joined to a real control plane, and the words that its tests use. Pods are placed by the real scheduler."""
+"""A node joined to a real control plane, and helpers for its tests. The real scheduler binds pods."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Joined:
         return await self.until(name, lambda pod: condition_message(pod, "Ready") == "True")
 
     async def up(self, name: str) -> None:
-        """Until it is ready and its program has said `up`: from then on it is polite."""
+        """Wait until the pod is ready and its program, which handles SIGTERM from then on, has printed `up`."""
         await self.ready(name)
         async with asyncio.timeout(PATIENCE):
             while await self.kubectl("logs", name) != "up\n":
@@ -111,7 +111,7 @@ class Joined:
 
 
 def condition_message(obj: Json, kind: str) -> str:
-    """What a condition of the object says."""
+    """The message of a condition of the object."""
     return str((find_condition((obj.get("status") or {}).get("conditions"), kind) or {}).get("status"))
 
 

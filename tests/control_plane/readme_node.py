@@ -1,4 +1,4 @@
-"""Our node, joined to a control plane for tests from a thread of its own: whoever types commands may wait for them."""
+"""Our node, joined to a control plane from a thread of its own, because the commands of the tests block."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GPUS = {"nvidia.com/gpu": "8", "alpha.kubernetes.io/nvidia-gpu": "8"}
 
 @contextmanager
 def joined(plane: ControlPlane, state: Path) -> Iterator[list[str]]:
-    """A node with GPUs; what it says."""
+    """A node with GPUs, and its messages."""
     messages: list[str] = []
     ready, loop = threading.Event(), asyncio.new_event_loop()
     stop = asyncio.Event()

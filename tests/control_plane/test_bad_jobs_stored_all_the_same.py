@@ -182,7 +182,7 @@ async def test_jobs_that_only_the_api_server_rejects_fail_with_its_message_witho
 
 
 async def edited(api: ApiClient, kind: Kind, spec: object) -> Json:
-    """The job `good` with that spec, and what is said of it when the operator has seen it."""
+    """The job `good` with that spec, and its conditions once the operator has observed it."""
     while True:
         job = await api.get(kind.gvk, "edits", good_name(kind))
         try:

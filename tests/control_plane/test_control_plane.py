@@ -128,7 +128,7 @@ async def test_the_state_outlives_etcd_and_the_api_server_and_a_watch_from_befor
 
 
 async def old_watch(plane: ControlPlane, namespace: str) -> None:
-    """The new watch cache begins at the present. What is older is gone, said as an answer or as an event."""
+    """The new watch cache begins at the present: an older revision is 410, as a response or as an event."""
     async with plane.api() as api:
         async for line in api.watch(CONFIG_MAP, namespace, "1"):
             event = json.loads(line)

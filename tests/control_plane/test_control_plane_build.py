@@ -1,4 +1,4 @@
-"""Where the programs of the control plane come from, and what is said when they cannot be had. Builds nothing."""
+"""Where the programs of the control plane come from, and the messages when they are unavailable. Builds nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def script(path: Path, text: str = "exit 0") -> Path:
 
 @pytest.fixture
 def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """All that PATH has. What is said is kept."""
+    """The content of PATH. Messages are collected."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -33,7 +33,7 @@ def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def go(folder: Path, version: str) -> Path:
-    """A stand-in that says its version, and builds an empty program unless it is told to fail."""
+    """A stand-in for go that prints its version, and builds an empty program unless it is to fail."""
     text = f"""case "$1" in
 version) echo go version {version} linux/amd64 ;;
 env) echo {folder} ;;

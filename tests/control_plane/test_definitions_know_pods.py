@@ -1,4 +1,4 @@
-"""What our definitions say of a pod template is what Kubernetes says of a pod: no more, and no other."""
+"""The CRDs' schema of a pod template agrees with Kubernetes' validation of pods."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def templates(spec: Json) -> Iterator[Json]:
 
 @pytest.fixture(scope="module")
 def old() -> Iterator[ControlPlane]:
-    """A cluster on which the old definitions are, and nobody who serves them."""
+    """A cluster with the old operators' CRDs and no operator."""
     with ControlPlane() as plane:
         items = [old_crd(kind) for kind in kinds.ALL]
         plane.kubectl("create", "-f", "-", stdin=encode({"apiVersion": "v1", "kind": "List", "items": items}).decode())
@@ -121,7 +121,7 @@ def without_defaults(now: Json, before: Json) -> Json:
 
 
 def wrong_template(plane: ControlPlane) -> str:
-    """A job whose template is of a wrong shape, which nobody has looked at yet. Its path."""
+    """A job with a malformed template, which no operator has observed yet. Its path."""
     create_namespace(plane, "wrong")
     job = wire(kinds.TFJOB, sample("TfJob"))
     next(templates(job["spec"]))["spec"]["containers"][0]["env"] = [{"name": "A", "value": 5}]

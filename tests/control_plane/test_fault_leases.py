@@ -1,4 +1,4 @@
-"""Two operators and one lease: they race for it, and one that was paused sends nothing more when it goes on."""
+"""Two operators and one lease: they compete for it, and one that was paused sends nothing after it is continued."""
 
 from __future__ import annotations
 

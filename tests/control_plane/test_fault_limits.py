@@ -33,7 +33,7 @@ FULL_SECONDS = 8.0
 
 @pytest.fixture
 def own() -> Iterator[ControlPlane]:
-    """One request that changes something at a time, but for the administrator, who is never refused."""
+    """At most one mutating request at a time, except for the administrator's."""
     with ControlPlane(PlaneOptions(inflight=1)) as plane:
         install(plane)
         create_namespace(plane, "full")
@@ -43,7 +43,7 @@ def own() -> Iterator[ControlPlane]:
 
 @asynccontextmanager
 async def full(plane: ControlPlane) -> AsyncIterator[None]:
-    """Somebody's request is sent but for its end. While the server waits for that, there is no room for another."""
+    """An unfinished request of another client: while the server waits for its end, it accepts no other."""
     secure = plane.identities.secure()
     _, half = await asyncio.open_connection("127.0.0.1", plane.places.api, ssl=secure)
     head = ["POST /api/v1/namespaces/default/configmaps HTTP/1.1", "Host: 127.0.0.1", "Content-Length: 1000"]

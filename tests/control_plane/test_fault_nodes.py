@@ -47,7 +47,7 @@ def placed() -> Json:
 async def test_replicas_of_a_lost_node_are_recreated_elsewhere_and_count_as_no_failure(
     own: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A Pod holds its name until somebody deletes it without its node: --node-lost-timeout does, and nothing else."""
+    """A Pod keeps its name until it is deleted by force: only --node-lost-timeout does that."""
     tf, elastic = tf_job("lost", 1, **placed()), elastic_job("lost", 2, **placed())
     async with (
         story(own, "nodes", tmp_path) as scenario,

@@ -80,7 +80,7 @@ async def test_an_operator_killed_during_creation_creates_each_child_once(
 
 
 def one_by_one(operator_process: OperatorProcess) -> int:
-    """How many children it has been told that it has made."""
+    """How many creates the operator has got a response for."""
     text = operator_process.metrics.render().decode()
     return int(value(text, "trainyard_api_requests_total", verb="create", resource="jobs", code="201"))
 

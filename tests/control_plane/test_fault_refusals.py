@@ -1,4 +1,4 @@
-"""The API server refuses: a quota, PodSecurity, a namespace on its way out. It is said, waited for, never hurried."""
+"""Refusals by the API server (quota, PodSecurity, a terminating namespace): reported, and retried with back-off."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ async def test_a_pod_refused_by_pod_security_is_reported_and_created_once_allowe
 async def test_a_batch_job_whose_pods_are_refused_is_reported_with_where_the_reason_is(
     scenario: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The operator makes Jobs, and Kubernetes their pods: the refusal stands in the events of the Job."""
+    """The operator creates Jobs, and Kubernetes their pods: the refusal is in the events of the Job."""
     monkeypatch.setattr(import_module("trainyard.core.blocked"), "NO_POD_SECONDS", 2.0)
     enforce = "pod-security.kubernetes.io/enforce"
     await scenario.api.patch(NAMESPACE, "", scenario.namespace, {"metadata": {"labels": {enforce: "restricted"}}})
@@ -253,7 +253,7 @@ async def test_a_batch_job_whose_pods_are_refused_is_reported_with_where_the_rea
 async def test_deleting_a_namespace_during_creation_leaves_nothing_and_affects_no_other_job(
     scenario: Story, tmp_path: Path
 ) -> None:
-    """The operator of another namespace goes on; that of this one sees everything vanish."""
+    """The operator of another namespace continues; for the operator of this one every object is deleted."""
     name = f"{scenario.namespace}-doomed"
     create_namespace(scenario.plane, name)
     path = tmp_path / "doomed"

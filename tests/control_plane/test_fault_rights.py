@@ -1,4 +1,5 @@
-"""Rights are withdrawn while the operator works, and given back: it says so, loses nothing, and goes on by itself."""
+"""Permissions are revoked while the operator works, and granted again: it reports that, loses nothing, and
+continues."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def forbidden(operator_process: OperatorProcess, **labels: str) -> float:
 
 
 async def held(scenario: Story, resource: str, verb: str) -> None:
-    """Until the API server knows again what the operator may."""
+    """Wait until the API server's authorizer has the operator's permissions again."""
     review = {
         "user": scenario.account.user,
         "resourceAttributes": {"resource": resource, "verb": verb, "namespace": scenario.namespace},
@@ -57,7 +58,7 @@ async def held(scenario: Story, resource: str, verb: str) -> None:
 
 
 async def test_all_rights_withdrawn_and_given_back(scenario: Story) -> None:
-    """The watches that stand go on; so the API server is started anew, and then it may not even look."""
+    """Open watches continue without permission; so the API server is restarted, and then lists are forbidden, too."""
     job, late = tf_job("righ", 2), tf_job("late", 0)
     bindings = (await scenario.api.list(ROLE_BINDING, scenario.namespace))["items"]
     async with operating(options(scenario.account)) as operator_process:

@@ -93,7 +93,7 @@ async def test_exec_passes_input_output_and_the_exit_code(either: Joined) -> Non
 
 
 async def test_exec_is_spoken_by_clients_of_the_version_before(here: Joined) -> None:
-    """v5 is kubectl's; v4 is what older clients and our own agent know."""
+    """v5 is kubectl's subprotocol; older clients and kubexec.py use v4."""
     await here.pod("open", POLITE)
     await here.ready("open")
     url = f"{here.plane.url}/api/v1/namespaces/{here.namespace}/pods/open/exec"

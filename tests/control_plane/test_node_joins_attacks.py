@@ -35,7 +35,7 @@ async def either(request: pytest.FixtureRequest, control_plane: ControlPlane, na
 
 
 async def goes_on(here: Joined) -> None:
-    """Another pod runs and goes, so the watch of pods and the loop live."""
+    """Another pod starts and ends, so the watch of pods and the event loop still work."""
     await here.pod("neighbour", "echo fine")
     assert await here.result("neighbour") == "fine\n"
     await here.api.delete(POD, here.namespace, "neighbour", grace_period_seconds=0)

@@ -52,7 +52,7 @@ PLAYS = plays()
 
 
 def counts_only(request: ApiRequest) -> bool:
-    """A status write that says nothing but how many replicas are in which state."""
+    """A status write that changes nothing but the counts of replicas."""
     patches = request.method == "PATCH" and request.path.endswith("/status")
     return patches and b'"conditions"' not in (request.body or b"")
 
@@ -100,7 +100,7 @@ async def nothing_in_ten_minutes(served: Served, seconds: float = REAL_SECONDS) 
 
 
 async def test_an_idle_operator_sends_no_requests(peopled: ControlPlane, namespace: str) -> None:
-    """A running job of each kind, one that is suspended, one that cannot be, and one that is somebody else's."""
+    """A running job of each kind, a suspended, an invalid one, and one of another manager."""
     broken = {"volumeMounts": [{"name": "not-there", "mountPath": "/data"}]}
     async with peopled.api() as api, serving(peopled, namespace) as served:
         for play in PLAYS.values():

@@ -132,7 +132,7 @@ async def test_never_more_at_once_than_the_limit_and_in_order() -> None:
 
 
 async def test_a_small_job_waits_for_one_write_of_each_other_job_at_most() -> None:
-    """Found by the issue: a job of one pod waited 4.5 s behind the creates of somebody's job of 2,000."""
+    """A job of one pod waited 4.5 s behind the creates of another user's job of 2,000."""
     limiter = ConcurrencyLimiter()
     limiter.limit = 1.0
     order: list[str] = []

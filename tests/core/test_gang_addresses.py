@@ -25,7 +25,7 @@ def gang_made_again(edit: Json | None = None) -> SimulatedJob:
 
 @pytest.mark.parametrize("edit", [None, {"backoffLimit": -1}], ids=["", "with an edit that is not understood"])
 def test_the_name_of_a_scheduler_does_not_lead_to_the_attempt_before(edit: Json | None) -> None:
-    """Its pod may be going for as long as it is given to: a worker that meets it there waits for ever (S33)."""
+    """A terminating pod still has its address: a worker that connects to it waits until it is killed (S33)."""
     simulated = gang_made_again(edit)
     simulated.settle()
     selector = simulated.get("Service", "mxjob-1kkf")["spec"]["selector"]

@@ -199,7 +199,7 @@ ODD: list[Any] = [5, "x", {"a": 1}, True, [1], [None]]
 @pytest.mark.parametrize("field", [*INSIDE, "volumes", "initContainers", "dnsConfig"])
 @pytest.mark.parametrize("odd", ODD, ids=str)
 def test_a_malformed_pod_template_is_refused_or_passed_on_and_never_raises(kind: Kind, field: str, odd: Any) -> None:
-    """A job that was started before its schema knew templates goes on, whatever its template is."""
+    """A job that was started under an older schema continues, whatever its template is."""
     text = encode(sample(kind.gvk.kind)["spec"]).decode()
     before, value = '"containers":[', f'"{field}":{encode(odd).decode()},'
     before, after = (f"{before}{{", f"{before}{{{value}") if field in INSIDE else (before, f"{value}{before}")

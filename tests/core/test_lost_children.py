@@ -1,4 +1,4 @@
-"""Objects that somebody deletes are created again: alone, or with the gang."""
+"""Objects that another client deletes are created again: alone, or with the gang."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_tf_job_that_loses_a_job_by_hand_makes_that_one_again_alone() -> None:
 
 
 def test_a_gang_job_without_a_pod_is_made_again_alone() -> None:
-    """Nothing tells that it was there before: it may as well be the first one, which a quota has held back."""
+    """No object shows that it existed before: it may as well be the first attempt, which a quota delayed."""
     simulated = simulate(kinds.MXJOB, mxjob())
     simulated.objects.pop(Ref("Job", "example-worker-1kkf-1"))
     simulated.settle()

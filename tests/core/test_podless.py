@@ -1,4 +1,5 @@
-"""Kubernetes makes no pod for a child, and says why in the child's events only: the job says where to look."""
+"""Kubernetes creates no pod for a child, and reports that in the child's events only: a condition says where to
+look."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds x policies and carriers x policies, two tables: what goes and what stays at every end (rules.md S3 to S6)."""
+"""Kinds x policies and carriers x policies, two tables: which children are deleted at every end (rules.md S3 to S6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policies of a TfJob, whose carrier is the batch Job: what goes and what stays at an end (S3, S4, S5).
+"""The policies of a TfJob, whose carrier is the batch Job: which children are deleted at an end (S3, S4, S5).
 
 The other carriers and kinds are in test_policies_of_every_kind.py.
 """
@@ -53,7 +53,7 @@ TABLE = [
 
 
 def ended(end: str, carried: Carried) -> tuple[Json, Made]:
-    """The policy that brings the end about, and the MASTER that goes with it."""
+    """The policy that causes the end, and a MASTER that reaches it."""
     if end == "succeeded":
         return {}, carried.succeeded("MASTER")
     if end == "failed for good":

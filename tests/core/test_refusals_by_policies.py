@@ -1,4 +1,4 @@
-"""A refusal by a policy of the cluster is told from one of what the object itself cannot be."""
+"""A refusal by a policy of the cluster is distinguished from an invalid object."""
 
 from __future__ import annotations
 

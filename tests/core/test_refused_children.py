@@ -1,4 +1,4 @@
-"""What the API server refused: said, tried again with a back-off, or the end of the job (S8, F30, F31)."""
+"""Creates that the API server refused: reported, retried with back-off, or the end of the job (S8, F30, F31)."""
 
 from __future__ import annotations
 

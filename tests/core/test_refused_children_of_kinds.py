@@ -44,7 +44,7 @@ def test_a_child_that_is_refused_fails_the_setup_or_a_job_that_ran(ran: bool, ph
 
 @every_kind
 def test_a_child_that_the_server_cannot_decode_fails_the_job_with_its_message(kind: Kind) -> None:
-    """A quantity, a number for a text: the answer is 400 BadRequest, today and for ever."""
+    """A quantity or number of a wrong type: the response is 400 BadRequest, and a retry would get the same."""
     simulated = SimulatedJob(kind, sample(kind.gvk.kind))
     child = next(create for create in simulated.look().creates if create.slot is not None)
     refusal = Refusal(400, "BadRequest", UNREADABLE, NOW)

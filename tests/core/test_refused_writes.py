@@ -1,4 +1,4 @@
-"""A patch or a delete that the API server refuses is said, waits, and keeps nothing else from going on (F10).
+"""A refused patch or delete is reported and retried, and delays no other write (F10).
 
 And a pod whose node is lost is deleted without it, if that is wanted (F52).
 """

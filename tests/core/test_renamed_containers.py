@@ -1,4 +1,4 @@
-"""The container that speaks for a replica, in a pod that an older template made."""
+"""The container whose state is the replica's, in a pod of an older template."""
 
 from __future__ import annotations
 

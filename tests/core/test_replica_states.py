@@ -1,4 +1,4 @@
-"""What the status tells of each replica."""
+"""The state of each replica in the status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a job, its conditions and its counts tell the same."""
+"""The state of a job agrees with its conditions and counts."""
 
 from __future__ import annotations
 

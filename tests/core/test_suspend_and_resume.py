@@ -64,7 +64,7 @@ def is_alive(simulated: SimulatedJob, pod: str) -> bool:
 
 @pytest.mark.parametrize("start", [blocked_elastic_job, blocked_chainer_job], ids=lambda starter: starter.__name__)
 def test_suspending_a_job_with_an_invalid_edit_does_not_fail_it(start: Callable[[Refusal], SimulatedJob]) -> None:
-    """It is what we tell people to do; nothing is asked for while it is suspended."""
+    """This is the advice that conditions give; no child is created while the job is suspended."""
     simulated = start(Refusal(422, "Invalid", WORDS, NOW))
     simulated.edit(suspend=True)
     planned = simulated.look()
@@ -166,7 +166,7 @@ def test_a_suspension_keeps_a_succeeded_master_whose_job_status_lags() -> None:
 
 @every_kind
 def test_a_job_that_is_suspended_and_edited_in_one_update_stops_and_is_resumed_as_edited(kind: Kind) -> None:
-    """So does Kueue take a job back: nothing of the edit is ignored, and nothing is said of it."""
+    """This is how Kueue evicts a job: nothing of the edit is ignored, and no condition reports it."""
     simulated = simulate(kind, sample(kind.gvk.kind))
     simulated.run()
     simulated.settle()

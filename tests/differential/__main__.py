@@ -38,7 +38,7 @@ class Wish:
     report: Path | None
 
     def allowed(self) -> list[Allowed]:
-        """The usual, and what shall not be heard of now."""
+        """The usual allowed differences, and those that the options leave out."""
         return [*ALLOWED, *(Allowed("left out", ".*", _matches(pattern)) for pattern in self.ignore)]
 
 

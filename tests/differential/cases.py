@@ -61,7 +61,7 @@ async def recorded(real: Target, finding: Found) -> Case:
 
 
 def _main_field(difference: Difference) -> str:
-    """A few words that tell this difference from others."""
+    """A short text that distinguishes this difference from others."""
     if difference.path == "code":
         text = f"{difference.real}"
     else:

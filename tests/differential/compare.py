@@ -20,7 +20,7 @@ _SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """At one place of the answer to one step, the real server says one thing and ours another."""
+    """At one place of the response to one step the two servers differ."""
 
     number: int
     step: Step
@@ -91,7 +91,7 @@ def _outcome(answer: Json) -> str:
 
 
 def _other_events(real: Any, ours: Any) -> bool:
-    """Two lines of watches that do not speak of the same: their parts are not compared one by one."""
+    """Two watch events of different objects: their fields are not compared."""
     both = (real, ours)
     return (
         all(isinstance(answer, dict) and answer.keys() == {"type", "object"} for answer in both)

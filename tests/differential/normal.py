@@ -25,7 +25,7 @@ HEADERS = ("Content-Type", "Retry-After", "Warning", "Cache-Control")
 
 
 class Symbols:
-    """The names that one run's values have been given."""
+    """The names that the values of one run have been given."""
 
     def __init__(self, namespace: str) -> None:
         self._names: dict[str, str] = {namespace: "<ns>"}
@@ -50,7 +50,7 @@ class Symbols:
         return self.text(_NUMBER.sub(lambda match: known.get(match[0], match[0]), text), learning=False)
 
     def knows(self, number: str) -> bool:
-        """Whether that is a version that has been told."""
+        """Whether that is a revision of an earlier response."""
         return int(number) in self._versions
 
     def version(self, text: str) -> str:

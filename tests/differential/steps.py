@@ -18,7 +18,7 @@ REFERENCE = re.compile(r"\{(?:(\d+)\.(uid|version|name|continue)|ns)\}")
 
 
 class Unresolved(Exception):
-    """A reference to something that no answer has given."""
+    """A reference to a value that no response has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Step:
         return "/".join([*rest[:1], *rest[2:]])
 
     def json(self) -> Json:
-        """Only what is said."""
+        """The fields that are set."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in fields.items() if value is not None and (value or name == "body")}
 

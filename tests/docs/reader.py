@@ -46,7 +46,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One console block. `session` "": it is run by itself; None: it is run by `elsewhere`, or by nobody."""
+    """One console block. `session` "": it is run by itself; None: it is run by `elsewhere`, or not at all."""
 
     page: str
     line: int

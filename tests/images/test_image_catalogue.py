@@ -1,4 +1,4 @@
-"""What the images of MxJob, ChainerJob and ElasticJob need of a machine, and what is said when it is not there."""
+"""What the images of MxJob, ChainerJob and ElasticJob need of a machine, and the messages when it is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which interpreter runs an image, what it is asked, and what is said when it is broken. With real environments."""
+"""Which interpreter runs an image, how it is queried, and the message when it is broken. With real environments."""
 
 from __future__ import annotations
 

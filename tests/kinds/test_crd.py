@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition is one that an API server takes: structural, and rules only where they may stand."""
+"""The CustomResourceDefinitions are valid for an API server: structural, with rules only where they are allowed."""
 
 from __future__ import annotations
 

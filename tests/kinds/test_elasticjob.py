@@ -1,4 +1,4 @@
-"""What an ElasticJob is made of, and the words it is told in, exactly as printed (README, rules.md, ElasticJob)."""
+"""The children of an ElasticJob, and its messages exactly as documented (README, rules.md, ElasticJob)."""
 
 from __future__ import annotations
 

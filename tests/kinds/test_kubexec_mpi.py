@@ -19,7 +19,7 @@ WORD = 'two  words; "q" & $HOME'
 
 
 async def mpiexec(folder: Path, master: str, arguments: Sequence[str], **env: str) -> tuple[int | None, str, list[str]]:
-    """Run it with two workers and the master. Returns its exit code, its output, and who was asked to run something."""
+    """Run it with two workers and the master. Returns its exit code, its output, and the pods that got an exec."""
     async with toy_server(folder) as place:
         place.toy.pods = {name: pod(name) for name in WORKERS}
         hosts = folder / "hostfile"

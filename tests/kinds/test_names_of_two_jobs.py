@@ -17,7 +17,7 @@ WORDS = ("a", "", "workerset", "worker", "master", "0")
 
 
 def names(most: int) -> list[str]:
-    """All names of so many words, joined by '-', that begin and end with a letter or a digit."""
+    """All names of so many parts, joined by '-', that begin and end with a letter or a digit."""
     parts = (parts_of_name for count in range(1, most + 1) for parts_of_name in product(WORDS, repeat=count))
     return ["-".join(parts_of_name) for parts_of_name in parts if parts_of_name[0] and parts_of_name[-1]]
 

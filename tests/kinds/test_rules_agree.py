@@ -34,7 +34,7 @@ SCHEMAS = {kind.gvk.kind: Schema(schema(kind)) for kind in kinds.KINDS}
 
 
 def in_cluster(rule: Rule, value: Any, before: Any) -> bool:
-    """What an API server says; an error of the evaluation is a refusal."""
+    """The verdict of an API server; an error of the evaluation counts as a refusal."""
     program = PROGRAMS.setdefault(rule.cel, ENV.compile(rule.cel))
     texts = set()
     # An edit that writes null for nothing is an edit of what is compared as it stands: it is refused, and no harm done.

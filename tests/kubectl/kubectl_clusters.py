@@ -58,7 +58,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody with kubectl and a kubeconfig, in a namespace."""
+    """A user with kubectl and a kubeconfig, in a namespace."""
 
     program: Path
     config: Path
@@ -94,7 +94,7 @@ class Person:
         return ran.out
 
     def until(self, *arguments: str, says: str) -> Ran:
-        """Typed again and again until it says that."""
+        """Repeat the command until its output matches."""
         end = time.monotonic() + UNTIL_SECONDS
         while not re.search(says, (ran := self.run(*arguments)).output):
             assert time.monotonic() < end, f"kubectl {' '.join(arguments)} never says {says!r}, only {ran.output}"
@@ -149,7 +149,7 @@ class KubectlCluster:
 
     @contextmanager
     def person(self) -> Iterator[Person]:
-        """Somebody in a namespace of his own."""
+        """A user with a namespace of his own."""
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
         namespace = f"kubectl-{os.getpid()}-{next(_numbers)}"  # pods of all share this machine, and its /tmp
@@ -221,7 +221,7 @@ def real(plane: ControlPlane) -> Iterator[KubectlCluster]:
 
 
 def _silent(text: str) -> None:
-    """What the node says about images is not what these tests are about."""
+    """Messages of the node about images are dropped."""
 
 
 @contextmanager

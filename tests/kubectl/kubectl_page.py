@@ -1,4 +1,4 @@
-"""docs/kubectl.md, made of the stories that are told at both clusters."""
+"""docs/kubectl.md, generated from the stories that run on both clusters."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def terminal(person: Person, *arguments: str, rows: int = 24, columns: int = 80)
 
 
 class Running:
-    """A command, and what it has said so far."""
+    """A running command, and its output so far."""
 
     def __init__(self, process: subprocess.Popen[bytes], fd: int) -> None:
         self.process, self._fd, self.seen = process, fd, ""
@@ -66,7 +66,7 @@ class Running:
         return match[0]
 
     def rest(self) -> str:
-        """All that is said until the end."""
+        """All output until the end."""
         end = time.monotonic() + PATIENCE
         while self._more(end):
             pass
@@ -94,7 +94,7 @@ class Running:
         self.changed()
 
     def changed(self) -> None:
-        """What a terminal says to its program. Before kubectl listens for it, it is not heard."""
+        """Type into the terminal. Input before kubectl reads it is lost."""
         self.process.send_signal(signal.SIGWINCH)
 
     def code(self) -> int:

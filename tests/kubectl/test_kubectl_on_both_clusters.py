@@ -1,4 +1,4 @@
-"""Every line of every story in kubectl_stories.py, at the embedded cluster and at a real one, and what they said."""
+"""Every line of every story in kubectl_stories.py, on the embedded cluster and on a real one, with its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/kubectl.md is what its stories give. `pytest --update` writes it anew."""
+"""docs/kubectl.md is generated from the stories. `pytest --update` writes it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_every_option_is_in_a_story() -> None:
 
 
 def _commands(name: str) -> list[str]:
-    """The literal words of each call and each tuple, in one text each."""
+    """The literal words of each call and each tuple, one text for each."""
     tree = ast.parse(Path(__file__).with_name(name).read_text())
     calls = [node.args for node in ast.walk(tree) if isinstance(node, ast.Call)]
     groups = calls + [node.elts for node in ast.walk(tree) if isinstance(node, ast.Tuple)]

@@ -47,7 +47,7 @@ def echo(here: Person) -> Person:
 
 
 async def answered(url: str) -> str:
-    """The body, once somebody is there: a program needs a moment until it listens."""
+    """The body, once the program listens."""
     end = time.monotonic() + PATIENCE
     async with aiohttp.ClientSession() as session:
         while True:

@@ -108,7 +108,7 @@ def test_the_operator_of_the_image_is_ready_and_stops(image: Path) -> None:
 
 
 def ready(process: subprocess.Popen[bytes], port: int) -> None:
-    """Until it says that it can do its part."""
+    """Wait until /readyz succeeds."""
     end = time.monotonic() + 60
     while True:
         assert process.poll() is None and time.monotonic() < end

@@ -95,7 +95,7 @@ async def end_pods(api: ApiClient, uid: str) -> None:
 
 
 async def life(api: ApiClient, kind: Kind) -> None:
-    """It runs, is edited where something follows the edit, succeeds, and goes."""
+    """The job runs, is edited where edits take effect, succeeds, and is deleted."""
     gvk = kind.gvk
     made = await api.create(gvk, "default", job_of(kind))
     await until(api, gvk, has("Running"))

@@ -1,4 +1,4 @@
-"""What the documents tell people to type, with the real kubectl and helm against a real API server."""
+"""The documented install commands, with the real kubectl and helm against a real API server."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ MAY = {
 
 
 def may(plane: ControlPlane, user: str, verb: str, resource: str, subresource: str = "") -> bool:
-    """Whether a user may do this in the namespace `shared`, as the API server says."""
+    """Whether a user may do this in the namespace `shared`, by the API server's authorizer."""
     plural, _, group = resource.partition(".")
     where = {"namespace": "shared", "group": group, "resource": plural, "subresource": subresource, "verb": verb}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}

@@ -127,7 +127,7 @@ def _patch_spec(
 
 
 def written(world: World) -> World:
-    """Whoever wrote the job: what is remembered of it is old now."""
+    """The job was written by another client: the remembered view of it is stale."""
     view = world.view
     return world if view is None else world._replace(view=view._replace(fresh=False))
 
@@ -172,7 +172,7 @@ def _delete(
 
 
 def _closed(cache: PlanCache, world: World, pod: Pod) -> World:
-    """A suspend ends the rendezvous of those whom it stops (S35)."""
+    """A suspension ends the rendezvous of the workers that it stops (S35)."""
     met = rendezvous(cache, pod.body)
     if not (met and cache.facts(world.status).suspended and pod.live):
         return world

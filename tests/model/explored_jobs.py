@@ -177,7 +177,7 @@ def _scene(trouble: int = 1, **policies: object) -> InitialState:
 
 
 def main(explored_jobs: Callable[[], Iterable[Case]]) -> None:
-    """Visit all, one process for each core. A rule that does not hold ends it with that world's story."""
+    """Explore all initial states, one process for each core. A broken rule ends it with the history of that world."""
     total, began = 0, time.monotonic()
     every = tuple(explored_jobs())
     with ProcessPoolExecutor(os.cpu_count(), get_context("fork")) as processes:

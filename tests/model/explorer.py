@@ -48,7 +48,7 @@ class RuleBroken(Exception):
 
 @dataclass(frozen=True)
 class InitialState:
-    """Where the exploration starts: a job that nobody has seen yet."""
+    """Where the exploration starts: a job that no operator has observed yet."""
 
     policies: Json = field(default_factory=dict)
     scenario: Scenario = field(default_factory=tf)
@@ -134,7 +134,7 @@ def _needed(world: World, executor: ExecutorModel) -> World:
 
 
 def _settles(cache: PlanCache, world: World, executor: ExecutorModel, rested: set[World]) -> str:
-    """From here on nothing goes wrong. Does it come to rest, in the right place?"""
+    """Whether the world converges to the right state when nothing fails any more."""
     world = world._replace(left=(), view=None)
     way: list[World] = []
     looks = 0

@@ -141,14 +141,14 @@ class SimulatedJob:
         status["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}]
 
     def foreign(self, kind: str, name: str, owner: str = "") -> None:
-        """Somebody else's object holds a child's name."""
+        """An object of another owner holds a child's name."""
         text = f"belongs to {owner}" if owner else "has no owner"
         message = f"an object of that name exists that is not this job's ({text}); delete or rename it"
         self.refused[Ref(kind, name)] = Refusal(409, "AlreadyExists", message, self.now)
         self.objects.pop(Ref(kind, name), None)
 
     def lose(self, kind: str, name: str) -> None:
-        """Somebody deletes this child, and its pods go with it."""
+        """Another client deletes this child with its pods."""
         self.drop(uid_of(self.get(kind, name)))
 
     def drop(self, uid: str) -> None:

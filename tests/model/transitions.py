@@ -229,7 +229,7 @@ def delete_pod(cache: PlanCache, world: World) -> Next:
 
 
 def delete_job(cache: PlanCache, world: World) -> Next:
-    """A batch Job or a StatefulSet goes with its pods."""
+    """A batch Job or a StatefulSet is deleted with its pods."""
     for workload in world.workloads():
         if workload.slot < cache.scenario.touched and (after := spend(world, "jobs_deleted")):
             pods = world.pods(workload.uid)
@@ -245,7 +245,7 @@ def _without(world: World, child: Batch | Set) -> World:
 
 
 def meddle(cache: PlanCache, world: World) -> Next:
-    """Somebody deletes an extra, or scales a StatefulSet."""
+    """Another client deletes an auxiliary object, or scales a StatefulSet."""
     after = spend(world, "jobs_deleted")
     if after is None:
         return
@@ -260,7 +260,7 @@ def meddle(cache: PlanCache, world: World) -> Next:
 
 
 def _forget(world: World) -> World:
-    """Who takes evidence away takes the back-off along."""
+    """Deleting a failed pod also removes the time that its back-off counts from."""
     return world._replace(truth=world.truth._replace(wait=0))
 
 
@@ -273,7 +273,7 @@ def suspend(cache: PlanCache, world: World) -> Next:
 
 
 def edit(cache: PlanCache, world: World) -> Next:
-    """Somebody edits the spec."""
+    """A user edits the spec."""
     yield from _edits(cache, world, early=False)
 
 

@@ -184,7 +184,7 @@ class World(NamedTuple):
         return self._replace(truth=truth._replace(may=tuple(sorted({*truth.may, failure}))))
 
     def doubt(self, failure: tuple[int, str]) -> World:
-        """The evidence of a failure goes: from now on it can be missed."""
+        """The evidence of a failure is deleted: from now on the failure can be missed."""
         truth = self.truth
         if failure not in truth.must:
             return self

@@ -40,7 +40,7 @@ def processes(mark: str) -> dict[int, str]:
 
 
 def stat(pid: int) -> list[str]:
-    """What the kernel tells of a process, from its state on."""
+    """The fields of /proc/PID/stat, from the state on."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 

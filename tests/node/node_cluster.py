@@ -1,4 +1,4 @@
-"""A server with one node, images that are the current interpreter, and the words that tests use."""
+"""A server with one node, images that are the current interpreter, and helpers for tests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CurrentInterpreter(Images):
 
 
 class NodeCluster:
-    """A server with one node, and the words that tests use."""
+    """A server with one node, and helpers for tests."""
 
     def __init__(self, api: ApiClient, node: Node, lines: list[str]) -> None:
         self.api, self.node, self.lines = api, node, lines

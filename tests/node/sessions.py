@@ -115,7 +115,7 @@ async def execute(cluster: NodeCluster, pod: str, *command: str) -> Talk:
 async def refusal(
     cluster: NodeCluster, path: str, parameters: list[tuple[str, str]], protocol: str = V5
 ) -> tuple[int, str]:
-    """How the kubelet says no."""
+    """Status code and text of the kubelet's refusal."""
     url = f"http://127.0.0.1:{await kubelet_port(cluster)}/exec/{path}"
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
     headers = {"Authorization": f"Bearer {TOKEN}", "Sec-WebSocket-Key": "c29tZSBzaXh0ZWVuIGJ5dA==", **upgrade}

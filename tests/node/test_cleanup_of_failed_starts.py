@@ -1,4 +1,4 @@
-"""What the supervisor holds for a pod is given back when the pod is given up on the way."""
+"""The supervisor releases the resources of a pod whose start fails."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ while True:
 
 
 async def soon(true: Callable[[], object], seconds: float = 20) -> bool:
-    """Wait for something on this machine of which nobody tells."""
+    """Poll for a state of this machine that causes no event."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if true():

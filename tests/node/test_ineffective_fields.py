@@ -1,4 +1,4 @@
-"""What the node says of fields without an effect: of a user's own pod, not of a job's, of which `run` has said it."""
+"""The node's notes about ineffective fields: of a user's own pod, not of a job's pods, which `run` has noted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a joined node computes: pods of its former life, its Node object, whom it lets in; its lease."""
+"""What a joined node computes: pods from before its restart, its Node object, allowed clients, its lease."""
 
 from __future__ import annotations
 

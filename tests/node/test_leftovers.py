@@ -1,4 +1,4 @@
-"""Nothing is left behind, whoever is killed: a few random kills here, fifty by `make leftovers`."""
+"""Nothing is left after a SIGKILL of any process: a few random kills here, fifty by `make leftovers`."""
 
 from __future__ import annotations
 

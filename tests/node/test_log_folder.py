@@ -1,4 +1,4 @@
-"""Logs that are to outlive their pod: `log_folder` says where they are kept."""
+"""Logs that outlive their pod: `log_folder` is where they are kept."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The other side goes, or says no: a client of logs or exec, a stranger, the supervisor, the API server. Nothing
-stays."""
+"""Disconnects and refusals of a client of logs or exec, of the supervisor or the API server leave nothing behind."""
 
 from __future__ import annotations
 
@@ -96,7 +95,7 @@ async def test_a_send_that_waits_for_buffer_space_fails_when_the_supervisor_is_g
 
 
 class Accounts:
-    """An API server that gives one token and then knows the account no more."""
+    """An API server that issues one token and then does not know the service account any more."""
 
     def __init__(self) -> None:
         self.asked = 0

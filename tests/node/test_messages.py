@@ -1,4 +1,4 @@
-"""What a container says at its end, in both networks."""
+"""The termination messages of containers, in both networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which network is taken, and what is said when one does not work."""
+"""Which network is used, and the message when one does not work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods on a real node, in both networks: what runs, how it ends, what its status says."""
+"""Pods on a real node, in both networks: how they run, how they end, and their status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task of the node that ends, and a status that is refused: said, visible in the Node, and over when its cause is."""
+"""A task of the node that ends, and a refused status: logged, visible in the Node, and cleared with their cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which events a pod gets: the words of a kubelet for the steps of its lifecycle."""
+"""Which events a pod gets: the kubelet's events for the steps of its lifecycle."""
 
 from __future__ import annotations
 

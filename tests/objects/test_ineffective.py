@@ -1,4 +1,4 @@
-"""Which fields of a pod have no effect on one machine, and which have one and are not spoken of."""
+"""Which fields of a pod have no effect on one machine, and which have one and are not reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A struct says everything a CRD needs to say."""
+"""A struct has everything that a CRD's schema needs."""
 
 from __future__ import annotations
 

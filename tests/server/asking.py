@@ -26,7 +26,7 @@ JSON = "application/json"
 
 
 class Cluster:
-    """The verbs over a fresh log, with a clock that stands still until it is moved."""
+    """The verbs over a new log, with a clock that a test moves."""
 
     def __init__(self, checks: Any = None, keep: int = 20_000) -> None:
         self.now = START
@@ -40,7 +40,7 @@ class Cluster:
 
     @contextmanager
     def acting(self, user: User) -> Iterator[None]:
-        """Who asks, for a while."""
+        """Send requests as this user, for a while."""
         before, self.user = self.user, user
         try:
             yield

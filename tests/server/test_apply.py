@@ -121,7 +121,7 @@ def same_spec(first: Json, other: Json) -> bool:
 
 
 def bare(value: Any) -> Any:
-    """Without what is empty: whether an empty map stays behind is nobody's field."""
+    """Without empty maps: no manager owns an empty map that is left."""
     if isinstance(value, dict):
         return {name: left for name, part in value.items() if (left := bare(part)) not in (None, {}, [])}
     if isinstance(value, list):

@@ -154,7 +154,7 @@ SEQUENCES = range(120)
 
 @pytest.fixture(scope="module")
 def missed() -> dict[str, bool]:
-    """Which planted differences nobody found."""
+    """The planted differences that were not detected."""
     return asyncio.run(_hunt())
 
 

@@ -51,7 +51,7 @@ def test_a_process_killed_at_any_step_of_a_write_loses_no_acknowledged_write(tmp
 
 @dataclass
 class Known:
-    """What the writers know."""
+    """The state of the writers."""
 
     acknowledged: dict[str, tuple[str, int]] = field(default_factory=dict)
     """By object: the value that was acknowledged, and its version."""
@@ -63,7 +63,7 @@ class Known:
 
 @pytest.mark.slow
 async def test_a_server_killed_under_load_keeps_every_acknowledged_write(tmp_path: Path) -> None:
-    """Several lives on one folder. Each writer owns one object and knows what it was told of it."""
+    """Several runs on one folder. Each writer owns one object and remembers its acknowledged value."""
     chance = random.Random(6)
     known = Known()
     highest = 0

@@ -1,4 +1,4 @@
-"""The log on disk: it is the memory's log that can be opened again, and says what is wrong when it cannot."""
+"""The log on disk: it can be opened again, and reports why it cannot be opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP face: who may come in, what is too much, and what garbage gets."""
+"""The HTTP layer: authentication, limits, and malformed requests."""
 
 from __future__ import annotations
 

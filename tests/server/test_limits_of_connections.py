@@ -1,4 +1,4 @@
-"""Too much, too slow, too many: a clear answer for whoever it is, and nobody else notices."""
+"""Too large, too slow, too many: each gets a clear response, and other clients are not delayed."""
 
 from __future__ import annotations
 

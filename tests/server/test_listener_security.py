@@ -1,4 +1,4 @@
-"""Who gets in: loopback, the token, the Host, and what is open to everybody."""
+"""Access to the listeners: loopback, the token, the Host, and the unauthenticated paths."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_an_address_that_others_reach_is_refused(host: str) -> None:
 
 
 async def test_a_host_name_is_checked_by_the_addresses_it_resolves_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever wrote /etc/hosts may have meant something else by localhost."""
+    """/etc/hosts may resolve localhost to any address."""
 
     def resolving(*places: str) -> None:
         async def getaddrinfo(self: object, host: str, *rest: object, **more: object) -> list[object]:
@@ -254,7 +254,7 @@ async def test_a_request_has_one_host(locked: Server) -> None:
 
 
 async def test_a_page_from_elsewhere_may_not_ask(locked: Server) -> None:
-    """`kubectl proxy` gives its token to whoever asks it; a browser says who that is."""
+    """`kubectl proxy` adds its token to every request; browsers send the Origin."""
     for origin in ("http://evil.example", "null", "", "https://evil.example:443", "file://", "http://localhost.evil"):
         code, body = await raw(locked, f"GET {MAPS} HTTP/1.1", "Host: localhost", f"Origin: {origin}")
         assert (code, decode(body)["reason"]) == (403, "Forbidden"), origin

@@ -1,4 +1,4 @@
-"""Whatever a client sends, the server answers or hangs up, goes on, and its log stays what it was."""
+"""The server answers or closes every malformed request, continues, and its log stays valid."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_pipelined_requests_are_answered_in_order(barrage: Barrage) -> None:
 
 
 def test_a_wrong_content_length_does_not_make_a_request_of_the_rest(barrage: Barrage) -> None:
-    """Two readers who disagree where a request ends would let one be hidden in the other."""
+    """Request smuggling: a proxy and the server must agree on where a request ends."""
     body = MAP % b"lie"
     hidden = request("DELETE", "/api/v1/namespaces/default")
     for head in (b"Content-Length: 5\r\nContent-Length: 6", b"Content-Length: 5\r\nTransfer-Encoding: chunked",

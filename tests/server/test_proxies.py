@@ -1,4 +1,4 @@
-"""`pods/NAME/proxy` and `services/NAME/proxy`: from a client to a program behind a Unix socket, which is played.
+"""`pods/NAME/proxy` and `services/NAME/proxy`, to a simulated program behind a Unix socket.
 
 The node, which says which socket that is, is another small server. With kubectl and real pods: tests/kubectl.
 """

@@ -1,4 +1,4 @@
-"""RBAC: what rules allow, whose rules count where, how a refusal reads, and that nobody grants more than he holds."""
+"""RBAC: what rules allow, where bindings apply, the text of a refusal, and that no user grants more than he has."""
 
 from __future__ import annotations
 
@@ -336,7 +336,7 @@ def test_names_of_roles_may_have_colons(cluster: Cluster) -> None:
 
 
 def test_only_bind_allows_a_binding_to_a_missing_role(world: Cluster) -> None:
-    """Somebody else may make it one day, and a strong one."""
+    """The missing role may be created later by another user, with more permissions."""
     world.make(ROLES, role("maker", rule("create", "rolebindings", "rbac.authorization.k8s.io")))
     world.make(BINDINGS, binding("b", "maker", "robot"))
     with world.acting(ROBOT):

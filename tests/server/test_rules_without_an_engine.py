@@ -1,4 +1,4 @@
-"""Where the engine for rules is missing, a definition with rules is accepted and that is said; elsewhere silence."""
+"""Without a CEL engine a CRD with rules is accepted with a warning; with one there is no warning."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Life = Callable[..., Server]
 
 @pytest.fixture
 def life(tmp_path: Path) -> Iterator[Life]:
-    """Each call is the next server on the same log; the one before is gone, without a word."""
+    """Each call is the next server on the same log; the one before was killed."""
     logs: list[DiskLog] = []
 
     def begin(key: bytes = KEY) -> Server:

@@ -1,4 +1,4 @@
-"""Types that every cluster has and this one has not: what a person reads who makes one by words."""
+"""Resources that every cluster has and this one does not serve: the error message of a request."""
 
 from __future__ import annotations
 

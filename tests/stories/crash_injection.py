@@ -37,7 +37,7 @@ class CrashPoint:
 
 
 def _news(request: ApiRequest) -> str:
-    """What a write says, without the revision and the second in which it was decided."""
+    """The content of a write, without its revision and timestamps."""
     body = decode(request.body or b"{}")
     meta = body.pop("metadata", {})
     return f"{request.method} {request.path} {meta.get('name') or TIME.sub('', encode(body).decode())}"

@@ -47,7 +47,7 @@ class Clock:
 
 
 class Noted(ApiClient):
-    """An Api that keeps what it sent, and may be told to fail before or after a short request was carried out."""
+    """An Api that records its requests, and can fail before or after a short request is executed."""
 
     def __init__(self, cluster: Cluster, token: str = "") -> None:
         transport = cluster.in_process() if cluster.in_process else None
@@ -188,14 +188,14 @@ class Harness:
         return await self.controlled_pod("visitor")
 
     async def another(self, namespace: str) -> str:
-        """Another namespace, of that name where nobody else has it."""
+        """Create another namespace; its name, a generated one where the given name is taken."""
         return await self.cluster.another(namespace)
 
     async def job(self, name: str = "story") -> Json:
         return await self.api.get(self.kind.gvk, self.namespace, name)
 
     async def until(self, true: Callable[[Json], object], gvk: GVK | None = None, name: str = "story") -> Json:
-        """Wait until there is such an object, a job unless it is said what, and that holds of it."""
+        """Wait until the object, a job by default, exists and fulfils the condition."""
         gvk = gvk or self.kind.gvk
         field = f"metadata.name={name}"
         try:
@@ -267,7 +267,7 @@ class Harness:
         ).decode()
 
     async def _diagnosis(self) -> str:
-        """What there is, for the message of a story that got stuck."""
+        """The observed objects, for the message of a story that timed out."""
         lines = []
         for gvk in (self.kind.gvk, *self.kind.roles.children_in(Config(missing_resources=NOT_SERVED))):
             for obj in (await self.api.list(gvk, self.namespace))["items"]:

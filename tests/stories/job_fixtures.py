@@ -1,4 +1,4 @@
-"""The usual job of each kind, played by controlled pods, and what its stories expect of it."""
+"""The usual job of each kind, run by controlled pods, and its expected values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainyard.objects import Json, is_condition_true
 
 
 def template(container: str, *containers: Json, **pod: Any) -> Json:
-    """A pod template with one controlled pod, and whoever else is named."""
+    """A pod template with one controlled container, and the given others."""
     return {"spec": {"containers": [controlled_container(name=container), *containers], **pod}}
 
 
@@ -82,7 +82,7 @@ class JobFixture:
         return [(role, index) for role, count in self.cast.items() for index in range(count)]
 
     async def begin(self, harness: Harness, **spec: Any) -> Json:
-        """Submit it, and wait until everybody runs and the status says so."""
+        """Submit it, and wait until the status counts every replica as running."""
         await harness.submit(self.make(**spec))
         return await self.runs(harness)
 
@@ -101,7 +101,7 @@ def _runs(job: Json) -> bool:
 
 
 def all_ready(job: Json) -> bool:
-    """The column of `kubectl get` says that everybody runs."""
+    """The column of `kubectl get` shows every replica as running."""
     running, _, wanted = job["status"].get("ready", "").partition("/")
     return bool(running) and running == wanted
 
@@ -121,7 +121,7 @@ def workers(job: Json) -> Json:
 
 
 def argument(name: str) -> str:
-    """An expression: what the launcher was told."""
+    """An expression: the launcher's arguments."""
     return f"[one.partition('=')[2] for one in sys.argv if one.startswith('--{name}=')][0]"
 
 

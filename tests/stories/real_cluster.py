@@ -121,7 +121,7 @@ class Nodes:
 
 
 class RealCluster:
-    """One story's view of it. Start with `await start()`, end with `await stop()`."""
+    """One story's view of the cluster. Start with `await start()`, end with `await stop()`."""
 
     patience = 3 * PATIENCE  # a batch Job's own back-off is ten seconds
 

@@ -1,4 +1,4 @@
-"""`trainyard run` as a person types it, in a process of its own, and what it said."""
+"""`trainyard run` as a user types it, in a process of its own, and its output."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Run(CommandOutput):
         )  # fmt: skip
 
     def until(self, pattern: str) -> None:
-        """Read what is said until a line matches."""
+        """Read the output until a line matches."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.lines.append(line.rstrip("\n"))

@@ -1,4 +1,4 @@
-"""Which story is told where."""
+"""Which story runs on which cluster."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ def test_every_other_story_runs_on_both_clusters(collected: list[str]) -> None:
 
 
 async def test_a_harness_names_its_cluster(harness: Harness, back_end: str) -> None:
-    """That a story of the real back end is told there."""
+    """A story of the real back end runs there."""
     version = await harness.api.request("GET", "/version")
     assert (b"trainyard" in version) == (back_end == "embedded"), version

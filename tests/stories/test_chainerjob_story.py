@@ -334,13 +334,13 @@ async def test_a_foreign_object_with_a_childs_name_is_reported_and_not_changed(
 
 
 def untouched(obj: Json) -> Json:
-    """What nobody but its owner has a right to change."""
+    """Permissions on objects that only their owner may change."""
     meta = {key: obj["metadata"].get(key) for key in ("uid", "labels", "annotations", "ownerReferences")}
     return {"metadata": meta, **{key: obj.get(key) for key in ("spec", "data")}}
 
 
 def _foreign(gvk: GVK, name: str) -> Json:
-    """An object of somebody else's that runs nothing."""
+    """An object of another owner that runs nothing."""
     body: Json = {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": {"name": name}}
     pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "example.invalid/none"}]}
     labels = {"app": "other"}

@@ -1,4 +1,4 @@
-"""An ElasticJob: who dies is replaced alone, and it grows and shrinks while the others train on."""
+"""An ElasticJob: a failed worker is replaced alone, and scaling does not disturb the others."""
 
 from __future__ import annotations
 

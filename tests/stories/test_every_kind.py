@@ -1,4 +1,4 @@
-"""What holds for a job of any kind: what it costs, what is left of it, and that nobody notices a new operator."""
+"""What holds for a job of any kind: its requests, what is left of it, and that an operator's restart has no effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody dies. Who is counted, who comes back, and when."""
+"""Replicas that fail: which failures are counted, which replicas restart, and when."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_1_to_127_are_permanent_and_128_to_255_are_tried_again(harness: Ha
 
 
 class Scripted:
-    """A master on a node that nobody is: what its pod does is what the story writes into the status."""
+    """A master on a node that does not exist: the story writes the status of its pod."""
 
     def __init__(self, harness: Harness) -> None:
         self.harness = harness

@@ -21,7 +21,7 @@ IMAGE = str(yaml.safe_load((ROOT / "charts/trainyard/values.yaml").read_text())[
 
 @pytest.fixture
 def network() -> str:
-    """Where a pod finds its account at the place that every program knows."""
+    """Where a pod finds its service account at the standard path."""
     return "namespace"
 
 

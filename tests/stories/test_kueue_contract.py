@@ -34,7 +34,7 @@ async def wait_in_line(harness: Harness, job_fixture: JobFixture, **spec: Any) -
 
 
 def counts(job: Json) -> str:
-    """What the status says about replicas that live."""
+    """The counts of running replicas in the status."""
     status_fields = {name: job["status"].get(name) for name in ("active", "replicaStatuses")}
     return str(status_fields)
 
@@ -46,7 +46,7 @@ def lives(job: Json) -> bool:
 
 
 def has_exactly(pod: Json, flavor: Flavor) -> None:
-    """What the admission said, once, and nothing of another one."""
+    """The values of one admission, once, and nothing of another one."""
     spec, meta = pod["spec"], pod["metadata"]
     assert labels_of(pod)["kueue.x-k8s.io/podset"] == flavor.name
     assert meta["annotations"]["kueue.x-k8s.io/workload"] == f"admitted-{flavor.name}"

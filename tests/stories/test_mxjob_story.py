@@ -247,7 +247,7 @@ async def test_a_foreign_object_with_a_childs_name_is_reported_and_not_changed(
 
 
 def _foreign(kind: str) -> tuple[GVK, Json]:
-    """An object of somebody else's that runs nothing."""
+    """An object of another owner that runs nothing."""
     if kind == "Service":
         return SERVICE, {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]}}
     pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "example.invalid/none"}]}

@@ -1,4 +1,4 @@
-"""The operator dies and another takes over. Nobody in the pods may notice."""
+"""The operator is killed and another takes over, without an effect on the pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job's policies do, seen from its processes: who runs, who is stopped, what can still be looked at."""
+"""The policies of a job, by its processes: which run, which are stopped, and which logs are kept."""
 
 from __future__ import annotations
 

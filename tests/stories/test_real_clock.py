@@ -1,4 +1,4 @@
-"""What goes by the clock of kube-controller-manager, which no story moves: it is waited for."""
+"""What depends on the clock of kube-controller-manager, which no story can move: the tests wait for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API server, or somebody else, does not allow: said, and neither forced nor forgotten."""
+"""What the API server or another owner prevents: reported, neither forced nor forgotten."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_an_edit_after_the_start_is_refused_with_a_fix(
 
 
 class TestAnOlderServer:
-    """Its definition of a TfJob has no schema and nobody checks: whatever is sent is stored."""
+    """Its CRD of TfJob has no schema: every object is stored."""
 
     @pytest.fixture
     def checks(self) -> Json:

@@ -1,4 +1,4 @@
-"""Replicas that do not meet: said by a condition, by `why`, and not by a job that hangs silently."""
+"""Replicas that do not meet: reported by a condition and by `why`, not by a job that hangs silently."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_an_unreachable_endpoint_is_reported_while_the_workers_still_retry
 
 @pytest.mark.slow
 async def test_too_few_running_workers_are_reported_with_what_blocks_the_others(harness: Harness) -> None:
-    """One of two runs; somebody else has the name of the other."""
+    """One of two runs; another owner has the name of the other."""
     job = elastic_job(rdzvEndpoint="10.0.0.1:2379", minReplicas=2)
     await harness.api.create(POD, harness.namespace, _taken("story-worker-1"))
     await harness.submit(job)
@@ -81,7 +81,7 @@ async def test_too_few_running_workers_are_reported_with_what_blocks_the_others(
 
 
 def _taken(name: str) -> Json:
-    """Somebody else has the name, on a node that nobody is."""
+    """Another owner has the name, on a node that does not exist."""
     spec = {"nodeName": "nobody", "containers": [{"name": "c", "image": "x"}]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 

@@ -28,7 +28,7 @@ _numbers = itertools.count(1)
 
 
 class UserCluster:
-    """A cluster of `trainyard up`, and the words a person says to it."""
+    """A cluster of `trainyard up`, and the commands of a user."""
 
     def __init__(self, home: Path) -> None:
         cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")

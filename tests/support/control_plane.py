@@ -122,7 +122,7 @@ class ControlPlane:
         self.programs = programs(lambda text: print(f"control plane: {text}", file=sys.stderr, flush=True))
 
     def _settle(self) -> None:
-        """The folder, who is who, and the commands."""
+        """The folder, the users' credentials, and the commands."""
         self._folder = PrivateFolder(self._parent)
         self._reaper = reaper.start(self._folder.path)
         (self.folder / "logs").mkdir(mode=0o700)
@@ -300,7 +300,7 @@ class ControlPlane:
         self.kubectl("wait", f"node/{name}", "--for=condition=Ready", "--timeout=60s")
 
     def lose_node(self, name: str) -> None:
-        """Its kubelet is gone. With `Options.node_loss` the controllers notice; else nobody does."""
+        """Stop its simulated kubelet. Only with `Options.node_loss` controllers react to that."""
         self.nodes.pop(name).end()
 
 

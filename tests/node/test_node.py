@@ -271,7 +271,7 @@ async def test_the_runners_environment_stays_outside(cluster: NodeCluster, monke
 async def test_a_program_starts_with_default_signal_dispositions(cluster: NodeCluster) -> None:
     script = """
 import signal as s
-print([s.getsignal(one) for one in (s.SIGHUP, s.SIGTERM, s.SIGCHLD)] == [s.SIG_DFL] * 3)
+print([s.getsignal(number) for number in (s.SIGHUP, s.SIGTERM, s.SIGCHLD)] == [s.SIG_DFL] * 3)
 print(s.getsignal(s.SIGINT) is s.default_int_handler, s.pthread_sigmask(s.SIG_BLOCK, []))
 """
     await cluster.pod("plain", script)

@@ -122,7 +122,7 @@ def workers(job: Json) -> Json:
 
 def argument(name: str) -> str:
     """An expression: the launcher's arguments."""
-    return f"[one.partition('=')[2] for one in sys.argv if one.startswith('--{name}=')][0]"
+    return f"[argument.partition('=')[2] for argument in sys.argv if argument.startswith('--{name}=')][0]"
 
 
 _GANG = {"SCHEDULER": {"Running": 1}, "SERVER": {"Running": 1}, "WORKER": {"Running": 2}}

@@ -155,7 +155,7 @@ def test_the_definition_names_the_resource_and_its_status(kind: Kind) -> None:
 
 def test_a_kind_is_served_under_each_of_its_groups() -> None:
     names = [kinds.crd(kind)["metadata"]["name"] for kind in kinds.ALL]
-    assert "mxjobs.mlkube.io" in names and "mxjobs.mxnet.mlkube.io" in names and len(names) == len(set(names)) == 10
+    assert "mxjobs.mlkube.io" in names and "mxjobs.mxnet.mlkube.io" in names and len(names) == len(set(names)) == 11
     first, other = (kinds.crd(kind) for kind in kinds.ALL if kind.gvk.kind == "MxJob")
     assert first["spec"]["versions"] == other["spec"]["versions"]
 

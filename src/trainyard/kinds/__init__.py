@@ -40,8 +40,10 @@ KINDS: tuple[Kind, ...] = (
 ALL: tuple[Kind, ...] = per_api_group(KINDS)
 """One value for each kind and API group under which the kind is served."""
 
-VERSIONS: tuple[Kind, ...] = tuple(version for kind in ALL for version in kind.versions)
-"""One value for each API version of the kinds in ALL."""
+
+def all_versions() -> list[Kind]:
+    """One value for each API version of the kinds in ALL."""
+    return [version for kind in ALL for version in kind.versions]
 
 
 def kinds_named(name: str, candidates: Iterable[Kind] = ALL) -> tuple[Kind, ...]:
@@ -78,7 +80,7 @@ def shares_name(kind: Kind) -> bool:
 def kind_of(obj: Json) -> Kind | None:
     """The kind of an API object, in its API version; None when it is not a job of Trainyard."""
     api_version_and_kind = obj.get("apiVersion"), obj.get("kind")
-    versions = (kind for kind in VERSIONS if (kind.gvk.api_version, kind.gvk.kind) == api_version_and_kind)
+    versions = (kind for kind in all_versions() if (kind.gvk.api_version, kind.gvk.kind) == api_version_and_kind)
     kind = next(versions, None)
     return kind.version_of(obj) if kind else None
 
@@ -95,9 +97,9 @@ __all__ = [
     "PADDLEJOB",
     "PYTORCHJOB",
     "TFJOB",
-    "VERSIONS",
     "XGBOOSTJOB",
     "admit",
+    "all_versions",
     "crd",
     "kind_named",
     "kind_of",

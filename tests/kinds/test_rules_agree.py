@@ -29,13 +29,9 @@ from trainyard.schema import Schema
 
 ENV = cel.NewEnv(variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN})
 PROGRAMS: dict[str, Any] = {}
-CASES = [
-    (kind, rule)
-    for stored in kinds.KINDS
-    for kind in stored.versions
-    for rule in with_aliases(rules_of(kind), kind.api.field_aliases)
-]
-SCHEMAS = {kind.gvk: Schema(schema(kind)) for stored in kinds.KINDS for kind in stored.versions}
+VERSIONS = [version for kind in kinds.KINDS for version in kind.versions]
+CASES = [(kind, rule) for kind in VERSIONS for rule in with_aliases(rules_of(kind), kind.api.field_aliases)]
+SCHEMAS = {kind.gvk: Schema(schema(kind)) for kind in VERSIONS}
 
 
 def in_cluster(rule: Rule, value: Any, before: Any) -> bool:

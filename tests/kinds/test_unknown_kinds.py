@@ -10,7 +10,6 @@ from trainyard.kinds.unknown_kinds import BUILT_IN, WORKLOADS, describe_kind, un
 OPERATOR = "is a kind of the Kubeflow Training Operator, which Trainyard does not run yet"
 ROWS = [
     ("kubeflow.org/v1", "MXJob", (OPERATOR, "write it as an MxJob")),
-    ("kubeflow.org/v2beta1", "MPIJob", ("is a kind of the MPI Operator of Kubeflow",)),
     ("kubeflow.org/v1", "TfJob", ("write apiVersion: kubeflow.org/v1 and kind: TFJob",)),
     ("kubeflow.org/v1beta1", "PyTorchJobs", ("write apiVersion: kubeflow.org/v1 and kind: PyTorchJob",)),
     ("trainer.kubeflow.org/v1alpha1", "TrainJob", ("is a kind of the Kubeflow Trainer",)),

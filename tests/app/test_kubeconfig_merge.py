@@ -89,10 +89,10 @@ def test_a_namespace_that_a_person_has_chosen_for_our_context_stays(tmp_path: Pa
 def test_a_kubeconfig_is_utf_8_in_every_locale(tmp_path: Path, source: Path) -> None:
     path = tmp_path / "config"
     path.write_text(PERSONS.replace("name: work", "name: wörk"), "utf-8")
-    words = "import sys; from pathlib import Path; from trainyard.app.kubeconfig_merge import merge; "
-    words += "merge(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])"
+    code = "import sys; from pathlib import Path; from trainyard.app.kubeconfig_merge import merge; "
+    code += "merge(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])"
     plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    subprocess.run([sys.executable, "-c", words, path, source, NAME], env=plain, check=True)
+    subprocess.run([sys.executable, "-c", code, path, source, NAME], env=plain, check=True)
     assert "name: wörk" in path.read_text("utf-8") and NAME in path.read_text("utf-8")
 
 

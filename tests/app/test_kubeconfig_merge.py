@@ -106,7 +106,7 @@ def test_a_kubeconfig_is_utf_8_in_every_locale(tmp_path: Path, source: Path) -> 
         max_size=5,
     )
 )
-def test_whatever_else_is_in_a_file_is_there_afterwards(more: dict[str, object]) -> None:
+def test_other_content_of_a_kubeconfig_is_kept(more: dict[str, object]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         merged_and_removed(Path(folder), more)
 
@@ -189,7 +189,7 @@ def test_a_write_of_another_program_is_waited_for(
     assert path.read_text() == PERSONS and (tmp_path / "config.lock").exists()
 
 
-def test_the_file_that_is_meant_is_the_one_kubectl_writes_to(tmp_path: Path) -> None:
+def test_the_merge_target_is_the_file_that_kubectl_writes_to(tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.touch()
     assert own_kubeconfig({"HOME": "/home/ann"}) == Path("/home/ann/.kube/config")

@@ -41,7 +41,7 @@ def test_a_log_record_has_a_message_and_fields(
     assert split_message(template, args) == (message, fields)
 
 
-def test_text_is_one_line_whatever_a_value_holds() -> None:
+def test_a_text_record_is_one_line_whatever_its_values() -> None:
     line = TextFormatter().format(record("refused error=%s", "no\nINFO forged"))
     assert line == "2027-01-15T08:00:00.250Z INFO controller_runtime.controller refused error=no\\nINFO forged"
 

@@ -34,7 +34,7 @@ ROWS = [["AGE", "OBJECT", "STATE", "MESSAGE"], ["1s", "Pod/master-abcd-0-x7k2p",
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
-def test_a_table_fits_and_its_last_column_gives_way_first(width: int) -> None:
+def test_a_table_fits_and_its_last_column_is_cut_first(width: int) -> None:
     lines = table_lines(ROWS, width)
     assert all(len(line) <= width for line in lines)
     assert ("master-abcd-0-x7k2p" in lines[1]) == (width > 60) and lines[1].endswith("m…")
@@ -47,7 +47,7 @@ def test_a_table_of_many_columns_fits(lengths: list[int], width: int) -> None:
     assert all(len(line) <= width for line in lines)
 
 
-def test_names_give_way_and_states_do_not() -> None:
+def test_names_are_cut_and_states_are_not() -> None:
     heads = ["ID", "JOB", "KIND", "AGE", "TOOK", "RESULT", "RESTARTS", "WHERE"]
     row = ["2f34049a", "mnist-of-the-whole-team", "ElasticJob", "12m", "1:12:33", "Interrupted", "12", "c" * 40]
     lines = table_lines([heads, row], 80)

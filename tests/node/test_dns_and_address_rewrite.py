@@ -86,7 +86,7 @@ def asked(query: bytes, addresses: list[str] | None, limit: int = 65535) -> tupl
     return flags, answers, answer
 
 
-def test_an_address_is_answered_with_no_time_to_live() -> None:
+def test_dns_answers_have_a_ttl_of_zero() -> None:
     flags, answers, reply = asked(question("a.b"), ["10.244.0.2"])
     assert (flags & 0xF, answers) == (0, 1)
     assert reply.endswith(struct.pack("!HHIH", 1, 1, 0, 4) + bytes([10, 244, 0, 2]))

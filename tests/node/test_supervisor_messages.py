@@ -67,7 +67,7 @@ def test_half_a_report_ends_one_start_and_not_the_supervisor(ends: tuple[Channel
     assert replies[7]["error"]["reason"] == "StartError" and "no such request" in replies[8]["error"]["message"]
 
 
-def test_the_exit_of_a_container_is_reported_whatever_fails_while_another_is_cleaned_up(
+def test_the_exit_of_a_container_is_reported_even_if_another_cleanup_fails(
     ends: tuple[Channel, Channel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = ends

@@ -179,7 +179,7 @@ def toy_crd() -> Json:
     return {"metadata": {"name": "toys.example.com"}, "spec": spec}
 
 
-async def test_custom_resources_that_come_later_are_collected_as_well(world: World) -> None:
+async def test_custom_resources_whose_crd_is_added_later_are_garbage_collected_too(world: World) -> None:
     await world.make(CRD, toy_crd(), "")
     toy = await world.make(TOY, {"metadata": {"name": "box"}})
     ref = controller_reference("example.com/v1", "Toy", "box", uid_of(toy))

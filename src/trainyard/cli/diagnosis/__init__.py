@@ -75,8 +75,10 @@ def finding_lines(
             yield from wrapped(finding.where, width, "    where: ")
         lines = [line for text in finding.evidence for line in text.splitlines()]
         for index, line in enumerate(lines[-max_evidence:] if finding.level == END else lines[:max_evidence]):
-            prefix = f"    {'seen: ' if index == 0 else '      '} {line[: len(line) - len(line.lstrip())]}"
-            yield from wrapped(line, width, prefix, f"{' ' * len(prefix)}  ")
+            prefix = f"    {'seen: ' if index == 0 else '      '} "
+            # The indented lines of a traceback lose their meaning when they are wrapped: a caret points to a column.
+            is_prose = not line[:1].isspace()
+            yield from wrapped(line, width, prefix, f"{' ' * len(prefix)}  ") if is_prose else [prefix + line]
         if finding.fix:
             yield from wrapped(finding.fix, width, "    do:    ")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainyard.node.kubelet.pod_logs import PodLogs
 from trainyard.node.kubelet.unsaved_files import size_text
+from trainyard.objects.printable import quoted_path
 
 OUTPUT_LOST = "OutputLost"  # the reason of the event
 _LAST_LINES = 12
@@ -24,7 +25,7 @@ class LostOutputReport:
         """Add the reports on a run that has ended (supervisor/log_file.py)."""
         for report in reports:
             self._bytes += int(report["bytes"])
-            self._place, self._reason = str(self._logs.path(container, run)), str(report["reason"])
+            self._place, self._reason = quoted_path(self._logs.path(container, run)), str(report["reason"])
             self._last += str(report["last"])
 
     def message(self) -> str:

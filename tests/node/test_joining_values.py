@@ -207,12 +207,12 @@ def test_a_life_knows_that_it_lives_and_that_others_on_this_machine_are_over() -
 
 
 def test_the_ranges_of_services_are_told_and_those_around_the_pods_are_not_taken() -> None:
-    from trainyard.node.kubelet.supervisor_client import Sandbox
+    from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxCallbacks
     from trainyard.node.network.directory import Directory
     from trainyard.node.network.namespaced import NamespaceNetwork
 
     def ranges(*services: str) -> list[str]:
-        sandbox = Sandbox("namespace", lambda *_: None, lambda: None)
+        sandbox = Sandbox("namespace", SandboxCallbacks())
         network = NamespaceNetwork(sandbox, Directory(), print, ClusterNetwork(services=services))
         around = network.environment({"metadata": {"name": "p", "namespace": "default"}})["no_proxy"].split(",")
         return [one for one in around if "/" in one]

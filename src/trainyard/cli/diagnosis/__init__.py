@@ -34,7 +34,12 @@ EXCLUSIVE_RULES: tuple[DiagnosisRule, ...] = (
     job_rules.terminating,
     job_rules.not_reconciled,
 )
-ENDED_JOB_RULES: tuple[DiagnosisRule, ...] = (job_rules.ended_job, failures.pending_at_deadline, job_rules.ineffective)
+ENDED_JOB_RULES: tuple[DiagnosisRule, ...] = (
+    job_rules.ended_job,
+    failures.pending_at_deadline,
+    job_rules.lost_output,
+    job_rules.ineffective,
+)
 ACTIVE_JOB_RULES: tuple[DiagnosisRule, ...] = (
     job_rules.suspended,
     job_rules.problem_conditions,
@@ -43,6 +48,7 @@ ACTIVE_JOB_RULES: tuple[DiagnosisRule, ...] = (
     children.children_without_pods,
     children.slots_without_pods,
     job_rules.restarting,
+    job_rules.lost_output,
     job_rules.ineffective,
 )
 LEVEL_NAMES = {END: "problem", BLOCK: "problem", WAIT: "waits", NOTE: "note", FINE: "fine"}

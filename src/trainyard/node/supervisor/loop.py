@@ -14,7 +14,7 @@ whose `fds` is their number. Every request of the node process has `do` and `id`
     listen     address, port, udp                            answered with a socket of the pods' network
     socket                                                   answered with an unconnected TCP socket of it
     event      "ready" | "failed" (why) | "output_loss" (container, report: the first output that could not be
-               written, log_file.py) | "exited" (container, code, reason, maybe unsaved: the files that went with it, see
+               written, log_file.py) | "exited" (container, code, reason, maybe unsaved: the files that went with it,
                unsaved_count.py, and in its field lost_output the reports on all output that could not be written)
                                                                    from the supervisor, unasked
 
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import resource
 import selectors
@@ -41,8 +40,9 @@ from . import memory, reaper, syscalls  # relative: see the package's docstring
 from .channel import Channel, Message
 from .container import Failed, InitDescriptors, run_init
 from .init import Output
+from .init_socket import InitSocket
 from .log_file import LimitedLogFile
-from .namespaces import Pods
+from .namespaces import Pods, enter_namespaces
 
 
 @dataclass(slots=True)
@@ -52,29 +52,6 @@ class StartingContainer:
     container: str
     request: int
     pipe: int
-
-
-class InitSocket:
-    """The supervisor's end of an init's exec socket, and the messages of the init that have been read from it."""
-
-    def __init__(self, container: str, sock: socket.socket) -> None:
-        self.container, self.sock = container, sock
-        self.message: Message = {}  # all messages, merged
-        self._rest = b""
-
-    def read(self) -> bool:
-        """Read the messages available now. Returns False when the init has closed its end."""
-        is_open = False
-        try:
-            while piece := self.sock.recv(1 << 16):
-                self._rest += piece
-        except OSError as error:
-            is_open = isinstance(error, BlockingIOError)
-        *lines, self._rest = self._rest.split(b"\n")
-        for line in lines:
-            with contextlib.suppress(ValueError, TypeError):
-                self.message |= json.loads(line)
-        return is_open
 
 
 class Supervisor:
@@ -344,19 +321,6 @@ def _listen(address: str, port: int, udp: bool) -> int:
     return sock.detach()
 
 
-def _enter_namespaces() -> None:
-    # UTS and IPC, too: setns back from a pod's namespace works only to one that belongs to the same user namespace.
-    flags = syscalls.NEWNET | syscalls.NEWNS | syscalls.NEWPID | syscalls.NEWUTS | syscalls.NEWIPC
-    if not syscalls.LINUX:
-        raise OSError("it needs Linux")
-    uid, gid = os.getuid(), os.getgid()
-    if uid == 0:
-        with contextlib.suppress(PermissionError):
-            syscalls.unshare(flags)
-            return
-    syscalls.enter_user_namespace(flags, uid, gid)
-
-
 def _failure_reason(error: OSError) -> str:
     """The reason why namespaces do not work here, for users who do not know them."""
     if error.errno == errno.ENOSPC:
@@ -401,7 +365,7 @@ def main(fd: int, mode: str) -> NoReturn:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     try:
         if namespaces:
-            _enter_namespaces()
+            enter_namespaces()
             syscalls.die_with_parent(signal.SIGKILL)
         else:
             syscalls.subreaper()

@@ -29,6 +29,7 @@ def test_a_path_stays_whole_on_a_line_of_its_own() -> None:
     long, quoted = "/folder" * 5, "'/my folder/and another one'"
     assert wrapped(f"logs: {long} are kept", 30, "", "    ") == ["logs:", f"    {long}", "    are kept"]
     assert wrapped("/25-columns/" + "x" * 13, 30, "Folder:  ") == ["Folder:", "     /25-columns/" + "x" * 13]
+    assert wrapped(f"{long} are kept", 30, "Folder:  ") == [f"Folder:  {long}", "         are kept"]
     lines = wrapped(f"mend {quoted}:5, in f; then run it again", 30, "do: ")
     assert lines == ["do: mend", f"    {quoted}:5,", "    in f; then run it again"]
     assert prose(f"logs: {quoted}", 30) == f"logs:\n  {quoted}"

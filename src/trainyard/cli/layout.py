@@ -3,8 +3,9 @@ that read the terminal's width or write to stderr.
 
 Rules:
 - The requested output is never wider than the terminal, or than 80 columns without one ($COLUMNS overrides both).
-- No word is broken: a word that is wider than the line has a line of its own, indented less if it fits then. `commands
-  in backticks` and quoted paths ('/my folder/x') are one word, so that they can be copied.
+- No word is broken: a word that does not fit has a line of its own, indented less if it fits then. At the beginning of
+  a value, one that never fits stays beside its label. `commands in backticks` and quoted paths ('/my folder/x') are one
+  word, so that they can be copied.
 - The output of users' programs does not pass through this module.
 - Text from API objects (names, messages, fields) cannot control the terminal: cells and values are made printable,
   and `PrintableStream`, which wraps stdout and stderr in every command, passes no escape sequence but the colours
@@ -92,7 +93,8 @@ def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> 
     lines, line, is_empty = [], first, True
     for spaces, word in _WORD.findall(text):
         spaces = "" if is_empty else " " if "\n" in spaces else spaces
-        if line.strip() and len(line) + len(spaces) + len(word) > width:
+        is_too_wide = len(line) + len(spaces) + len(word) > width
+        if is_too_wide and (not is_empty or (line.strip() and len(word) <= width)):
             lines.append(line.rstrip())
             line, spaces = rest if len(word) > width else rest[: width - len(word)], ""
         line += spaces + word

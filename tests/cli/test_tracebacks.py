@@ -74,7 +74,7 @@ def test_a_launchers_report_names_the_failed_process() -> None:
     [
         (137, "OOMKilled", "64Mi", "more memory than its limit of 64Mi", "SIGKILL"),
         (137, "OOMKilled", "", "it has no memory limit of its own", "its limit of"),
-        (137, "Error", "", "killed with SIGKILL from outside; it has no memory limit", "raise"),
+        (137, "Error", "", "killed with SIGKILL; it has no memory limit", "raise"),
         (137, "Error", "1Gi", "not by its memory limit of 1Gi", "no memory limit"),
     ],
 )

@@ -58,7 +58,7 @@ def test_a_users_entry_takes_precedence_and_the_first_file_wins(make: Callable[.
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("- a\n", "Expected `object`, got `array`"),
+        ("- a\n", "Expected `object`, got `array`; write `images:` above the list of entries"),
         ("", "missing required field `images`"),
         ("images: {}\n", "Expected `array`"),
         ("images:\n- {}\n", "images[0]: Object missing required field `match`"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.node.kubelet.supervisor_client import Sandbox
+from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxCallbacks
 from trainyard.node.supervisor import memory, reaper
 from trainyard.node.supervisor.channel import UNREADABLE, Channel
 from trainyard.node.supervisor.container import Failed
@@ -94,7 +94,7 @@ async def test_one_bad_message_of_a_batch_does_not_drop_the_exits_of_others(
         exits.append((container, code))
 
     ours, theirs = ends
-    sandbox = Sandbox("shared", exited, lambda: None)
+    sandbox = Sandbox("shared", SandboxCallbacks(exited))
     sandbox._channel = theirs
     good: list[dict[str, Any]] = [
         {"event": "exited", "container": f"u/{name}/1", "code": 3, "reason": ""} for name in "ab"

@@ -297,6 +297,18 @@ async def test_a_pod_waits_for_its_claim_and_is_placed_when_the_claim_appears(wo
     await world.pod(lambda pod: pod["spec"].get("nodeName") == "local")
 
 
+async def test_while_the_first_node_starts_a_pod_waits_without_an_event(bare: World) -> None:
+    async with running(bare.api, bare.clock, awaits_node=True):
+        await bare.make(POD, {"metadata": {"name": "first"}, "spec": template()["spec"]})
+        await ready_node(bare.api)
+        await bare.event("Scheduled", "first")
+        spec = template()["spec"] | {"volumes": [CLAIM_VOLUME]}
+        await bare.make(POD, {"metadata": {"name": "second"}, "spec": spec})
+        await bare.event("FailedScheduling", "second")
+        events = (await bare.api.list(EVENT, "default"))["items"]
+        assert [event["reason"] for event in events if event["involvedObject"]["name"] == "first"] == ["Scheduled"]
+
+
 async def test_a_claim_that_is_a_folder_of_this_machine_needs_no_object(world: World) -> None:
     await ready_node(world.api)
     made = template()

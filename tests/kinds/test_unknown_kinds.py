@@ -41,7 +41,7 @@ def test_a_known_foreign_kind_is_reported_with_its_operator(
 
 
 @pytest.mark.parametrize(("group", "kind"), WORKLOADS, ids=lambda value: str(value))
-def test_no_kind_of_another_system_is_ours(group: str, kind: str) -> None:
+def test_no_listed_foreign_kind_is_one_of_ours(group: str, kind: str) -> None:
     """A kind that Trainyard runs must leave the table."""
     assert (group, kind) not in {(kind_.gvk.group, kind_.gvk.kind) for kind_ in kinds.ALL}
     assert WORKLOADS[group, kind].replacement in ("", *(kind_.gvk.kind for kind_ in kinds.ALL))

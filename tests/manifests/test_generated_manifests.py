@@ -46,7 +46,7 @@ def printed(*arguments: str) -> list[Json]:
     return [document for document in yaml.load_all(ran.stdout, Loader=yaml.CSafeLoader) if document]
 
 
-def test_the_files_are_those_of_the_code() -> None:
+def test_the_manifest_files_are_generated_from_the_code() -> None:
     written = generate_manifests.written()
     assert {path: path.read_text() for path in written} == written, "run `make manifests`"
     folders = [ROOT / name for name in ("deploy", "config/definitions", "config/rbac", "config/operator")]

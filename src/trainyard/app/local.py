@@ -217,7 +217,9 @@ class LocalCluster:
         if later_kinds := [kind for kind in kinds.ALL if not self._is_served_first(kind)]:
             self._later_installation = self.server.tasks.spawn("install kinds", self._install_later(later_kinds))
         mounted = frozenset(self._options.mounts)
-        self._workloads = workloads = ControllerManager(api, self._now, local_claims=mounted, report=self._options.say)
+        self._workloads = workloads = ControllerManager(
+            api, self._now, local_claims=mounted, report=self._options.say, awaits_node=True
+        )
 
         async def trust() -> None:
             _, self.root_ca = await certificate

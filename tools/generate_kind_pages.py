@@ -13,7 +13,12 @@ FOLDER = Path(__file__).parents[1] / "docs" / "kinds"
 
 def written(folder: Path = FOLDER) -> dict[Path, str]:
     """Every file as it should be."""
-    return {folder / f"{kinds.unique_name(kind)}.md": kind_page(kind) for kind in kinds.KINDS}
+    pages = {}
+    for kind in kinds.KINDS:
+        pages[folder / f"{kinds.unique_name(kind)}.md"] = kind_page(kind)
+        for version in kind.further_versions:
+            pages[folder / f"{kinds.unique_name(kind)}-{version.gvk.version}.md"] = kind_page(version)
+    return pages
 
 
 def write(folder: Path = FOLDER) -> None:

@@ -66,7 +66,7 @@ def kind_page(kind: Kind) -> str:
 
 def _head(kind: Kind) -> Iterator[str]:
     gvk = kind.gvk
-    yield f"# {gvk.kind}"
+    yield f"# {gvk.kind}{'' if gvk.version.startswith('v1') else f' {gvk.version}'}"
     yield ""
     yield "<!-- Written by `python -m tools.generate_kind_pages` from the kind's value; edit that. -->"
     yield ""

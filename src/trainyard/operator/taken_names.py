@@ -25,10 +25,11 @@ def can_adopt(reconcile: Reconcile, planned: PlannedCreate, existing: Json) -> b
 
 def was_planned_before(reconcile: Reconcile, ref: Ref) -> bool:
     """Whether an existing object that the operator may not read is the job's own: an earlier reconcile has started the
-    job, so that it may have created the object, and none has reported the name as taken."""
-    status = parse_status(reconcile.kind, reconcile.job)
-    conflict = find_condition(list(status.conditions), "NameConflict") or {}
-    return status.started and ref.name not in str(conflict.get("message"))
+    job, so that it may have created the object, and the status, this plan's included, does not report the name as
+    taken."""
+    started = parse_status(reconcile.kind, reconcile.job).started
+    conflict = find_condition(reconcile.plan.status.get("conditions") or [], "NameConflict") or {}
+    return started and not (conflict.get("status") == "True" and ref.name in str(conflict.get("message")))
 
 
 def why_not_owned(reconcile: Reconcile, existing: Json | None) -> str:

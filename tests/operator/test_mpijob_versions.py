@@ -1,0 +1,142 @@
+"""MPIJobs of both versions under one definition, and the key pair that the operator may create and not read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.support.samples import kubeflow_job
+from trainyard.app.config import shipped_config
+from trainyard.client import ApiClient, Forbidden, Unavailable
+from trainyard.kinds import MPIJOB, crd
+from trainyard.objects import GVK, Json, controller_of, find_condition, is_condition_true, name_of
+from trainyard.objects.resources import CONFIG_MAP, CRD, JOB, POD, SECRET, SERVICE_ACCOUNT
+from trainyard.operator import Operator
+from trainyard.server import Server
+from trainyard.workloads import ControllerManager
+
+(V2BETA1,) = MPIJOB.further_versions
+TAKEN: Json = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "b-ssh"}, "data": {}}
+
+
+class LimitedClient(ApiClient):
+    """The operator's client, without the right to read Secrets. `loses_config_maps`: their creates have no answer."""
+
+    loses_config_maps = False
+
+    async def list(self, gvk: GVK, *arguments: Any, **options: Any) -> Json:
+        if gvk == SECRET:
+            raise Forbidden(403, "Forbidden", "secrets is forbidden", {})
+        return await super().list(gvk, *arguments, **options)
+
+    async def create(self, gvk: GVK, *arguments: Any, **options: Any) -> Json:
+        if gvk == CONFIG_MAP and self.loses_config_maps:
+            raise Unavailable(0, "Unavailable", "the connection was lost")
+        return await super().create(gvk, *arguments, **options)
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[tuple[Server, ApiClient]]:
+    """An API server with the controllers of Kubernetes, and no node."""
+    server = Server()
+    await server.start()
+    async with ApiClient(server.url) as api, ApiClient(server.url) as manager_api:
+        manager = ControllerManager(manager_api, time.time)
+        await manager.start()
+        await api.create(CRD, "", crd(MPIJOB))
+        await until(api, SERVICE_ACCOUNT, lambda accounts: bool(accounts))
+        try:
+            yield server, api
+        finally:
+            await manager.stop()
+    await server.stop()
+
+
+@asynccontextmanager
+async def operating(server: Server, loses_config_maps: bool = False) -> AsyncIterator[None]:
+    api = LimitedClient(server.url)
+    api.loses_config_maps = loses_config_maps
+    async with api:
+        operator = Operator(api, [MPIJOB], shipped_config())
+        await operator.start()
+        try:
+            yield
+        finally:
+            await operator.stop()
+
+
+async def until(api: ApiClient, gvk: GVK, holds: Callable[[list[Json]], bool]) -> list[Json]:
+    """The objects of a resource, once that holds for them."""
+    async with asyncio.timeout(30):
+        while not holds(objects := (await api.list(gvk, "default"))["items"]):  # noqa: ASYNC110  (asked over HTTP)
+            await asyncio.sleep(0.02)
+    return list(objects)
+
+
+async def create(api: ApiClient, name: str, version: GVK) -> Json:
+    manifest = kubeflow_job("MPIJob")
+    manifest |= {"apiVersion": version.api_version, "metadata": {"name": name, "namespace": "default"}}
+    return await api.create(version, "default", manifest)
+
+
+def named(*names: str) -> Callable[[list[Json]], bool]:
+    return lambda objects: set(names) <= {name_of(obj) for obj in objects}
+
+
+@pytest.mark.parametrize("read_in", [MPIJOB.gvk, V2BETA1.gvk], ids=lambda gvk: str(gvk.version))
+async def test_a_job_is_run_by_the_rules_of_the_version_in_which_it_was_created(read_in: GVK) -> None:
+    async with cluster() as (server, api), operating(server):
+        await create(api, "a", MPIJOB.gvk)
+        await create(api, "b", V2BETA1.gvk)
+        pods = await until(api, POD, named("a-launcher", "a-worker-0", "a-worker-1", "b-worker-0", "b-worker-1"))
+        await until(api, JOB, named("b-launcher"))
+        owners = {name_of(pod)[0]: (controller_of(pod) or {})["apiVersion"] for pod in pods if "worker" in name_of(pod)}
+        assert owners == {"a": "kubeflow.org/v1", "b": "kubeflow.org/v2beta1"}
+        stored = {name: await api.get(read_in, "default", name) for name in "ab"}
+        assert {job["apiVersion"] for job in stored.values()} == {read_in.api_version}
+        assert [MPIJOB.version_of(stored[name]).gvk.version for name in "b"] == ["v2beta1"]
+
+
+async def test_the_key_pair_is_made_once() -> None:
+    async with cluster() as (server, api):
+        async with operating(server):
+            await create(api, "b", V2BETA1.gvk)
+            await until(api, POD, named("b-worker-0", "b-worker-1"))
+            (secret,) = (await api.list(SECRET, "default"))["items"]
+        async with operating(server):
+            await api.delete(POD, "default", "b-worker-1", grace_period_seconds=0)
+            await until(api, POD, named("b-worker-0", "b-worker-1"))
+        (after,) = (await api.list(SECRET, "default"))["items"]
+        assert after["metadata"]["uid"] == secret["metadata"]["uid"] and after["data"] == secret["data"]
+        assert set(secret["data"]) == {"ssh-privatekey", "ssh-publickey"}
+
+
+async def test_a_secret_of_the_name_that_was_there_before_the_job_is_a_conflict_until_it_is_gone() -> None:
+    async with cluster() as (server, api), operating(server):
+        await api.create(SECRET, "default", TAKEN)
+        await create(api, "b", V2BETA1.gvk)
+
+        def conflicts(jobs: list[Json]) -> bool:
+            return is_condition_true((jobs[0].get("status") or {}).get("conditions") or [], "NameConflict")
+
+        (job,) = await until(api, MPIJOB.gvk, conflicts)
+        condition = find_condition(job["status"]["conditions"], "NameConflict") or {}
+        assert "Secret b-ssh" in condition["message"] and "was there before this job" in condition["message"]
+        assert not (await api.list(POD, "default"))["items"]
+        await api.delete(SECRET, "default", "b-ssh")
+        await until(api, POD, named("b-worker-0", "b-worker-1"))
+
+
+async def test_a_secret_whose_creator_was_lost_before_the_config_map_is_the_jobs_own() -> None:
+    async with cluster() as (server, api):
+        async with operating(server, loses_config_maps=True):
+            await create(api, "b", V2BETA1.gvk)
+            await until(api, SECRET, named("b-ssh"))
+        assert not (await api.list(CONFIG_MAP, "default", "trainyard.dev/owner"))["items"]
+        async with operating(server):
+            await until(api, POD, named("b-worker-0", "b-worker-1"))

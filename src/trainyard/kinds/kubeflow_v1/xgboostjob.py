@@ -60,25 +60,24 @@ def environment(job: Job, slot: Slot) -> list[Json]:
     return variables
 
 
-XGBOOSTJOB = training_job(
-    Framework(
-        kind="XGBoostJob",
-        spec_type=XGBoostJobSpec,
-        replicas_field="xgbReplicaSpecs",
-        roles=(MASTER, WORKER),
-        container="xgboost",
-        port_name="xgboostjob-port",
-        port=PORT,
-        restart_policy="Never",
-        environment=environment,
-        success_sets=lambda job: (all_of(MASTER, job),),
-        leading_role=lambda job: MASTER,
-        # The tracker of XGBoost 2 waits for all workers at once; a collective that has lost one does not go on.
-        restart_scope=lambda job: RestartScope.GANG,
-        restart_text="all replicas are created again together, because the tracker does not take a lost worker back",
-        rules=RULES,
-        is_master=lambda job, slot: slot.role == MASTER,
-        in_place_failure_is_final=True,
-        selector_in_status=False,
-    )
+FRAMEWORK = Framework(
+    kind="XGBoostJob",
+    spec_type=XGBoostJobSpec,
+    replicas_field="xgbReplicaSpecs",
+    roles=(MASTER, WORKER),
+    container="xgboost",
+    port_name="xgboostjob-port",
+    port=PORT,
+    restart_policy="Never",
+    environment=environment,
+    success_sets=lambda job: (all_of(MASTER, job),),
+    leading_role=lambda job: MASTER,
+    # The tracker of XGBoost 2 waits for all workers at once; a collective that has lost one does not go on.
+    restart_scope=lambda job: RestartScope.GANG,
+    restart_text="all replicas are created again together, because the tracker does not take a lost worker back",
+    rules=RULES,
+    is_master=lambda job, slot: slot.role == MASTER,
+    in_place_failure_is_final=True,
+    selector_in_status=False,
 )
+XGBOOSTJOB = training_job(FRAMEWORK)

@@ -37,7 +37,9 @@ config = json.loads(os.environ["TF_CONFIG"])
 config["cluster"].pop("evaluator", None)
 library = getattr(tf, "distribute", None)
 Server = getattr(library, "Server", None) or tf.train.Server
-server = Server(config["cluster"], job_name=config["task"]["type"], task_index=config["task"]["index"])
+task = config["task"]
+server = Server(
+    config["cluster"], job_name=task["type"], task_index=task["index"])
 sys.stderr.write("TensorFlow server: %s\\n" % server.target)
 while True:
     signal.pause()

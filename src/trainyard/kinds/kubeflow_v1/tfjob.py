@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from trainyard.core import Job, RestartScope, Rule, Slot
+from trainyard.kinds.kubeflow_v1 import scripts
 from trainyard.kinds.kubeflow_v1.framework import MASTER, WORKER, Framework, all_of, replica_name, total_replicas
 from trainyard.kinds.kubeflow_v1.job import training_job
 from trainyard.kinds.kubeflow_v1.pods import variable
@@ -115,5 +116,6 @@ FRAMEWORK = Framework(
     selector_in_status=False,
     qualified=lambda job: True,
     failed_text="{kind} {namespace}/{name} has failed because {count} {role} replica(s) failed.",
+    scripts=scripts.TENSORFLOW,
 )
 TFJOB = training_job(FRAMEWORK)

@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from trainyard.core import Job, RestartScope, Rule, Slot
+from trainyard.kinds.kubeflow_v1 import scripts
 from trainyard.kinds.kubeflow_v1.framework import MASTER, WORKER, Framework, all_of, replica_name, total_replicas
 from trainyard.kinds.kubeflow_v1.job import training_job
 from trainyard.kinds.kubeflow_v1.pods import variable
@@ -79,5 +80,6 @@ FRAMEWORK = Framework(
     is_master=lambda job, slot: slot.role == MASTER,
     in_place_failure_is_final=True,
     selector_in_status=False,
+    scripts=scripts.XGBOOST,
 )
 XGBOOSTJOB = training_job(FRAMEWORK)

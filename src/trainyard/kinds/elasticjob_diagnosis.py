@@ -37,7 +37,7 @@ def too_few(job: Job, observed: ObservedReplicas) -> Iterator[Finding]:
 
 
 def refine(job: Job, cause: Cause) -> Cause:
-    """Names the endpoint that a launcher could not reach."""
+    """Name the endpoint that a launcher could not reach."""
     return torch_diagnosis.with_endpoint(cause, job.parsed.spec.get(RDZV_ENDPOINT) or "", f"spec.{RDZV_ENDPOINT}")
 
 

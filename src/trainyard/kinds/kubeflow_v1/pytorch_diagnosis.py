@@ -52,7 +52,7 @@ def too_few(job: Job, observed: ObservedReplicas) -> Iterator[Finding]:
 
 
 def refine(job: Job, cause: Cause) -> Cause:
-    """Names the endpoint that a launcher could not reach."""
+    """Name the endpoint that a launcher could not reach."""
     return torch_diagnosis.with_endpoint(cause, _address(job.parsed.spec), HOST_FIELD)
 
 

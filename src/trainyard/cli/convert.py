@@ -81,7 +81,7 @@ def _load(files: tuple[str, ...]) -> list[SourceDocument]:
 
 
 def _check(documents: list[Document], target: str) -> None:
-    """Raises ManifestError with the problems of the jobs that are to be converted, as `lint` finds them."""
+    """Raise ManifestError with the problems of the jobs that are to be converted, as `lint` finds them."""
     problems: list[Problem] = []
     for document in documents:
         kind = kinds.kind_of(document.obj)

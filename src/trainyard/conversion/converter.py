@@ -49,7 +49,7 @@ def is_convertible(obj: Json, target: str) -> bool:
 
 
 def convert(obj: Json, target: str) -> Conversion:
-    """Converts a valid job for which `is_convertible` holds. `target`: one of TARGETS."""
+    """Convert a valid job for which `is_convertible` holds. `target`: one of TARGETS."""
     report = Report()
     name = _old_name(obj)
     if name in WITHOUT_TARGET:

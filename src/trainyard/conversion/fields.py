@@ -68,20 +68,20 @@ class Fields:
         return child
 
     def unmapped(self, name: str, reason: str) -> None:
-        """Takes a field that the target cannot have and reports it, if it is set. `reason` says what to do."""
+        """Take a field that the target cannot have and report it, if it is set. `reason` says what to do."""
         if self.take(name) is not None:
             self.report_unmapped(name, reason)
 
     def report_unmapped(self, name: str, reason: str) -> None:
-        """Reports a field that the target cannot have. `reason` says what to do."""
+        """Report a field that the target cannot have. `reason` says what to do."""
         self.report.unmapped.append(Problem(self.path_of(name), reason))
 
     def note(self, name: str, text: str) -> None:
-        """Reports an effect of a field that differs in the result."""
+        """Report an effect of a field that differs in the result."""
         self.report.notes.append(Problem(self.path_of(name), text))
 
     def report_rest(self, text: str) -> None:
-        """Reports every field that no caller has taken, in this object and in those below it."""
+        """Report every field that no caller has taken, in this object and in those below it."""
         self.report.unmapped += [Problem(self.path_of(name), text) for name in self.names]
         for child in self._children:
             child.report_rest(text)

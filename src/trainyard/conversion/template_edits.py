@@ -49,7 +49,7 @@ def take_restart_policy(template: Json) -> str:
 
 
 def set_port(container: Json, name: str, port: int) -> None:
-    """Gives the container the named port, in place of one with the same number or name."""
+    """Give the container the named port, in place of one with the same number or name."""
     ports = [
         item for item in container.get("ports") or () if item.get("name") != name and item.get("containerPort") != port
     ]
@@ -57,7 +57,7 @@ def set_port(container: Json, name: str, port: int) -> None:
 
 
 def add_variables(container: Json, variables: list[Json]) -> None:
-    """Adds environment variables; a variable of the same name is replaced, as the old operators' came last."""
+    """Add environment variables; a variable of the same name is replaced, as the old operators' came last."""
     names = {variable["name"] for variable in variables}
     kept = [variable for variable in container.get("env") or () if variable.get("name") not in names]
     container["env"] = [*kept, *variables]

@@ -83,7 +83,7 @@ def _elastic_policy(spec: Fields, name: str | None, replicas: int) -> Json:
 
 
 def _rename_labels(worker: Fields, value: Any) -> None:
-    """Renames the labels in `fieldPath`s of the template. Changes it in place."""
+    """Rename the labels in `fieldPath`s of the template; change it in place."""
     if isinstance(value, list):
         for item in value:
             _rename_labels(worker, item)

@@ -30,7 +30,7 @@ class JobPolicies(msgspec.Struct, frozen=True):
 
 
 def take_run_policy(policy: Fields) -> JobPolicies:
-    """Takes the fields of `runPolicy` and reports those without a counterpart."""
+    """Take the fields of `runPolicy`, and report those without a counterpart."""
     job: Json = {}
     if (suspend := policy.take("suspend")) is not None:
         job["suspend"] = suspend

@@ -27,7 +27,7 @@ class JobSource(msgspec.Struct, frozen=True):
 
 
 def open_source(root: Fields) -> JobSource:
-    """Takes the metadata and `runPolicy`. The name is part of addresses, and that of the job's own runtime."""
+    """Take the metadata and `runPolicy`. The name is part of addresses, and that of the job's own runtime."""
     metadata = take_metadata(root)
     name = str(metadata.get("name") or "")
     if not name:
@@ -98,7 +98,7 @@ def job_spec(replica_set: ReplicaSet, backoff_limit: int | None) -> Json:
 
 
 def note_backoff(source: JobSource, replica_sets: dict[str, ReplicaSet]) -> None:
-    """Reports that JobSet's Jobs give up where the Training Operator does not."""
+    """Report that JobSet's Jobs give up where the Training Operator does not."""
     if source.policy.backoff_limit is None and any(item.restart_policy != "Never" for item in replica_sets.values()):
         limit = DEFAULT_BACKOFF_LIMIT
         source.spec.note(
@@ -120,7 +120,7 @@ LONGEST_POD_NAME = 63
 
 
 def check_name(source: JobSource, counts: dict[str, int]) -> None:
-    """Reports a name with which JobSet refuses the Pods NAME-REPLICATED_JOB-0-INDEX-ABCDE. `counts`: Pods by
+    """Report a name with which JobSet refuses the Pods NAME-REPLICATED_JOB-0-INDEX-ABCDE. `counts`: Pods by
     replicated job."""
     longest = max(len(f"{source.name}-{job}-0-{count - 1}-abcde") for job, count in counts.items())
     if longest > LONGEST_POD_NAME:

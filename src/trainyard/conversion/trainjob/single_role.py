@@ -121,7 +121,7 @@ def _report_differences(source: JobSource, first: ReplicaSet, other: ReplicaSet)
 
 
 def _drop_reserved(source: JobSource, replica_set: ReplicaSet, container: Json, reserved: tuple[str, ...]) -> None:
-    """Removes variables that Trainer refuses. Both operators set them, whatever the job says."""
+    """Remove variables that Trainer refuses. Both operators set them, whatever the job says."""
     env: list[Any] = container.get("env") or []
     for variable in env:
         if str(variable.get("name")).startswith(reserved):

@@ -43,7 +43,7 @@ def convert(root: Fields) -> list[Json]:
 
 
 def _add_tf_config(source: JobSource, replica_sets: dict[str, ReplicaSet]) -> None:
-    """Adds TF_CONFIG to the main containers of the templates, which are copies."""
+    """Add TF_CONFIG to the main containers of the templates, which are copies."""
     cluster = {
         role.lower(): [
             f"{address(source.name, role.lower(), index)}"

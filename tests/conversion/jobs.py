@@ -11,7 +11,9 @@ from trainyard.core import Kind
 from trainyard.objects import Json
 
 OLD_KINDS = [kind for kind in kinds.ALL if kind.gvk.kind in ("TfJob", "ElasticJob", "ChainerJob")]
-KUBEFLOW_KINDS = [kind for kind in kinds.KINDS if kind.gvk.api_version == "kubeflow.org/v1"]
+KUBEFLOW_KINDS = [
+    kind for kind in kinds.all_versions() if kind.gvk.api_version in ("kubeflow.org/v1", "kubeflow.org/v2beta1")
+]
 CONVERSIONS = [
     *((kind, KUBEFLOW) for kind in OLD_KINDS),
     *((kind, TRAINJOB) for kind in (*OLD_KINDS, *KUBEFLOW_KINDS)),
@@ -20,8 +22,11 @@ CONVERSIONS = [
 
 def job(kind: Kind) -> Json:
     """A good job of a kind, without what an API server writes."""
-    obj = sample(kind.gvk.kind)
-    return {**obj, "apiVersion": kind.gvk.api_version, "metadata": {"name": "example"}}
+    obj = {**sample(kind.gvk.kind), "apiVersion": kind.gvk.api_version, "metadata": {"name": "example"}}
+    if kind.gvk.version == "v2beta1":  # which has no ExitCode
+        for replica_set in obj["spec"]["mpiReplicaSpecs"].values():
+            replica_set["restartPolicy"] = "OnFailure"
+    return obj
 
 
 def mpi_job(version: str, **fields: Any) -> Json:

@@ -12,18 +12,17 @@ from typing import Any
 
 import pytest
 
-from tests.conversion.jobs import CONVERSIONS, job, mpi_job
+from tests.conversion.jobs import CONVERSIONS, job
 from trainyard import kinds
-from trainyard.conversion import TRAINJOB, Conversion, convert
+from trainyard.conversion import Conversion, convert
 from trainyard.core import Kind
 from trainyard.kinds.pod_templates import fields_of_types
 from trainyard.kinds.templates import templates_of
 from trainyard.objects import Json
 from trainyard.schema import from_struct
 
-every_conversion = pytest.mark.parametrize(
-    ("kind", "target"), CONVERSIONS, ids=[f"{kind.gvk.kind}.{kind.gvk.group}-{target}" for kind, target in CONVERSIONS]
-)
+IDS = [f"{kind.gvk.kind}.{kind.gvk.version}.{kind.gvk.group}-{target}" for kind, target in CONVERSIONS]
+every_conversion = pytest.mark.parametrize(("kind", "target"), CONVERSIONS, ids=IDS)
 VALUES: dict[str, list[Any]] = {
     "integer": [3, 1, 2, 70000],
     "boolean": [True, False],
@@ -46,6 +45,11 @@ SAME_AS_UNSET: dict[str, tuple[Any, ...]] = {
     "tfReplicaType": ("MASTER",),
     "tfPort": (2222,),
     "slots": (1,),
+    "slotsPerWorker": (1,),
+    "mainContainer": ("mpi",),  # the first container
+    "runLauncherAsWorker": (False,),
+    "launcherCreationPolicy": ("AtStartup",),
+    "mpiImplementation": ("OpenMPI",),
 }
 """Field -> values that are the same as no value for the result, because they are the default of one of the sides."""
 
@@ -179,37 +183,3 @@ def test_every_field_of_the_pods_is_in_the_result(kind: Kind, target: str) -> No
             node[field] = [{"name": "MARK"}] if field in ("env", "ports") else ["MARK"]
         result = str(convert(obj, target).objects)
         assert "MARK" in result and field.removesuffix("s") in result, (owner, field)
-
-
-MPI_FIELDS: list[tuple[str, str, Any]] = [
-    *((version, "slotsPerWorker", 2) for version in ("v1", "v2beta1")),
-    *(
-        (version, "runPolicy", {name: value})
-        for version in ("v1", "v2beta1")
-        for name, value in {
-            "suspend": True,
-            "cleanPodPolicy": "All",
-            "ttlSecondsAfterFinished": 1,
-            "activeDeadlineSeconds": 1,
-            "backoffLimit": 2,
-            "managedBy": "kueue.x-k8s.io/multikueue",
-            "schedulingPolicy": {"minAvailable": 1},
-        }.items()
-    ),
-    ("v1", "cleanPodPolicy", "All"),
-    ("v1", "mainContainer", "sidecar"),
-    ("v2beta1", "runLauncherAsWorker", True),
-    ("v2beta1", "sshAuthMountPath", "/home/mpiuser/.ssh"),
-    ("v2beta1", "launcherCreationPolicy", "WaitForWorkersReady"),
-    ("v2beta1", "mpiImplementation", "Intel"),
-    ("v2beta1", "futureField", 1),
-]
-
-
-@pytest.mark.parametrize(("version", "field", "value"), MPI_FIELDS)
-def test_every_field_of_an_mpi_job_is_mapped_or_reported(version: str, field: str, value: Any) -> None:
-    base_job = mpi_job(version)
-    for replica_set in base_job["spec"]["mpiReplicaSpecs"].values():
-        replica_set["template"]["spec"]["containers"].append({"name": "sidecar", "image": "x"})
-    conversion = convert({**base_job, "spec": {**base_job["spec"], field: value}}, TRAINJOB)
-    assert is_accounted_for(convert(base_job, TRAINJOB), conversion, field)

@@ -17,9 +17,7 @@ from trainyard.objects import Json
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 TO_TRAINJOB = [kind for kind, target in CONVERSIONS if target == TRAINJOB]
-SAMPLES = [pytest.param(job(kind), id=f"{kind.gvk.kind}.{kind.gvk.group}") for kind in TO_TRAINJOB] + [
-    pytest.param(mpi_job(version), id=f"MPIJob-{version}") for version in ("v1", "v2beta1")
-]
+SAMPLES = [pytest.param(job(kind), id=f"{kind.gvk.kind}.{kind.gvk.version}.{kind.gvk.group}") for kind in TO_TRAINJOB]
 FULL_POLICY = {
     "suspend": True,
     "activeDeadlineSeconds": 60,
@@ -328,6 +326,18 @@ def test_a_launcher_waits_for_workers_if_the_job_says_so() -> None:
     assert runtime
     _, launcher = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     assert launcher["dependsOn"] == [{"name": "node", "status": "Ready"}]
+
+
+@pytest.mark.parametrize(("name", "image", "paths"), [("sidecar", "x", []), ("absent", None, ["spec.mainContainer"])])
+def test_mpi_runs_in_the_main_container_of_a_worker(name: str, image: str | None, paths: list[str]) -> None:
+    obj = mpi_job("v1", mainContainer=name)
+    worker = obj["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    worker["containers"].append({"name": "sidecar", "image": "x"})
+    conversion = convert(obj, TRAINJOB)
+    assert unmapped(conversion) == paths
+    node, _ = conversion.objects[0]["spec"]["template"]["spec"]["replicatedJobs"]
+    containers = {each["name"]: each["image"] for each in node["template"]["spec"]["template"]["spec"]["containers"]}
+    assert containers["node"] == (image or "example/train:1")
 
 
 def test_workers_that_wait_for_exec_are_reported() -> None:

@@ -50,3 +50,9 @@ def test_an_elastic_job_with_an_etcd(tmp_path: Path) -> None:
     for replica in ("worker-0", "worker-1"):
         losses = numbers(run, replica, r"world 2 .*loss ([0-9.]+)")
         assert losses[-1] < losses[0] / 2, run.text
+
+
+def test_a_chainer_job_of_a_master_and_a_worker_set(tmp_path: Path) -> None:
+    run = trained("chainerjob-mn.yaml", tmp_path)
+    losses = numbers(run, "launcher-0", r"^\s*\d+ +([0-9.]+) +[0-9.]+ +[0-9.]+ +[0-9.]+")
+    assert losses[-1] < losses[0], run.text

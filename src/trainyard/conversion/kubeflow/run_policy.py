@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from trainyard.conversion.fields import Fields
 from trainyard.core.kind import TRAINYARD_OPERATOR
-from trainyard.kinds.kubeflow_v1.spec import MANAGERS, MULTIKUEUE
+from trainyard.kinds.kubeflow_v1.spec import MULTIKUEUE
 from trainyard.kinds.policies import Policies
 from trainyard.objects import Json
+
+TRAINING_OPERATOR = "kubeflow.org/training-operator"
 
 
 def take_run_policy(*sources: Fields) -> Json:
@@ -27,12 +29,12 @@ def take_run_policy(*sources: Fields) -> Json:
 
 def _manager(source: Fields) -> str:
     manager = source.take("managedBy")
-    if manager in (TRAINYARD_OPERATOR, MANAGERS[0]):
-        return MANAGERS[0]  # the Training Operator accepts no other name for the controller in its place
+    if manager in (TRAINYARD_OPERATOR, TRAINING_OPERATOR):
+        return TRAINING_OPERATOR  # the Training Operator accepts no other name for the controller in its place
     if manager not in ("", MULTIKUEUE):
         source.report_unmapped(
             "managedBy",
-            f"{manager} is no manager of a kubeflow.org/v1 job: leave it out, or write {MANAGERS[0]} or {MULTIKUEUE}",
+            f"{manager} manages no job of kubeflow.org/v1: leave it out, or write {TRAINING_OPERATOR} or {MULTIKUEUE}",
         )
         return ""
     return str(manager)

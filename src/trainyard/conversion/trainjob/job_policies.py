@@ -5,11 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from trainyard.conversion.fields import Fields
-from trainyard.kinds.kubeflow_v1.spec import MANAGERS, MULTIKUEUE
+from trainyard.core.kind import TRAINYARD_OPERATOR
+from trainyard.kinds.kubeflow_v1.spec import MULTIKUEUE
 from trainyard.objects import Json
 
-MPI_OPERATOR = "kubeflow.org/mpi-operator"
+CONTROLLERS = ("kubeflow.org/training-operator", "kubeflow.org/mpi-operator", TRAINYARD_OPERATOR)
+"""Values of managedBy that name the controller in whose place Trainer's is."""
 QUEUE = "scheduling.volcano.sh/queue-name"
+CLEAN_ALL = "Pods that have ended stay until the TrainJob is deleted; write ttlSecondsAfterFinished"
 DEFAULT_BACKOFF_LIMIT = 6  # of the Jobs that JobSet creates
 
 
@@ -39,7 +42,7 @@ def take_run_policy(policy: Fields) -> JobPolicies:
     manager = policy.take("managedBy")
     if manager == MULTIKUEUE:
         job["managedBy"] = manager
-    elif manager not in (None, "", *MANAGERS, MPI_OPERATOR):
+    elif manager not in (None, "", *CONTROLLERS):
         policy.report_unmapped("managedBy", f"a TrainJob has Trainer's controller or {MULTIKUEUE}; leave it out")
     elif manager:
         policy.note("managedBy", "is left out: Trainer's own controller runs a TrainJob")
@@ -57,9 +60,7 @@ def take_run_policy(policy: Fields) -> JobPolicies:
 
 def _take_clean_pod_policy(policy: Fields) -> None:
     if policy.peek("cleanPodPolicy") == "All":
-        policy.unmapped(
-            "cleanPodPolicy", "Pods that have ended stay until the TrainJob is deleted; write ttlSecondsAfterFinished"
-        )
+        policy.unmapped("cleanPodPolicy", CLEAN_ALL)
     elif policy.take("cleanPodPolicy") == "None":
         policy.note("cleanPodPolicy", "Pods that still run at the end of a TrainJob are deleted all the same")
 

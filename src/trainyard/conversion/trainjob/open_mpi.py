@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from trainyard.conversion.fields import Fields
 from trainyard.conversion.template_edits import main_container, take_restart_policy, with_main_container
+from trainyard.conversion.trainjob.job_policies import CLEAN_ALL
 from trainyard.conversion.trainjob.replicated_jobs import (
     ANCESTOR,
     NODE,
@@ -17,11 +18,11 @@ from trainyard.conversion.trainjob.replicated_jobs import (
 )
 from trainyard.conversion.trainjob.runtimes import train_job, training_runtime
 from trainyard.conversion.trainjob.single_role import TRAINER_FIELDS
-from trainyard.kinds.templates import whole_number
+from trainyard.kinds.templates import has_container, whole_number
 from trainyard.objects import Json
 
 LAUNCHER = "launcher"
-CONTAINER = "mpi"
+FIRST = ""  # the main container is the first one, whatever its name
 SSHD = ["/usr/sbin/sshd", "-De"]
 SSH_PATH = "/root/.ssh"
 OPEN_MPI = "OpenMPI"
@@ -31,23 +32,27 @@ NEEDS_SSHD = "runs /usr/sbin/sshd -De: the image must have an ssh server"
 def convert_v1(root: Fields) -> list[Json]:
     """The runtime and the TrainJob of an MPIJob of the Training Operator."""
     source = open_source(root)
-    source.spec.unmapped("cleanPodPolicy", "Pods that run at the end of a TrainJob are deleted, others stay")
-    container = source.spec.take("mainContainer", CONTAINER)
-    return _convert(source, container, "Never", runs_sshd=False)
+    if source.spec.take("cleanPodPolicy") == "All":
+        source.spec.report_unmapped("cleanPodPolicy", CLEAN_ALL)
+    container = source.spec.take("mainContainer", FIRST)
+    worker = source.spec.peek("mpiReplicaSpecs").get("Worker") or {}
+    if container != FIRST and not has_container(worker.get("template"), container):
+        source.spec.report_unmapped("mainContainer", f"Worker has no container {container}; name one that it has")
+    return _convert(source, "Never", container, runs_sshd=False)
 
 
 def convert_v2beta1(root: Fields) -> list[Json]:
     """The runtime and the TrainJob of an MPIJob of the MPI Operator."""
-    return _convert(open_source(root), CONTAINER, "OnFailure", runs_sshd=True)
+    return _convert(open_source(root), "OnFailure", FIRST, runs_sshd=True)
 
 
-def _convert(source: JobSource, container: str, launcher_policy: str, *, runs_sshd: bool) -> list[Json]:
+def _convert(source: JobSource, launcher_policy: str, worker_container: str, *, runs_sshd: bool) -> list[Json]:
     ml_policy = _take_ml_policy(source.spec)
     waits = source.spec.take("launcherCreationPolicy") == "WaitForWorkersReady"
     sets = source.spec.child("mpiReplicaSpecs")
-    launcher = _replica_set(sets.child("Launcher"), container, launcher_policy, 1)
+    launcher = _replica_set(sets.child("Launcher"), FIRST, launcher_policy, 1)
     worker_fields = sets.child("Worker")
-    workers = _replica_set(worker_fields, container, "Never", 0)
+    workers = _replica_set(worker_fields, worker_container, "Never", 0)
     if workers.replicas:
         _run_sshd(worker_fields, main_container(workers.template, NODE), runs_sshd)
     nodes = max(1, workers.replicas + int(ml_policy["mpi"]["runLauncherAsNode"]))

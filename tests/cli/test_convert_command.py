@@ -59,8 +59,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_other_documents_keep_their_text_and_their_order() -> None:
     result = converted("-", stdin=f"{OTHER}---\n{JOB}---\n# nothing\n---\n{OTHER.replace('settings', 'more')}")
     assert result.exit_code == 0
-    first, job, last = re.split(r"^---\n", result.stdout, flags=re.MULTILINE)
-    assert first == OTHER and last == OTHER.replace("settings", "more")
+    first, job, comment, last = re.split(r"^---\n", result.stdout, flags=re.MULTILINE)
+    assert (first, comment, last) == (OTHER, "# nothing\n", OTHER.replace("settings", "more"))
     assert yaml.safe_load(job)["kind"] == "PyTorchJob"
 
 

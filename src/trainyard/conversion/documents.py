@@ -24,21 +24,19 @@ class SourceDocument(NamedTuple):
 
 
 def split_documents(text: str, source: str) -> list[SourceDocument]:
-    """The documents of a manifest that have objects, in the order of the file. Raises ManifestError with the problems
-    of all documents."""
+    """The documents of a manifest, in the order of the file; those of comments only have no objects. Raises
+    ManifestError with the problems of all documents."""
     all_objects = read(text, source)
     documents = []
     for first_line, part in _parts(text):
         try:
             # Empty lines in place of those before the document keep the line numbers of messages.
             documents.append(SourceDocument(part, read("\n" * first_line + part, source)))
-        except ManifestError:  # a document without an object: of comments only
-            continue
-    if sum(len(document.objects) for document in documents) != len(
-        all_objects
-    ):  # a document needs text of another part
-        return [SourceDocument(text, all_objects)]
-    return documents
+        except ManifestError:  # it has no object
+            documents += [SourceDocument(part, [])] if part.strip() else []
+    count = sum(len(document.objects) for document in documents)
+    # Where a document needs text of another part, the text stays in one piece.
+    return documents if count == len(all_objects) else [SourceDocument(text, all_objects)]
 
 
 def _parts(text: str) -> Iterator[tuple[int, str]]:

@@ -21,6 +21,7 @@ from trainyard.cli.lint import lint
 from trainyard.cli.plan import plan
 from trainyard.cli.run import run
 from trainyard.cli.scripts.frameworks import FRAMEWORKS
+from trainyard.kinds.templates import templates_of
 from trainyard.objects import Json
 from trainyard.objects.labels import WORKING_DIRECTORY
 from trainyard.objects.manifest import read
@@ -30,9 +31,12 @@ CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "plain-of-three": {"workers": 3, "env": ("A=1", "EMPTY=")},
     "torch": {"framework": "torch"},
+    "torch-of-three": {"framework": "torch", "workers": 3, "nproc": 2},
     "torch-elastic": {"framework": "torch", "workers": 2, "nproc": 4, "least": 1, "most": 3},
     "tensorflow": {"framework": "tensorflow"},
     "tensorflow-with-ps": {"framework": "tensorflow", "workers": 3, "ps": 2, "image": "example.com/train:1"},
+    "tensorflow-of-two": {"framework": "tensorflow", "workers": 2},
+    "xgboost-of-two": {"framework": "xgboost", "workers": 2},
     "jax-of-two": {"framework": "jax", "workers": 2},
     "mxnet": {"framework": "mxnet"},
     "mxnet-dist": {"framework": "mxnet", "workers": 2, "ps": 2},
@@ -44,7 +48,9 @@ CASES: dict[str, dict[str, Any]] = {
 CHILDREN = {
     "plain-of-three": ["Pod"] * 3 + ["Service"] * 3,
     "torch-elastic": ["Pod"] * 2 + ["Service"] * 2,
-    "tensorflow-with-ps": ["ConfigMap"] + ["Job"] * 5 + ["Service"],
+    "torch-of-three": ["Pod"] * 3 + ["Service"] * 3,
+    "tensorflow-with-ps": ["Pod"] * 5 + ["Service"] * 5,
+    "xgboost-of-two": ["Pod"] * 2 + ["Service"] * 2,
     "mxnet": ["Job"],
     "mxnet-dist": ["Job"] * 5 + ["Service"],
     "mpi4py-of-two": ["ConfigMap", "Job", "Role", "RoleBinding", "ServiceAccount", "StatefulSet"],
@@ -104,8 +110,8 @@ def test_every_framework_has_an_expected_manifest() -> None:
 
 
 def container(job: Json) -> Json:
-    spec = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
-    container: Json = spec["containers"][0]
+    _, template = next(templates_of(job["spec"], "spec"))
+    container: Json = template["spec"]["containers"][0]
     return container
 
 
@@ -148,7 +154,7 @@ def test_the_command_of_each_framework(form: str, target: str, command: list[str
     assert container(made(target, "1", form=form).job)["command"] == command
     started = container(made(target, "1", form=form, framework="torch").job)
     assert started["command"] == ["python", "-m", "torch.distributed.run"]
-    assert started["args"] == ["--nproc_per_node=1", *torchrun]
+    assert started["args"] == torchrun
 
 
 @every_case

@@ -121,6 +121,45 @@ def test_a_saved_manifest_runs_unchanged_from_another_folder(tmp_path: Path) -> 
     assert [fact["cwd"] for fact in facts(tmp_path / "project", 1)] == [str(tmp_path / "project")]
 
 
+LED = """
+import json, os, time
+print(json.dumps({name: os.environ.get(name) for name in %r}), flush=True)
+if os.environ.get("RANK", "0") != "0" or '"type":"worker"' in os.environ.get("TF_CONFIG", ""):
+    time.sleep(600)  # its job ends with the leader
+"""
+JAX = {"JAX_COORDINATOR_ADDRESS": "train-worker-0:6666", "JAX_NUM_PROCESSES": "2", "COORDINATOR_PORT": "6666"}
+RANKS = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "train-master-0", "MASTER_PORT": "9999"}
+CLUSTER = {"chief": ["train-chief-0.default.svc:2222"], "worker": ["train-worker-0.default.svc:2222"]}
+
+
+@pytest.mark.parametrize(
+    ("framework", "leader", "variables"),
+    [("jax", "worker-0", JAX), ("xgboost", "master-0", RANKS), ("tensorflow", "chief-0", {"TF_CONFIG": CLUSTER})],
+)
+def test_a_saved_job_of_a_framework_ends_as_the_script_did(
+    framework: str, leader: str, variables: dict[str, object], tmp_path: Path
+) -> None:
+    script(tmp_path, LED % (tuple(variables),))
+    words = ("--network", "namespace", "--framework", framework, "--workers", "2", "--save", "job.yaml", "train.py")
+    for line in (words, ("--network", "namespace", "job.yaml")):
+        code, out, err = ran(tmp_path, "run", *line)
+        assert code == 0, err
+        (text,) = [
+            text for replica, _, text in (row.partition(" | ") for row in out.splitlines()) if replica.strip() == leader
+        ]
+        values = json.loads(text)
+        if framework == "tensorflow":
+            values = {"TF_CONFIG": json.loads(values["TF_CONFIG"])["cluster"]}
+        assert values == variables
+
+
+def test_a_tensorflow_script_alone_knows_its_cluster(tmp_path: Path) -> None:
+    script(tmp_path, LED % (("TF_CONFIG",),))
+    code, out, err = ran(tmp_path, "run", "--framework", "tensorflow", "train.py")
+    assert code == 0, err
+    assert '\\"chief\\":[\\"train-chief-0:2222\\"]' in out
+
+
 def test_init_writes_the_manifest_that_run_runs(tmp_path: Path) -> None:
     script(tmp_path, SHOW % (PLAIN,))
     assert ran(tmp_path, "init", "train.py", "--epochs", "3")[0] == 0

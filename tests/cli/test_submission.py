@@ -9,7 +9,7 @@ import pytest
 from trainyard.cli.cluster_command import on_loopback
 from trainyard.cli.submission import create_objects, read
 from trainyard.cli.working_directory import manifest_folder, set_annotation
-from trainyard.client import AlreadyExists, ApiError, Forbidden, Invalid
+from trainyard.client import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
 from trainyard.objects import GVK, Json, name_of, namespace_of
 from trainyard.objects.labels import WORKING_DIRECTORY
 from trainyard.objects.manifest import ManifestError
@@ -212,6 +212,12 @@ class RefusingApi:
             {"TfJob": Invalid(422, "Invalid", "x", {"causes": [{"field": "spec.a", "message": "must not be"}]})},
             ["c"],
             "TfJob a: spec.a: must not be",
+        ),
+        (
+            {"TfJob": NotFound(404, "NotFound", "the server could not find the requested resource")},
+            ["c"],
+            "TfJob a: the cluster does not serve TfJob (tensorflow.org/v1alpha1); add it to the kinds of Trainyard "
+            "there: `kinds` of the chart, or --kinds of trainyard manifests",
         ),
     ],
 )

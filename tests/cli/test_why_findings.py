@@ -21,12 +21,13 @@ from tests.cli.why_values import (
     everything,
     facts,
     pod,
+    pytorch,
     tfjob,
     waits,
 )
-from trainyard.cli.diagnosis import BLOCK, END, FINE, LEVEL_NAMES, NOTE, WAIT, Finding, finding_lines
+from trainyard.cli.diagnosis import BLOCK, END, FINE, LEVEL_NAMES, NOTE, WAIT, Endpoint, Finding, finding_lines
 from trainyard.cli.diagnosis.output import printable_lines
-from trainyard.kinds import TFJOB
+from trainyard.kinds import PYTORCHJOB, TFJOB
 from trainyard.kinds.elasticjob_diagnosis import rendezvous_endpoint
 from trainyard.objects import Json
 
@@ -139,6 +140,25 @@ def test_evidence_cannot_control_the_terminal(output: bytes, shown: str) -> None
 def test_the_service_behind_an_endpoint_is_resolved_in_the_jobs_namespace(endpoint: str, service: str) -> None:
     found_at = rendezvous_endpoint(elastic(RUNNING, rdzvEndpoint=endpoint))
     assert found_at is not None and found_at.service == service
+
+
+def test_the_endpoint_of_a_pytorch_job_is_its_rendezvous_host() -> None:
+    endpoint = PYTORCHJOB.diagnosis.endpoint(pytorch())
+    assert endpoint == Endpoint("etcd-service:2379", "spec.elasticPolicy.rdzvHost", "etcd-service")
+    assert PYTORCHJOB.diagnosis.endpoint(pytorch(elasticPolicy={"minReplicas": 1})) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "peers"),
+    [
+        ({}, 2),
+        ({"elasticPolicy": {}}, None),
+        ({"elasticPolicy": None, "pytorchReplicaSpecs": {"Master": {}, "Worker": {"replicas": 3}}}, 4),
+        ({"elasticPolicy": None, "pytorchReplicaSpecs": "x"}, None),
+    ],
+)
+def test_the_replicas_that_a_pytorch_job_needs_at_once(spec: Json, peers: int | None) -> None:
+    assert PYTORCHJOB.diagnosis.peers_needed(pytorch(**spec)["spec"]) == peers
 
 
 def test_a_kind_without_an_endpoint_has_none() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cli.why_values import RUNNING, WORKERS, Case, at, elastic, ended, pod, template, tfjob, waits
+from tests.cli.why_values import RUNNING, WORKERS, Case, at, elastic, ended, pod, pytorch, template, tfjob, waits
 from trainyard.cli.diagnosis import BLOCK, END, FINE, WAIT
 from trainyard.objects import Json
 
@@ -189,6 +189,22 @@ JOB_CASES = (
             "logs": {
                 ("p-Worker-0", "elasticjob-worker"): (*PEER_LOST, *TORCHRUN),
                 ("p-Worker-1", "elasticjob-worker"): RATE,
+            }
+        },
+    ),
+    Case(
+        "the process of torchrun in a PyTorchJob, and the replica that lost its peer",
+        pytorch(("Failed", "PyTorchJobFailed", "Worker 1: exited with code 1")),
+        tuple(
+            pod(slot, {"state": ended(1, ago=ago)}, "Failed", "pytorch")
+            for slot, ago in (("Worker-0", 40), ("Worker-1", 30))
+        ),
+        END,
+        ("worker-1 ended with exit code 1 (Error): KeyError: 'rate'", "; worker-0 lost a peer by that, and ended, too"),
+        {
+            "logs": {
+                ("p-Worker-0", "pytorch"): (*PEER_LOST, *TORCHRUN),
+                ("p-Worker-1", "pytorch"): (*RATE, *PEER_LOST, *TORCHRUN),
             }
         },
     ),

@@ -54,6 +54,14 @@ def elastic(*holding: tuple[str, str, str], **spec: Any) -> Json:
     }
 
 
+def pytorch(*holding: tuple[str, str, str], **spec: Any) -> Json:
+    """A PyTorchJob of two elastic workers, which meet at an etcd."""
+    worker = {"replicas": 2, "restartPolicy": "ExitCode", "template": template("pytorch")}
+    policy = {"rdzvHost": "etcd-service", "rdzvPort": 2379, "minReplicas": 2, "maxReplicas": 3}
+    own = {"elasticPolicy": policy, "pytorchReplicaSpecs": {"Worker": worker}}
+    return {**tfjob(*holding), "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": {**own, **spec}}
+
+
 RUNNING = ("Running", "JobRunning", "at least one replica runs")
 
 

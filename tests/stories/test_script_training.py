@@ -23,6 +23,8 @@ PATIENCE = 300
 IMAGES = {
     "torch": "pytorch/pytorch*",
     "tensorflow": "tensorflow/tensorflow*",
+    "jax": "trainyard/jax-train*",
+    "xgboost": "trainyard/xgboost-train*",
     "mxnet": "*mxnet*",
     "mpi4py": "everpeace/chainer",
 }
@@ -64,7 +66,7 @@ def losses(lines: list[str], replica: str) -> tuple[float, float]:
 @pytest.mark.parametrize("network", ["namespace", "shared"])
 def test_torch_meets_without_an_etcd_and_keeps_its_model(network: str, tmp_path: Path) -> None:
     lines = trained(tmp_path, "torch", "torch_train.py", "--network", network, "--workers", "2")
-    first, last = losses(lines, "worker-0")
+    first, last = losses(lines, "master-0")
     assert last < first / 10
     assert sum("same weights True" in line for line in lines) == 2
     assert (tmp_path / "model.pt").stat().st_size
@@ -98,7 +100,18 @@ def test_tensorflow_trains_in_step_and_the_master_is_the_chief(tmp_path: Path) -
 
 def test_tensorflow_trains_with_parameter_servers(tmp_path: Path) -> None:
     lines = trained(tmp_path, "tensorflow", "tf_ps.py", "--workers", "2", "--ps", "1")
-    assert any(re.search(r"master-0 .*first .* on /job:ps/", line) for line in lines)
+    assert any(re.search(r"chief-0 .*first .* on /job:ps/", line) for line in lines)
+
+
+def test_processes_of_jax_train_together(tmp_path: Path) -> None:
+    lines = trained(tmp_path, "jax", "jax_train.py", "--workers", "2")
+    assert sum("of 2 weights [1.0, -2.0, 3.0, 0.5]" in line for line in lines) == 2
+
+
+def test_ranks_of_xgboost_hold_the_same_model(tmp_path: Path) -> None:
+    lines = trained(tmp_path, "xgboost", "xgboost_train.py", "--workers", "2")
+    models = [match[1] for line in lines if (match := re.search(r"of 2 model (\w+) error 0\.0", line))]
+    assert len(models) == 2 and len(set(models)) == 1
 
 
 def test_mxnet_trains_with_a_scheduler_and_a_server(tmp_path: Path) -> None:

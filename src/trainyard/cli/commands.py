@@ -50,6 +50,7 @@ COMMANDS = {
     "manifests": LazyCommand("install_manifests", "Print what a cluster needs to run the operator."),
     "images": LazyCommand("images", "Show what images are on this machine; try, size, prune them."),
     "lint": LazyCommand("lint", "Check manifests, offline: every problem with its place and the fix."),
+    "convert": LazyCommand("convert", "Convert manifests to kubeflow.org/v1 or TrainJob, offline; report the rest."),
     "completion": LazyCommand("completion", "Print what makes a shell complete commands and the names of jobs."),
 }
 

@@ -26,7 +26,7 @@ def load(paths: Iterable[str]) -> list[Document]:
     problems: list[Problem] = []
     for path in paths:
         try:
-            documents += read(_read_file(path), "standard input" if path == STDIN else path)
+            documents += read(read_file(path), "standard input" if path == STDIN else path)
         except ManifestError as error:
             problems += error.problems
         except OSError as error:
@@ -36,7 +36,8 @@ def load(paths: Iterable[str]) -> list[Document]:
     return documents
 
 
-def _read_file(path: str) -> bytes:
+def read_file(path: str) -> bytes:
+    """The content of a file, `-` for standard input. Raises OSError."""
     return sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
 
 

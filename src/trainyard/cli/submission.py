@@ -142,18 +142,21 @@ async def _create_object(api: ApiClient, gvk: GVK, obj: Json) -> Json:
         raise
     except ApiError as error:
         if error.code in (400, 403, 404, 422):
-            raise ManifestError(_refusal_problems(gvk.kind, obj, error)) from None
+            raise ManifestError(_refusal_problems(gvk, obj, error)) from None
         raise
     return {"apiVersion": gvk.api_version, "kind": gvk.kind} | stored
 
 
-def _refusal_problems(kind: str, obj: Json, error: ApiError) -> list[Problem]:
+def _refusal_problems(gvk: GVK, obj: Json, error: ApiError) -> list[Problem]:
     """A problem for each of the causes in the Status details, with its field; without causes, the Status message."""
     causes = [cause for cause in error.details.get("causes") or () if isinstance(cause, dict)]
-    object_text = f"{kind} {name_of(obj)}"
+    object_text = f"{gvk.kind} {name_of(obj)}"
     if error.code == 404 and f'namespaces "{namespace_of(obj)}" not found' in error.message:
         fix = f"make it with `kubectl create namespace {namespace_of(obj)}`, or name one that is there"
         return [Problem(object_text, f"{error.message}; {fix}")]
+    if error.code == 404 and not causes and kinds.kind_of(obj):
+        text = f"the cluster does not serve {gvk.kind} ({gvk.api_version}); add it to the kinds of Trainyard there: "
+        return [Problem(object_text, f"{text}`kinds` of the chart, or --kinds of trainyard manifests")]
     if not causes:
         return [Problem(object_text, error.message)]
     return [

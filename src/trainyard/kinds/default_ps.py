@@ -29,6 +29,29 @@ def _container(image: str) -> Json:
     return {"name": "tensorflow", "image": image, "volumeMounts": [{"name": VOLUME, "mountPath": MOUNT_PATH}]}
 
 
+SERVER_PROGRAM = """\
+import json, os, signal, sys
+import tensorflow as tf
+signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
+config = json.loads(os.environ["TF_CONFIG"])
+config["cluster"].pop("evaluator", None)
+library = getattr(tf, "distribute", None)
+Server = getattr(library, "Server", None) or tf.train.Server
+task = config["task"]
+server = Server(
+    config["cluster"], job_name=task["type"], task_index=task["index"])
+sys.stderr.write("TensorFlow server: %s\\n" % server.target)
+while True:
+    signal.pause()
+"""
+"""The default parameter server for a kind that has none: it learns its address from TF_CONFIG. TensorFlow 1 and 2."""
+
+
+def server_container(image: str) -> Json:
+    """The container `tensorflow` with a TensorFlow server, for the manifest of a TFJob."""
+    return {"name": "tensorflow", "image": image, "command": ["python", "-c", SERVER_PROGRAM]}
+
+
 def runs_default_ps(job: Job, role: Role) -> bool:
     """Whether the role is the PS and runs the default parameter server."""
     if role.name != PS:

@@ -35,7 +35,6 @@ from trainyard.kinds.policies import policy_of
 from trainyard.kinds.services import headless_service
 from trainyard.kinds.templates import append_env, containers_of, copy_template, labels_metadata_of
 from trainyard.kinds.tensorboard import tensorboard
-from trainyard.kinds.tfjob_scripts import SCRIPTS
 from trainyard.kinds.tfjob_spec import (
     CHIEF,
     CONTAINER,
@@ -224,5 +223,4 @@ TFJOB = Kind(
             )
         }
     ),
-    scripts=SCRIPTS,
 )

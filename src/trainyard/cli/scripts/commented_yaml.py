@@ -12,7 +12,7 @@ from typing import Any
 
 from trainyard.core.scripts import LOCAL_IMAGE
 from trainyard.objects import Json
-from trainyard.objects.yaml_text import as_flow
+from trainyard.objects.yaml_text import as_flow, as_yaml
 
 _WIDTH = 100
 _TEMPLATE = "spec.*.template.spec"
@@ -22,17 +22,15 @@ _COMMENTS: dict[str, str | dict[str, str]] = {
     "metadata.name": "The name of the job, and the first part of the names of what it makes.",
     "metadata.annotations": "The folder on this machine in which the program runs. A cluster does not look at "
     "it: there it is the WORKDIR of the image.",
+    "spec.runPolicy": "What still runs when the job has ended is stopped.",
+    "spec.nprocPerNode": "Processes in each replica. torchrun learns this, the number of replicas and the master's "
+    "address from variables of the operator.",
+    "spec.elasticPolicy": "The job is elastic: more or fewer workers while it runs (trainyard scale). They meet at a "
+    "store in worker 0, and survive the loss of a worker maxRestarts times.",
     "spec.cleanPodPolicy": "What still runs when the job has ended is stopped.",
     "spec.backoffLimit": "How many failed attempts the job survives. 0: the first failure is the end. Pods that a "
     "cluster takes away are replaced all the same, and do not count.",
-    "spec.rdzvBackend": {
-        "c10d": "Where the workers meet: a store in worker 0. The operator adds the --rdzv_* arguments.",
-        "none": "The workers find each other by the variables below, not by the launcher of torch.",
-    },
-    "spec.minReplicas": "The job is elastic between these two: more or fewer workers while it runs "
-    "(trainyard scale). Equal: it waits for all.",
-    "spec.masterTaskType": "What TF_CONFIG calls the MASTER. The strategies of TensorFlow 2 know it as the chief.",
-    "spec.tfImage": "The image of the parameter servers: standard servers of its TensorFlow.",
+    "spec.rdzvBackend": "The workers find each other by the variables below, not by the launcher of torch.",
     "spec.jobMode": {
         "local": "One process. For more, write dist, with a SCHEDULER, SERVERs and WORKERs.",
         "dist": "A SCHEDULER, SERVERs that hold the parameters, and WORKERs run the same program.",
@@ -40,16 +38,20 @@ _COMMENTS: dict[str, str | dict[str, str]] = {
     "spec.master": "The master runs mpiexec, and is itself the first worker.",
     "spec.workerSets": "Workers wait for the master, which starts the processes in them.",
     "spec.*.mpiConfig": "Processes in each pod of this set. Their sum is the number behind mpiexec -n.",
-    "spec.replicaSpecs.tfReplicaType": "Exactly one MASTER: its end is the end of the job. WORKER and PS: as many as "
-    "you want.",
+    "spec.pytorchReplicaSpecs": "Worker alone: elastic. With a Master: its end is the end of the job.",
+    "spec.tfReplicaSpecs": "The end of the Chief is the end of the job. Worker and PS: as many as you want.",
+    "spec.xgbReplicaSpecs": "One Master: its end is the end of the job. Worker: as many as you want.",
+    "spec.jaxReplicaSpecs.Worker.replicas": "How many processes.",
     "spec.replicaSpecs.mxReplicaType": {
         "SCHEDULER": "Exactly one SCHEDULER. SERVER and WORKER: as many as you want.",
     },
     "spec.replicaSpecs.Worker.replicas": "How many workers.",
     "spec.workerSets.*.replicas": "How many workers beside the master.",
-    "spec.replicaSpecs.Worker.restartPolicy": {
-        "Never": "A worker that fails ends the job. ExitCode: one that is killed comes back.",
-        "ExitCode": "A worker that is killed (130, 137, 138, 143) comes back; any other failure ends the job.",
+    "spec.replicaSpecs.Worker.restartPolicy": "A worker that fails ends the job. ExitCode: one that is killed comes "
+    "back.",
+    "spec.*ReplicaSpecs.*.restartPolicy": {
+        "Never": "A replica that fails ends the job. ExitCode: one that is killed comes back.",
+        "ExitCode": "A worker that is killed (an exit code from 128 on) comes back; any other failure ends the job.",
     },
     f"{_TEMPLATE}.containers.image": f"On a cluster: an image that holds the program and what it imports. "
     f"{LOCAL_IMAGE} is this machine's Python and files; no cluster can pull it.",
@@ -58,6 +60,7 @@ _COMMENTS: dict[str, str | dict[str, str]] = {
     f"{_TEMPLATE}.containers.args": "The launcher's arguments, the program, and its own arguments.",
     f"{_TEMPLATE}.containers.env": {
         "RANK": "RANK is the number in the name of the pod. WORLD_SIZE must be that of replicas above.",
+        "TF_CONFIG": "A job of one replica has no TF_CONFIG but this. With more replicas the operator's replaces it.",
         "JAX_COORDINATOR_ADDRESS": "For jax.distributed.initialize. JAX_NUM_PROCESSES must be that of replicas above.",
         "OMPI_ALLOW_RUN_AS_ROOT": "Open MPI: root may start it, as in most images, and more processes than cores.",
         "": "Variables of the program.",
@@ -95,8 +98,11 @@ class _Printer:
                 yield f"{indent}{as_flow(key)}:"
                 for item in child:
                     yield from self._item(item, field_path, indent)
+            elif isinstance(child, list) and any("\n" in str(item) for item in child):
+                yield f"{indent}{as_flow(key)}:"
+                yield from (f"{indent}{line}" for line in as_yaml(child).splitlines())
             else:
-                yield f"{indent}{as_flow(key)}: {as_flow(child)}"
+                yield from _scalar_lines(f"{indent}{as_flow(key)}:", child, indent)
         if self._resources_unwritten and path.endswith("containers"):
             self._resources_unwritten = False
             yield from (f"{indent}# {line}" for line in _RESOURCES_COMMENT)
@@ -119,6 +125,13 @@ class _Printer:
         comment = self._unwritten_comments.pop(pattern)
         text = comment if isinstance(comment, str) else comment.get(_comment_key(value), comment.get("", ""))
         return wrap(text, max(40, _WIDTH - indent - 2), break_on_hyphens=False)
+
+
+def _scalar_lines(key: str, value: Any, indent: str) -> list[str]:
+    """`key: value`; a string that does not fit the line is in the line below."""
+    line = f"{key} {as_flow(value)}"
+    is_foldable = isinstance(value, str) and value.isprintable() and value == value.strip()
+    return [f"{key} >-", f"{indent}  {value}"] if len(line) > _WIDTH and is_foldable else [line]
 
 
 def _comment_key(value: Any) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from trainyard.core import Job, RestartScope, Slot
+from trainyard.kinds.kubeflow_v1 import scripts
 from trainyard.kinds.kubeflow_v1.framework import WORKER, Framework, all_of, replica_name, total_replicas
 from trainyard.kinds.kubeflow_v1.job import training_job
 from trainyard.kinds.kubeflow_v1.pods import variable
@@ -34,22 +35,22 @@ def environment(job: Job, slot: Slot) -> list[Json]:
     ]
 
 
-JAXJOB = training_job(
-    Framework(
-        kind="JAXJob",
-        spec_type=JAXJobSpec,
-        replicas_field="jaxReplicaSpecs",
-        roles=(WORKER,),
-        container="jax",
-        port_name="jaxjob-port",
-        port=PORT,
-        restart_policy="Never",
-        environment=environment,
-        success_sets=lambda job: (all_of(WORKER, job),),
-        leading_role=lambda job: WORKER,
-        restart_scope=lambda job: RestartScope.GANG,  # jax.distributed ends all processes when one is lost
-        restart_text="all replicas are created again together, as jax.distributed does not take a lost process back",
-        scalable=True,
-        qualified=lambda job: True,
-    )
+FRAMEWORK = Framework(
+    kind="JAXJob",
+    spec_type=JAXJobSpec,
+    replicas_field="jaxReplicaSpecs",
+    roles=(WORKER,),
+    container="jax",
+    port_name="jaxjob-port",
+    port=PORT,
+    restart_policy="Never",
+    environment=environment,
+    success_sets=lambda job: (all_of(WORKER, job),),
+    leading_role=lambda job: WORKER,
+    restart_scope=lambda job: RestartScope.GANG,  # jax.distributed ends all processes when one is lost
+    restart_text="all replicas are created again together, as jax.distributed does not take a lost process back",
+    scalable=True,
+    qualified=lambda job: True,
+    scripts=scripts.JAX,
 )
+JAXJOB = training_job(FRAMEWORK)

@@ -73,27 +73,26 @@ def restart_scope(job: Job) -> RestartScope:
     return RestartScope.GANG if is_collective else RestartScope.SLOT
 
 
-PADDLEJOB = training_job(
-    Framework(
-        kind="PaddleJob",
-        spec_type=PaddleJobSpec,
-        replicas_field="paddleReplicaSpecs",
-        roles=(MASTER, WORKER),
-        container="paddle",
-        port_name="master",
-        port=PORT,
-        restart_policy="OnFailure",
-        environment=environment,
-        success_sets=lambda job: (all_of(leading_role(job), job),),
-        leading_role=leading_role,
-        restart_scope=restart_scope,
-        restart_text=(
-            "workers without `Master` and `elasticPolicy` are created again together, as a collective does not take a "
-            "lost worker back; other replicas alone"
-        ),
-        scalable=True,
-        elastic=True,
-        is_master=lambda job, slot: slot.role == MASTER,
-        qualified=lambda job: not job.role(MASTER),
-    )
+FRAMEWORK = Framework(
+    kind="PaddleJob",
+    spec_type=PaddleJobSpec,
+    replicas_field="paddleReplicaSpecs",
+    roles=(MASTER, WORKER),
+    container="paddle",
+    port_name="master",
+    port=PORT,
+    restart_policy="OnFailure",
+    environment=environment,
+    success_sets=lambda job: (all_of(leading_role(job), job),),
+    leading_role=leading_role,
+    restart_scope=restart_scope,
+    restart_text=(
+        "workers without `Master` and `elasticPolicy` are created again together, as a collective does not take a "
+        "lost worker back; other replicas alone"
+    ),
+    scalable=True,
+    elastic=True,
+    is_master=lambda job, slot: slot.role == MASTER,
+    qualified=lambda job: not job.role(MASTER),
 )
+PADDLEJOB = training_job(FRAMEWORK)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from trainyard.core import Job, RestartScope, Rule, Slot
+from trainyard.kinds.kubeflow_v1 import scripts
 from trainyard.kinds.kubeflow_v1.framework import MASTER, WORKER, Framework, all_of, replica_name, total_replicas
 from trainyard.kinds.kubeflow_v1.job import training_job
 from trainyard.kinds.kubeflow_v1.pods import variable
@@ -95,26 +96,26 @@ def success_sets(job: Job) -> tuple[frozenset[Slot], ...]:
     return (frozenset({Slot(WORKER, 0)}) & workers, workers)
 
 
-TFJOB = training_job(
-    Framework(
-        kind="TFJob",
-        spec_type=TFJobSpec,
-        replicas_field="tfReplicaSpecs",
-        roles=(CHIEF, EVALUATOR, MASTER, PS, WORKER),
-        container="tensorflow",
-        port_name="tfjob-port",
-        port=2222,
-        restart_policy="Never",
-        environment=environment,
-        success_sets=success_sets,
-        leading_role=lambda job: chief_of(job) or WORKER,
-        restart_scope=lambda job: RestartScope.SLOT,  # TensorFlow's servers take a restarted task back
-        restart_text="a failed replica is created again alone",
-        rules=RULES,
-        main_container_only=True,
-        ignores_failure=lambda job, slot: is_dynamic(job) and slot.role == WORKER,
-        selector_in_status=False,
-        qualified=lambda job: True,
-        failed_text="{kind} {namespace}/{name} has failed because {count} {role} replica(s) failed.",
-    )
+FRAMEWORK = Framework(
+    kind="TFJob",
+    spec_type=TFJobSpec,
+    replicas_field="tfReplicaSpecs",
+    roles=(CHIEF, EVALUATOR, MASTER, PS, WORKER),
+    container="tensorflow",
+    port_name="tfjob-port",
+    port=2222,
+    restart_policy="Never",
+    environment=environment,
+    success_sets=success_sets,
+    leading_role=lambda job: chief_of(job) or WORKER,
+    restart_scope=lambda job: RestartScope.SLOT,  # TensorFlow's servers take a restarted task back
+    restart_text="a failed replica is created again alone",
+    rules=RULES,
+    main_container_only=True,
+    ignores_failure=lambda job, slot: is_dynamic(job) and slot.role == WORKER,
+    selector_in_status=False,
+    qualified=lambda job: True,
+    failed_text="{kind} {namespace}/{name} has failed because {count} {role} replica(s) failed.",
+    scripts=scripts.TENSORFLOW,
 )
+TFJOB = training_job(FRAMEWORK)

@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from trainyard.core import Job, RestartScope, Rule, Slot
+from trainyard.kinds.kubeflow_v1 import scripts
 from trainyard.kinds.kubeflow_v1.framework import MASTER, WORKER, Framework, all_of, replica_name, total_replicas
 from trainyard.kinds.kubeflow_v1.job import training_job
 from trainyard.kinds.kubeflow_v1.pods import variable
@@ -60,25 +61,25 @@ def environment(job: Job, slot: Slot) -> list[Json]:
     return variables
 
 
-XGBOOSTJOB = training_job(
-    Framework(
-        kind="XGBoostJob",
-        spec_type=XGBoostJobSpec,
-        replicas_field="xgbReplicaSpecs",
-        roles=(MASTER, WORKER),
-        container="xgboost",
-        port_name="xgboostjob-port",
-        port=PORT,
-        restart_policy="Never",
-        environment=environment,
-        success_sets=lambda job: (all_of(MASTER, job),),
-        leading_role=lambda job: MASTER,
-        # The tracker of XGBoost 2 waits for all workers at once; a collective that has lost one does not go on.
-        restart_scope=lambda job: RestartScope.GANG,
-        restart_text="all replicas are created again together, because the tracker does not take a lost worker back",
-        rules=RULES,
-        is_master=lambda job, slot: slot.role == MASTER,
-        in_place_failure_is_final=True,
-        selector_in_status=False,
-    )
+FRAMEWORK = Framework(
+    kind="XGBoostJob",
+    spec_type=XGBoostJobSpec,
+    replicas_field="xgbReplicaSpecs",
+    roles=(MASTER, WORKER),
+    container="xgboost",
+    port_name="xgboostjob-port",
+    port=PORT,
+    restart_policy="Never",
+    environment=environment,
+    success_sets=lambda job: (all_of(MASTER, job),),
+    leading_role=lambda job: MASTER,
+    # The tracker of XGBoost 2 waits for all workers at once; a collective that has lost one does not go on.
+    restart_scope=lambda job: RestartScope.GANG,
+    restart_text="all replicas are created again together, because the tracker does not take a lost worker back",
+    rules=RULES,
+    is_master=lambda job, slot: slot.role == MASTER,
+    in_place_failure_is_final=True,
+    selector_in_status=False,
+    scripts=scripts.XGBOOST,
 )
+XGBOOSTJOB = training_job(FRAMEWORK)

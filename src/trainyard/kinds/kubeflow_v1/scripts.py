@@ -1,0 +1,100 @@
+"""The jobs of scripts: torch as PyTorchJob, TensorFlow as TFJob, JAX as JAXJob, XGBoost and LightGBM as XGBoostJob."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from trainyard.core.scripts import JobOptions, ProgramCommand, ScriptFramework
+from trainyard.kinds.default_ps import SERVER_PROGRAM
+from trainyard.kinds.kubeflow_v1.pods import REPLICA_INDEX
+from trainyard.kinds.script_templates import job_object, pod_template
+from trainyard.objects import Json
+
+PYTHON = "python"
+"""The interpreter, resolved by PATH: that of the image on a cluster, that of --python on this machine."""
+TORCHRUN = (PYTHON, "-m", "torch.distributed.run")
+MAX_RESTARTS = 3
+"""maxRestarts of an elastic job: how often it survives the loss of a worker. The default of torchelastic."""
+STORE_TIMEOUT = "900"
+"""Seconds that elastic workers wait for the store in Worker 0, which may still pull its image; torch waits 60."""
+TENSORFLOW_PORT, JAX_PORT = 2222, 6666  # of the kinds
+RUN_POLICY: Json = {"cleanPodPolicy": "Running"}
+"""The first failure stops all. Parameter servers and their workers never exit by themselves."""
+INDEX_SOURCE: Json = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{REPLICA_INDEX}']"}}}
+"""The env source (downward API) of the replica's index in its role."""
+
+
+def _replica_set(replicas: int, template: Json, restart_policy: str = "Never") -> Json:
+    return {"replicas": replicas, "restartPolicy": restart_policy, "template": template}
+
+
+def _leader_and_workers(leader: str, options: JobOptions, template: Json) -> Json:
+    """One leader, and the rest of `options.workers` as Worker."""
+    sets = {leader: _replica_set(1, template)}
+    return {**sets, "Worker": _replica_set(options.workers - 1, template)} if options.workers > 1 else sets
+
+
+def _training_job(kind: str, options: JobOptions, spec: Json) -> Json:
+    return job_object("kubeflow.org/v1", kind, options, {"runPolicy": RUN_POLICY, **spec})
+
+
+def _torch_job(program: ProgramCommand, options: JobOptions) -> Json:
+    template = pod_template(options, "pytorch", TORCHRUN, args=program.torchrun_args)
+    spec: Json = {"nprocPerNode": str(options.processes)}
+    if options.worker_bounds is None:
+        spec["pytorchReplicaSpecs"] = _leader_and_workers("Master", options, template)
+        return _training_job("PyTorchJob", options, spec)
+    low, high = options.worker_bounds
+    # A worker that loses a peer fails, too: without restarts the loss of one worker would end all of them.
+    spec["elasticPolicy"] = {
+        "minReplicas": low,
+        "maxReplicas": high,
+        "rdzvBackend": "c10d",
+        "rdzvConf": [{"key": "read_timeout", "value": STORE_TIMEOUT}],
+        "maxRestarts": MAX_RESTARTS,
+    }
+    # A job with bounds continues with fewer workers, so a killed worker may be restarted.
+    spec["pytorchReplicaSpecs"] = {"Worker": _replica_set(options.workers, template, "ExitCode")}
+    return _training_job("PyTorchJob", options, spec)
+
+
+def _tensorflow_job(program: ProgramCommand, options: JobOptions) -> Json:
+    env: dict[str, Any] = {}
+    if options.workers == 1 and not options.servers:  # the operator sets TF_CONFIG for two and more
+        cluster = {"chief": [f"{options.name}-chief-0:{TENSORFLOW_PORT}"]}
+        task = {"type": "chief", "index": 0}
+        env["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task}, separators=(",", ":"))
+    sets = _leader_and_workers("Chief", options, pod_template(options, "tensorflow", program.command, env=env))
+    if options.servers:
+        server = pod_template(options, "tensorflow", (PYTHON, "-c", SERVER_PROGRAM))
+        sets["PS"] = _replica_set(options.servers, server)
+    return _training_job("TFJob", options, {"tfReplicaSpecs": sets})
+
+
+def _jax_job(program: ProgramCommand, options: JobOptions) -> Json:
+    # The operator's variables have no prefix; jax.distributed reads those with it.
+    env = {
+        "JAX_COORDINATOR_ADDRESS": f"{options.name}-worker-0:{JAX_PORT}",
+        "JAX_NUM_PROCESSES": str(options.workers),
+        "JAX_PROCESS_ID": INDEX_SOURCE,
+    }
+    template = pod_template(options, "jax", program.command, env=env)
+    sets = {"Worker": _replica_set(options.workers, template)}
+    return _training_job("JAXJob", options, {"jaxReplicaSpecs": sets})
+
+
+def _xgboost_job(program: ProgramCommand, options: JobOptions) -> Json:
+    template = pod_template(options, "xgboost", program.command)
+    sets = _leader_and_workers("Master", options, template)
+    return _training_job("XGBoostJob", options, {"xgbReplicaSpecs": sets})
+
+
+_TORCH_MODULES = (
+    "torch", "torchvision", "torchaudio", "lightning", "pytorch_lightning", "accelerate", "deepspeed", "fastai",
+    "timm", "ignite", "transformers", "sentence_transformers",
+)  # fmt: skip
+JAX = (ScriptFramework("jax", _jax_job, ("jax", "flax", "optax", "haiku", "equinox"), 4),)
+TORCH = (ScriptFramework("torch", _torch_job, _TORCH_MODULES, 5, starts_processes=True, is_elastic=True),)
+TENSORFLOW = (ScriptFramework("tensorflow", _tensorflow_job, ("tensorflow", "keras", "tf_keras"), 6, has_servers=True),)
+XGBOOST = (ScriptFramework("xgboost", _xgboost_job, ("xgboost", "lightgbm"), 7),)

@@ -56,10 +56,12 @@ demo: $(VENV)/runtime ## train a distributed TensorFlow job on this machine, fro
 	@echo "  trainyard doctor                         # what this machine can run"
 	@echo "  make frameworks                          # what torch, ChainerMN and MXNet need of Debian"
 
-# What the frameworks need of the operating system: torch and its rendezvous, MPI, and the libraries of MXNet's wheel.
-SYSTEM := python3-torch python3-etcd etcd-server openmpi-bin libgomp1 libquadmath0
+# What the frameworks need of the operating system: torch and its rendezvous, MPI, also over ssh, and the libraries of
+# MXNet's wheel.
+SYSTEM := python3-torch python3-etcd etcd-server openmpi-bin openssh-client openssh-server libgomp1 libquadmath0
 
-frameworks: ## install what torch, ChainerMN and MXNet need of Debian (the rest is installed by the first run of an image)
+# No service is started, and ssh is not enabled: nobody gets into this machine because it trains.
+frameworks: ## install what torch, MPI and MXNet need of Debian (the rest is installed by the first run of an image)
 	@lacking=""; for p in $(SYSTEM); do [ "$$(dpkg-query -W -f='$${db:Status-Status}' $$p 2>/dev/null)" = installed ] || lacking="$$lacking $$p"; done; \
 	[ -n "$$lacking" ] || exit 0; \
 	if ! command -v apt-get >/dev/null; then \
@@ -68,8 +70,10 @@ frameworks: ## install what torch, ChainerMN and MXNet need of Debian (the rest 
 	  echo "make: missing:$$lacking. Run: sudo apt-get update && sudo apt-get install -y --no-install-recommends$$lacking" >&2; exit 1; \
 	fi; \
 	echo "make: installing$$lacking (all together about 165 MB to download, 690 MB on disk)" >&2; \
-	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; export DEBIAN_FRONTEND=noninteractive; \
-	{ apt-get update && apt-get install -y --no-install-recommends $$lacking; } >"$$log" 2>&1 || { tail -20 "$$log" >&2; exit 1; }
+	log=$$(mktemp); policy=/usr/sbin/policy-rc.d; [ -e $$policy ] && policy= || { printf '#!/bin/sh\nexit 101\n' >$$policy; chmod +x $$policy; }; \
+	trap 'rm -f "$$log" $$policy' EXIT; export DEBIAN_FRONTEND=noninteractive; \
+	{ apt-get update && apt-get install -y --no-install-recommends $$lacking; } >"$$log" 2>&1 || { tail -20 "$$log" >&2; exit 1; }; \
+	case "$$lacking" in *openssh-server*) ! command -v systemctl >/dev/null || systemctl disable -q ssh.service >>"$$log" 2>&1 || { tail -5 "$$log" >&2; exit 1; };; esac
 
 test: $(VENV)/dev frameworks ## every test, all frameworks trained for real included
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not frameworks and not cluster"

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from trainyard.cli.diagnosis.exits import exit_cause
-from trainyard.cli.diagnosis.output import output_cause
+from trainyard.cli.diagnosis.output import cause_of, output_cause
+from trainyard.core import Kind
 from trainyard.core.diagnosis import ContainerContext
-from trainyard.kinds import CHAINERJOB, ELASTICJOB, TFJOB
+from trainyard.kinds import CHAINERJOB, ELASTICJOB, MPIJOB, TFJOB
 
 KINDS = (ELASTICJOB, CHAINERJOB)
 ANY_KIND = ContainerContext(
@@ -75,6 +76,105 @@ def test_other_lines_match_nothing(line: str) -> None:
 def test_a_shell_without_mpiexec_is_not_blamed_on_the_workers(line: str, summary: str) -> None:
     cause = output_cause([line], ContainerContext(output_patterns=CHAINERJOB.diagnosis.output_patterns))
     assert cause is not None and summary in cause.explanation
+
+
+EXEC, SSH = MPIJOB.versions
+BLURB = [
+    "--------------------------------------------------------------------------",
+    "* an inability to create a connection back to mpirun due to a",
+    "  lack of common network interfaces and/or no route found between",
+] * 5
+NOT_STARTED = "ORTE was unable to reliably start one or more daemons."
+OF_A_RANK = "mpirun noticed that process rank 1 with PID 7 on node a-worker-1 exited on signal 9 (Killed)."
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines", "code", "summary", "fix"),
+    [
+        (EXEC, [OF_A_RANK], 137, "process rank 1 with PID 7 on node a-worker-1 exited on signal 9 (Killed)", "memory"),
+        (SSH, [OF_A_RANK], 137, "on node a-worker-1 exited on signal 9", "memory limit"),
+        (
+            EXEC,
+            ["Remote daemon: [[24438,0],2] on node a-worker-1", *BLURB],
+            205,
+            "lost the worker a-worker-1",
+            "see why that worker ended",
+        ),
+        (
+            EXEC,
+            ["There are not enough slots available in the system to satisfy the 4", "slots that were requested:"],
+            1,
+            "start 4 processes, and the workers have fewer slots",
+            "slotsPerWorker",
+        ),
+        (
+            SSH,
+            ["mpirun has detected an attempt to run as root.", "Running as root is *strongly* discouraged"],
+            1,
+            "does not run as root",
+            "--allow-run-as-root",
+        ),
+        (
+            EXEC,
+            ["kubexec: pod a-worker-0: forbidden (403): pods is forbidden", NOT_STARTED, *BLURB],
+            255,
+            "pod a-worker-0: forbidden (403)",
+            "may exec into it",
+        ),
+        (
+            EXEC,
+            ["/etc/mpi/kubexec.sh: 5: exec: python3: not found", NOT_STARTED, *BLURB],
+            1,
+            "no python3",
+            "--mpi-kubectl-delivery-image",
+        ),
+        (EXEC, [NOT_STARTED, *BLURB], 1, "could not start its processes", "pods/exec"),
+        (SSH, [NOT_STARTED, *BLURB], 1, "could not start its processes", "sshd"),
+        (
+            SSH,
+            ["ssh: connect to host a-worker-0.a.b.svc port 22: Connection refused", NOT_STARTED, *BLURB],
+            255,
+            "no sshd answers in the worker a-worker-0.a.b.svc",
+            "/usr/sbin/sshd -De",
+        ),
+        (
+            SSH,
+            ["ssh: Could not resolve hostname a-worker-0.a.b.svc: Name or service not known", *BLURB],
+            255,
+            "host name of the worker a-worker-0.a.b.svc",
+            "headless Service",
+        ),
+        (SSH, ["root@a-worker-0.a.b.svc: Permission denied (publickey).", *BLURB], 255, "root@a", "sshAuthMountPath"),
+        (
+            SSH,
+            ["Connection to a-worker-1.a.b.svc closed by remote host.", NOT_STARTED, *BLURB],
+            255,
+            "the connection to the worker a-worker-1.a.b.svc was lost",
+            "see why that worker ended",
+        ),
+    ],
+)
+def test_mpirun_tells_why_it_ended_whatever_its_exit_code(
+    kind: Kind, lines: list[str], code: int, summary: str, fix: str
+) -> None:
+    context = ContainerContext(output_patterns=kind.diagnosis.output_patterns)
+    cause = cause_of(lines, code, "Error", context)
+    assert summary in cause.explanation and fix in cause.fix
+    assert cause_of(lines, 137, "OOMKilled", context).explanation == exit_cause(137, "OOMKilled").explanation
+
+
+def test_the_exception_of_a_rank_is_the_cause() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/train.py", line 3, in <module>',
+        "    import torch",
+        "ModuleNotFoundError: No module named 'torch'",
+        "mpirun detected that one or more processes exited with non-zero status, thus causing",
+        "the job to be terminated. The first process to do so was:",
+    ]
+    for kind in (EXEC, SSH):
+        cause = cause_of(lines, 1, "Error", ContainerContext(output_patterns=kind.diagnosis.output_patterns))
+        assert "no module torch" in cause.explanation
 
 
 def test_patterns_of_one_kind_do_not_match_output_of_another() -> None:

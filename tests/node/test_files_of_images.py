@@ -70,6 +70,14 @@ async def test_a_program_of_the_machine_is_at_the_path_that_it_has_in_the_image(
     assert lines[0] == "here" and lines[1].endswith("/place-of-mine/deep")
 
 
+@pytest.mark.parametrize("cluster", ["shared"], indirect=True)
+async def test_sshd_lets_nobody_into_this_machine(cluster: NodeCluster) -> None:
+    """As a worker of MPIJob v2beta1 starts it, with the settings of this machine."""
+    await cluster.pod("worker", container={"image": "any", "command": ["/usr/sbin/sshd", "-De"]})
+    pod = await cluster.phase("worker", "Failed")
+    assert "port 22 of this machine, which all pods share; start with --network namespace" in pod["status"]["message"]
+
+
 MNIST = "python3 /train_mnist.py -e 1 -b 1000 -u 10"
 COMMANDS = [
     ("x/mxnet-gpu-local:0.12.0", "python train_cifar10.py --num-epochs=1 --gpus=0", "Train-accuracy="),
@@ -97,9 +105,22 @@ async def test_the_commands_of_the_readmes_run_in_a_pod(
     assert expected_message in await cluster.logs("main")
 
 
+def test_the_mount_point_of_another_pod_is_no_folder_of_the_machine(tmp_path: Path) -> None:
+    """Also one of another node: the file would be mounted into it, where the other pod has the whole folder."""
+    (tmp_path / "real.py").touch()
+    prepared = PreparedImage([], files={f"{tmp_path}/of-image/train.py": f"{tmp_path}/real.py"})
+    places = create_files(prepared, tmp_path / "made")
+    assert places == [(f"{tmp_path}/made{tmp_path}/of-image", f"{tmp_path}/of-image")]
+    (tmp_path / "of-image").mkdir()
+    assert create_files(prepared, tmp_path / "made") == places
+    (tmp_path / "of-image/mine").touch()
+    assert create_files(prepared, tmp_path / "made") == [(f"{tmp_path}/real.py", f"{tmp_path}/of-image/train.py")]
+
+
 def test_existing_folders_stay_and_the_topmost_missing_folder_is_created(tmp_path: Path) -> None:
     here = tmp_path / "machine"
     here.mkdir()
+    (here / "of-the-machine").touch()
     source = tmp_path / "real.py"
     source.write_text("")
     files = {f"{here}/a/b/one.py": str(source), f"{here}/a/two.py": str(source), f"{here}/three.py": str(source)}
@@ -114,4 +135,4 @@ def test_existing_folders_stay_and_the_topmost_missing_folder_is_created(tmp_pat
         (f"{made}{here}/w", f"{here}/w"),
     ]
     assert (made / str(here)[1:] / "a/b/one.py").resolve() == source
-    assert (made / str(here)[1:] / "a/c").is_dir() and not list(here.iterdir())
+    assert (made / str(here)[1:] / "a/c").is_dir() and os.listdir(here) == ["of-the-machine"]

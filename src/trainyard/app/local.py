@@ -249,7 +249,8 @@ class LocalCluster:
             state.save_port(_address(self.server.tls_url)[1])
 
     def _is_served_first(self, kind: Kind) -> bool:
-        return self._options.served_first is None or kind.gvk in self._options.served_first
+        first = self._options.served_first
+        return first is None or any(version.gvk in first for version in kind.versions)
 
     async def _install_later(self, later_kinds: Iterable[Kind]) -> None:
         await asyncio.sleep(INSTALL_DELAY)

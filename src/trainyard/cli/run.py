@@ -105,6 +105,7 @@ def run(ctx: click.Context, /, files: tuple[str, ...], namespace: str, **params:
             claims = {} if manifest else dict(map(options.parse_claim, params["mounts"]))
             documents = [manifest.with_working_directory().document] if manifest else []
             submitted = submission.read(files, namespace, generated=documents)
+            submitted.check_network(params["network"])
             code = asyncio.run(_run(early, submitted, params, claims))
     except (ManifestError, ConfigError) as error:
         for problem in error.problems:

@@ -81,6 +81,7 @@ async def run(
     try:
         if not await stop.run_unless(stop.first, cluster.start(session.submit)):
             return _interruption_code(stop, screen)
+        submission.check_network(cluster.network)  # chosen only now by `auto`
         return await _run_to_end(session, settings, screen, stop)
     finally:
         session.close()

@@ -67,6 +67,17 @@ class Submission:
         """The warnings and notes, as they are printed before the objects are created."""
         return [*(f"warning: {text}" for text in self.warnings), *(f"note: {text}" for text in self.notes)]
 
+    def check_network(self, network: str) -> None:
+        """Raises ManifestError for jobs whose pods need a network of their own where the node's is *shared*."""
+        if network == "shared":
+            problems = [
+                Problem(f"{kind.gvk.kind} {name_of(obj)}", f"cannot run in the network shared: {kind.api.own_network}")
+                for kind, obj in self.jobs
+                if kind.api.own_network
+            ]
+            if problems:
+                raise ManifestError(problems)
+
     @property
     def namespaces(self) -> list[str]:
         """The namespaces of all objects, each once, in file order."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainyard import kinds
+from trainyard.app.background import background_of
 from trainyard.cli import options, submission
 from trainyard.cli.cluster_command import ClusterContext, CommandError, is_local, note, print_output, run_with_cluster
 from trainyard.cli.codes import SUCCEEDED, TIMEOUT
@@ -36,6 +37,8 @@ def submit(files: tuple[str, ...], wait: bool, follow: bool, timeout: float | No
     async def work(context: ClusterContext) -> int:
         local = await is_local(context)
         submitted = submission.read(files, params["namespace"], context.namespace, private=False, local=local)
+        if (background := background_of(context.access.source)) is not None:
+            submitted.check_network(str((background.facts() or {}).get("network")))
         infos = await _create_objects(context, submitted)
         return await _wait_until_ended(context, infos, follow, timeout) if wait or follow else SUCCEEDED
 

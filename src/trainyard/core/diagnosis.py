@@ -40,11 +40,14 @@ class Cause(NamedTuple):
 
 class OutputPattern(NamedTuple):
     """What a line of a program's output tells. `pattern`: a regular expression that is searched for in any case, and
-    compiled at its first use. `{name}` in `explanation` and `fix` stands for its first group that matched."""
+    compiled at its first use. `{name}` in `explanation` and `fix` stands for its first group that matched. `anywhere`:
+    a line with which a launcher explains its own end, so that neither its place nor the exit code matters: mpirun ends
+    with the code of the process that it lost."""
 
     pattern: str
     explanation: str
     fix: str | Callable[[str, ContainerContext], str]  # or a function of that group and the container
+    anywhere: bool = False
 
 
 class LauncherOutput(NamedTuple):

@@ -133,6 +133,7 @@ class Api(msgspec.Struct, frozen=True):
     rules_after_start: tuple[Rule, ...] | None = None
     warnings: Callable[[Job], tuple[Problem, ...]] = lambda job: ()
     notes: Callable[[Job], tuple[Problem, ...]] = lambda job: ()
+    own_network: str = ""  # why each pod needs a network of its own, and what to do without one; "": it does not
     columns: tuple[Mapping[str, Any], ...] = ()
     scale: Mapping[str, str] = msgspec.field(default_factory=dict)  # the CRD's scale subresource
     # second accepted name -> name, of fields directly under spec

@@ -207,12 +207,21 @@ OUTPUT_PATTERNS = (
 
 def output_cause(lines: Iterable[str], surroundings: ContainerContext = ContainerContext()) -> Cause | None:  # noqa: B008  (a value)
     """The cause and fix of the last line that matches a pattern, those of the kind first; None when no line does."""
-    for line in reversed(tuple(lines)):
-        for pattern in (*surroundings.output_patterns, *OUTPUT_PATTERNS):
-            if match := re.search(pattern.pattern, line, re.IGNORECASE):
-                name = next((group for group in match.groups() if group), "")
-                return _pattern_cause(pattern, name, surroundings)
-    return None
+    patterns = (*surroundings.output_patterns, *OUTPUT_PATTERNS)
+    matches = (_match(pattern, line, surroundings) for line in reversed(tuple(lines)) for pattern in patterns)
+    return next(filter(None, matches), None)
+
+
+def _launcher_cause(lines: Sequence[str], surroundings: ContainerContext) -> Cause | None:
+    """The cause and fix of the first pattern of the kind that holds anywhere; None when no line matches one."""
+    patterns = (pattern for pattern in surroundings.output_patterns if pattern.anywhere)
+    return next(filter(None, (_match(pattern, line, surroundings) for pattern in patterns for line in lines)), None)
+
+
+def _match(pattern: OutputPattern, line: str, surroundings: ContainerContext) -> Cause | None:
+    if (match := re.search(pattern.pattern, line, re.IGNORECASE)) is None:
+        return None
+    return _pattern_cause(pattern, next((group for group in match.groups() if group), ""), surroundings)
 
 
 def _pattern_cause(pattern: OutputPattern, name: str, surroundings: ContainerContext) -> Cause:
@@ -232,6 +241,8 @@ def cause_of(lines: Sequence[str], code: int, reason: str, surroundings: Contain
 
     Returns an empty Cause when neither tells it."""
     exit_code_cause = exit_cause(code, reason, surroundings)
+    if reason not in REASONS_BEFORE_OUTPUT and (launcher_cause := _launcher_cause(lines, surroundings)):
+        return launcher_cause
     if (code > 128 and not failed_before_stop(lines, code, surroundings)) or reason in REASONS_BEFORE_OUTPUT:
         return exit_code_cause
     if (failure := process_failure(lines, surroundings.launcher)) is not None:

@@ -77,6 +77,7 @@ class Framework(msgspec.Struct, frozen=True):
     created_resources: tuple[GVK, ...] = ()  # see RoleTable
     patched_resources: tuple[GVK, ...] = ()  # of them, those that are patched when their content changes
     diagnosis: Diagnosis = Diagnosis()
+    own_network: str = ""  # see Api
     scripts: tuple[ScriptFramework, ...] = ()
 
     @property

@@ -64,6 +64,7 @@ def _api(framework: Framework) -> Api:
         rules=rules,
         rules_after_start=(),
         notes=_notes,
+        own_network=framework.own_network,
         columns=(STATE, columns.AGE, *DETAILS),
         scale=_scale(framework) if framework.scalable else {},
         installed_by_default=False,

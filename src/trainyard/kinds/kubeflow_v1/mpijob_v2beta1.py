@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from trainyard.core import RETRYING_JOB_CARRIER, Job, RestartScope, Rule, Slot
 from trainyard.core.kind import TRAINYARD_OPERATOR
-from trainyard.kinds.kubeflow_v1 import mpi, mpi_ssh
+from trainyard.kinds.kubeflow_v1 import mpi, mpi_diagnosis, mpi_ssh
 from trainyard.kinds.kubeflow_v1.framework import WORKER, Framework
 from trainyard.kinds.kubeflow_v1.job import training_job
 from trainyard.kinds.kubeflow_v1.spec import ReplicaMap, TrainingSpec
@@ -112,6 +112,9 @@ MPIJOB_V2BETA1 = training_job(
         awaited_slots=mpi_ssh.awaited_slots,
         job_spec_fields=job_spec_fields,
         run_policy=run_policy,
+        diagnosis=mpi_diagnosis.SSH,
+        own_network="in each worker sshd listens on port 22; use --network namespace, or MPIJob of kubeflow.org/v1, "
+        "which needs no ssh",
         auxiliary=mpi_ssh.auxiliary_objects,
         auxiliary_resources=(CONFIG_MAP, SERVICE),
         created_resources=(SECRET,),

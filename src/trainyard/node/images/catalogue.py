@@ -16,7 +16,7 @@ images:
     build: [setuptools==65.5.0]           # installed before the pins, which are then built without build isolation
     ask: true                             # installed only with the user's consent
   - system: {python: /usr/bin/python3, modules: {torch: python3-torch}}  # module -> the Debian package with it
-    needs: {mpiexec: openmpi-bin}         # program that must be on PATH -> the Debian package with it
+    needs: {mpiexec: openmpi-bin}         # program on PATH, or its path -> the Debian package with it
   entrypoint: [python, "{here}/train.py"] # {here}: the catalogue's folder; {programs}: Trainyard's own programs
   args: []
   workdir: ""                             # "{working-directory}": the pod's own, as for images without an entry

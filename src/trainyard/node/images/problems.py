@@ -13,7 +13,17 @@ NO_COMMAND = "CreateContainerError"  # neither the entry nor the container has a
 
 # The packages that `make frameworks` installs (SYSTEM in the Makefile), and some of their dependencies.
 FRAMEWORKS = frozenset(
-    ["python3-torch", "python3-numpy", "python3-etcd", "etcd-server", "openmpi-bin", "libgomp1", "libquadmath0"]
+    [
+        "python3-torch",
+        "python3-numpy",
+        "python3-etcd",
+        "etcd-server",
+        "openmpi-bin",
+        "openssh-client",
+        "openssh-server",
+        "libgomp1",
+        "libquadmath0",
+    ]
 )
 
 
@@ -23,6 +33,8 @@ def install_command(packages: Iterable[str]) -> str:
     names = list(dict.fromkeys(packages))
     root = "" if os.geteuid() == 0 else "sudo "
     debian = f"on Debian: {root}apt-get install -y {' '.join(names)}"
+    if "openssh-server" in names:  # `make frameworks` does this itself
+        debian += f" && {root}systemctl disable --now ssh, so that nobody gets into this machine"
     return f"run 'make frameworks' in a checkout of trainyard, or, {debian}" if set(names) <= FRAMEWORKS else debian
 
 

@@ -114,7 +114,8 @@ class Providers:
         """Raises ImageProblem if `module_texts` is not empty or a program of `needs` is not on PATH. The message lists
         everything that is missing, and one command that installs it."""
         missing_programs = [name for name in provider.needs if shutil.which(name, path=self._base.get("PATH")) is None]
-        missing = [*module_texts, *(f"there is no {name} on PATH" for name in missing_programs)]
+        program_texts = (f"there is no {name}{'' if '/' in name else ' on PATH'}" for name in missing_programs)
+        missing = [*module_texts, *program_texts]
         if not missing:
             return
         packages_to_install = [*packages, *(provider.needs[name] for name in missing_programs)]

@@ -233,7 +233,7 @@ class ContainerRuntime:
             process = replace(process, mounts=[*self._namespace_mounts(prepared, volumes), *mounts])
             context.mount_points.create(self._uid, process.mounts, cwd, self.unsaved.working_directory)
         else:
-            if reason := mount_paths.refusal(mounts):
+            if reason := mount_paths.refusal(mounts) or _ssh_server_refusal(process.argv):
                 raise FatalStartError(reason)
             for note in mount_paths.notes(volumes):
                 context.print_once(note)
@@ -327,6 +327,14 @@ def _image_mounts(prepared: PreparedImage, folder: Path, unsaved: UnsavedFiles) 
         if is_folder and not any(f"{scratch}/".startswith(f"{target}/") for scratch in prepared.scratch_folders):
             unsaved.watch(source, target)
     return [Mount(source, target, readonly=not is_folder, pod_owned=is_folder) for source, target, is_folder in files]
+
+
+def _ssh_server_refusal(argv: list[str]) -> str:
+    """Why sshd does not start on the shared network as a worker of an MPIJob starts it, "" for any other program: with
+    the settings of this machine it would let people into this machine."""
+    if not argv or os.path.basename(argv[0]) != "sshd" or any(word in ("-f", "-p", "-o") for word in argv):
+        return ""
+    return "sshd would listen on port 22 of this machine, which all pods share; start with --network namespace"
 
 
 def _resolve_subpath(folder: Path, path: str, make: bool) -> Path:

@@ -39,12 +39,16 @@ class Root:
         return self.writable[path]
 
     def _mirror(self, folder: str) -> None:
-        """Mount a tmpfs over a folder and bind mount its entries back, so that names can be created in it."""
+        """Mount a tmpfs over a folder and bind mount its entries back, so that names can be created in it. A folder
+        that this user may not list, such as /root, is empty then."""
         descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         try:
             mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
             descriptor_path = f"/proc/self/fd/{descriptor}"
-            names = os.listdir(descriptor_path)
+            try:
+                names = os.listdir(descriptor_path)
+            except PermissionError:
+                names = []
             if has_ptmx := "ptmx" in names and not os.path.islink(f"{folder}/ptmx"):
                 # The ptmx device needs the folder `pts` beside it, so it works only in the original folder.
                 os.mkdir(_DEVICES)

@@ -6,11 +6,14 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from random import Random
 
+import aiohttp
 import pytest
 import yaml
 
 from tests.cli.commands import PATIENCE, SLEEP, chainer, container, elastic, role, said, speaking, tfjob
+from tests.faults.proxy import Journal, Proxy, Rates
 from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import kubeconfig
 from trainyard.server import Server
@@ -264,6 +267,31 @@ async def test_a_cluster_without_our_kinds_says_what_is_missing(tmp_path: Path) 
         assert code == 3 and "Trainyard is not installed there" in err
     finally:
         await server.stop()
+
+
+class Busy(Proxy):
+    """Answers 429 three times before it lets a request through."""
+
+    def _fault(self, rate: float, faults: tuple[str, ...]) -> str:
+        if self.journal.faults.get("429", 0) == 3:
+            return ""
+        self.journal.injected("429")
+        return "429"
+
+
+async def test_a_server_without_room_is_asked_again(tmp_path: Path) -> None:
+    async with speaking(tmp_path) as words, aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session:
+        await words.submit(tfjob())
+        config = yaml.safe_load(words.kubeconfig.read_text())
+        upstream = config["clusters"][0]["cluster"]["server"]
+        busy = Busy("get", lambda: upstream, session, Journal(), Rates(), Random(0))
+        await busy.start()
+        config["clusters"][0]["cluster"] = {"server": busy.url}
+        words.kubeconfig.write_text(yaml.safe_dump(config))
+        answer = await words("get")
+        await busy.stop()
+    assert (answer.code, answer.err) == (0, "") and "mnist" in answer.out
+    assert busy.journal.faults == {"429": 3}
 
 
 def test_an_address_is_shown_without_what_follows() -> None:

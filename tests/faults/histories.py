@@ -53,7 +53,7 @@ QUIET_RENEWALS = (
     60  # of one leader in a row, 0.75 s each; a replica that failed waits ten seconds, a pod may take twelve
 )
 MAX_WRITES = 2000  # after the last fault: ten times as many as any history needs
-HANG_SECONDS = 1800.0  # for operators that neither lead nor write
+HANG_SECONDS = 300.0  # without any write, of a lease neither: operators that do not even compete
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ class Cluster:
             ]
             try:
                 await self._live(chance, kind, namespace, processes, journal, rates, failing)
-                ends = await self._ends(kind, namespace, journal, renewals)
+                ends = await self._ends(kind, namespace, processes, journal, renewals)
             finally:
                 for process in processes:
                     process.signal(signal.SIGKILL)
@@ -205,13 +205,15 @@ class Cluster:
                 for pod in pods[:1]:
                     await self.api.delete(POD, namespace, name_of(pod), uid=uid_of(pod))
 
-    async def _ends(self, kind: str, namespace: str, journal: Journal, renewals: int) -> Ends:
+    async def _ends(self, kind: str, namespace: str, processes: list[Process], journal: Journal, renewals: int) -> Ends:
         """Wait until every job that was not deleted has ended, and nothing of deleted ones is left; or until nothing
         moves any more."""
         gvk, entries, writes = GVKS[kind], self.entries[namespace], 0
         seen, until = len(entries), time.monotonic() + HANG_SECONDS
         while True:
             new, seen = entries[seen:], len(entries)
+            if new:
+                until = time.monotonic() + HANG_SECONDS
             if new_writes := sum(entry.store != LEASES for entry in new):
                 writes += new_writes
                 journal.renewals.clear()
@@ -222,13 +224,14 @@ class Cluster:
             if all(map(ended, jobs)) and not left:
                 return Ends({name_of(job): ended(job) for job in jobs}, [])
             quiet = max(journal.renewals.values(), default=0)
-            if quiet >= renewals or writes > MAX_WRITES or time.monotonic() > until:
+            running = sum(alive(process.pid) for process in processes)
+            if not running or quiet >= renewals or writes > MAX_WRITES or time.monotonic() > until:
                 break
             await asyncio.sleep(0.1)
         stuck = [f"{name_of(job)}: {job.get('status')}" for job in jobs if not ended(job)]
-        running = [name_of(pod) for pod in pods if not is_over(pod)]
-        since = f"{writes} writes since the last fault, {quiet} renewals of the lease since the last write"
-        return Ends({}, [f"ends reached: {since}: jobs {stuck}, pods {running}"])
+        unfinished = [name_of(pod) for pod in pods if not is_over(pod)]
+        since = f"{running} operators run, {writes} writes since the last fault, {quiet} renewals since the last write"
+        return Ends({}, [f"ends reached: {since}: jobs {stuck}, pods {unfinished}"])
 
 
 @asynccontextmanager

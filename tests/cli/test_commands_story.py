@@ -289,7 +289,7 @@ class Busy(Proxy):
         return "429"
 
 
-async def test_a_server_without_room_is_asked_again(tmp_path: Path) -> None:
+async def test_get_retries_after_too_many_requests(tmp_path: Path) -> None:
     async with (
         commands_of_cluster(tmp_path) as trainyard,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,

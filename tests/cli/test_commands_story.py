@@ -6,7 +6,9 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from random import Random
 
+import aiohttp
 import pytest
 import yaml
 
@@ -21,6 +23,7 @@ from tests.cli.commands import (
     run_in_process,
     tfjob,
 )
+from tests.faults.proxy import Journal, Proxy, Rates
 from trainyard.app.kubeconfig import ClusterAccess
 from trainyard.app.local import kubeconfig
 from trainyard.server import Server
@@ -274,6 +277,34 @@ async def test_a_cluster_without_the_crds_is_reported(tmp_path: Path) -> None:
         assert code == 3 and "Trainyard is not installed there" in err
     finally:
         await server.stop()
+
+
+class Busy(Proxy):
+    """Answers 429 three times before it lets a request through."""
+
+    def _fault(self, rate: float, faults: tuple[str, ...]) -> str:
+        if self.journal.faults.get("429", 0) == 3:
+            return ""
+        self.journal.injected("429")
+        return "429"
+
+
+async def test_get_retries_after_too_many_requests(tmp_path: Path) -> None:
+    async with (
+        commands_of_cluster(tmp_path) as trainyard,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
+    ):
+        await trainyard.submit(tfjob())
+        config = yaml.safe_load(trainyard.kubeconfig.read_text())
+        upstream = config["clusters"][0]["cluster"]["server"]
+        busy = Busy("get", lambda: upstream, session, Journal(), Rates(), Random(0))
+        await busy.start()
+        config["clusters"][0]["cluster"] = {"server": busy.url}
+        trainyard.kubeconfig.write_text(yaml.safe_dump(config))
+        answer = await trainyard("get")
+        await busy.stop()
+    assert (answer.code, answer.err) == (0, "") and "mnist" in answer.out
+    assert busy.journal.faults == {"429": 3}
 
 
 def test_an_address_is_printed_without_its_path() -> None:

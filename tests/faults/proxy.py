@@ -17,6 +17,7 @@ import itertools
 import json
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -65,6 +66,7 @@ class Journal:
     def __init__(self) -> None:
         self.writes: list[Write] = []
         self.holders: dict[str, str] = {}  # by lease: the identity in its last accepted write
+        self.renewals: Counter[tuple[str, str, str]] = Counter()  # by lease, holder and when that acquired it
         self.writer = ""  # the operator that sent the last write of anything else
         self.violations: list[str] = []
         self.faults: dict[str, int] = {}
@@ -92,7 +94,9 @@ class Journal:
         write.code, write.answer = code, answer
         if write.lease and write.accepted:
             lease = json.loads(answer)
-            name, holder = lease["metadata"]["name"], str(lease.get("spec", {}).get("holderIdentity") or "")
+            name, spec = lease["metadata"]["name"], lease.get("spec", {})
+            holder = str(spec.get("holderIdentity") or "")
+            self.renewals[name, holder, str(spec.get("acquireTime"))] += 1
             self.takeovers += holder not in ("", self.holders.get(name, ""))
             self.holders[name] = holder
 

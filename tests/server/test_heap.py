@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import platform
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 
@@ -13,6 +15,7 @@ from trainyard.client import ApiClient
 from trainyard.objects import NamespacedName
 from trainyard.objects.resources import CONFIG_MAP
 from trainyard.server import Server, server
+from trainyard.server.storage.log import RevisionLog
 
 FREED = """
 import os
@@ -64,3 +67,23 @@ async def test_versions_of_an_object_share_their_labels() -> None:
     assert first and second and third and first.body != second.body
     assert second.labels is first.labels and second.fields is first.fields
     assert third.labels == {"team": "other"}
+
+
+async def test_stored_objects_take_the_memory_of_their_json() -> None:
+    """Those of a deletion, too. What the encoder returns has up to half as much again behind it."""
+    running = Server(token="admin", log=RevisionLog(keep=10_000, keep_bytes=1 << 40))
+    await running.open()
+    async with ApiClient("http://localhost", "admin", transport=running.in_process()) as api:
+        tracemalloc.start()
+        for number in range(200):
+            await api.create(CONFIG_MAP, "default", {"metadata": {"name": "a"}, "data": {"x": "y" * (number + 1) * 10}})
+            await api.delete(CONFIG_MAP, "default", "a")
+        gc.collect()
+        largest = tracemalloc.take_snapshot().statistics("lineno")
+        tracemalloc.stop()
+    entries = running.log.after(running.log.revision - 400)
+    await running.stop()
+    bodies = [entry.record.body if entry.record else entry.last_state for entry in entries]
+    assert len(bodies) == 400
+    used = max(place.size for place in largest if place.count >= len(bodies))
+    assert sum(map(len, bodies)) <= used <= sum(map(sys.getsizeof, bodies)) * 1.01, (used, largest[:3])

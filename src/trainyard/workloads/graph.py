@@ -13,7 +13,7 @@ from trainyard.objects.resources import CRD
 from trainyard.objects.structs import replace
 from trainyard.workloads.gc import Dependent, owner_references
 
-MAX_ABSENT_UIDS = 20_000  # uids of objects that are gone
+MAX_ABSENT_UIDS = 2_000  # uids of objects that are gone
 
 
 class _Names(msgspec.Struct):

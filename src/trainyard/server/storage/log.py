@@ -26,7 +26,7 @@ from trainyard.objects import NamespacedName
 from trainyard.server.storage.store import Label, ObjectStore, Record, View
 
 KEEP = 10_000
-KEEP_BYTES = 32 * 1024 * 1024
+KEEP_BYTES = 16 * 1024 * 1024
 
 
 class RevisionConflict(Exception):

@@ -1,4 +1,4 @@
-"""`--gang-scheduler-name=auto` against our real server: which PodGroups are made where which of their APIs are served."""
+"""`--gang-scheduler-name=auto` against our real server, which serves one API of PodGroups, both or none."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ async def test_an_api_server_that_does_not_answer_yet_is_asked_again(
 ) -> None:
     """It must not be taken for one without PodGroups."""
     await _serve(site, VOLCANO_POD_GROUP.group)
-    send, refused = ApiClient.send, []
+    send = ApiClient.send
+    refused: list[ApiRequest] = []
 
     async def unavailable_at_first(self: ApiClient, request: ApiRequest) -> bytes:
         if request.path.startswith("/apis/scheduling") and not refused:

@@ -19,7 +19,10 @@ TEMPLATE = """
     limits:
       cpu: 100m
       memory: 20Mi
-  command: ['sh', '-c', 'err=1;for i in $(seq {{.MaxTries}}); do if nslookup {{.MasterAddr}}; then err=0 && break; fi;done']
+  command:
+  - sh
+  - -c
+  - err=1;for i in $(seq {{.MaxTries}}); do if nslookup {{.MasterAddr}}; then err=0 && break; fi;done; exit $err
 """
 
 
@@ -53,7 +56,7 @@ def test_a_template_takes_the_place_of_the_container() -> None:
     settings = replace(settings, containers=parse_template(TEMPLATE, "template.yaml", settings))
     (container,) = init_containers(settings)
     assert container["command"][2] == (
-        "err=1;for i in $(seq 7); do if nslookup example-master-0; then err=0 && break; fi;done"
+        "err=1;for i in $(seq 7); do if nslookup example-master-0; then err=0 && break; fi;done; exit $err"
     )
     assert (container["image"], container["imagePullPolicy"]) == ("example/train:1", "IfNotPresent")
     (container,) = init_containers(replace(settings, image="alpine:3.10"))

@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from trainyard.core import Job, RestartScope, Slot
+from trainyard.kinds.kubeflow_v1 import diagnosis
 from trainyard.kinds.kubeflow_v1.framework import WORKER, Framework, all_of, replica_name, total_replicas
 from trainyard.kinds.kubeflow_v1.job import training_job
 from trainyard.kinds.kubeflow_v1.pods import variable
@@ -51,5 +52,6 @@ JAXJOB = training_job(
         restart_text="all replicas are created again together, as jax.distributed does not take a lost process back",
         scalable=True,
         qualified=lambda job: True,
+        diagnosis=diagnosis.JAX,
     )
 )

@@ -13,6 +13,7 @@ from trainyard.objects import Json, Problem
 from trainyard.objects.yaml_reader import ManifestError, load
 
 NAME = "init-pytorch"
+NO_ADDRESS = "has no address"
 PAUSE = 2  # seconds between two tries, as in the Training Operator
 RESOLVERS = ("getent hosts", "nslookup", "python3 -c 'import socket, sys; socket.gethostbyname(sys.argv[1])'")
 """The first of these that the image has, and that succeeds, decides."""
@@ -39,7 +40,9 @@ def wait_for_master(template: Json, job: Job, slot: Slot) -> None:
     attempts = " || ".join(f'{command} "$MASTER_ADDR" >/dev/null 2>&1' for command in RESOLVERS)
     script = (
         f"i=0; until {attempts}; do i=$((i + 1)); [ $i -lt {settings.max_tries} ] || "
-        '{ echo "the master $MASTER_ADDR has no address" >&2; exit 1; }; '
+        '{ echo "the master $MASTER_ADDR '
+        f"{NO_ADDRESS}"
+        '" >&2; exit 1; }; '
         f"[ $i -gt 1 ] || echo waiting for master; sleep {PAUSE}; done"
     )
     container = {

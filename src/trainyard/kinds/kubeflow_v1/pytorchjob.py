@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from trainyard.core import Job, RestartScope, Rule, Slot
+from trainyard.kinds.kubeflow_v1 import diagnosis
 from trainyard.kinds.kubeflow_v1.autoscaling import bounds, elastic_policy
 from trainyard.kinds.kubeflow_v1.framework import MASTER, WORKER, Framework, all_of, replica_name, total_replicas
 from trainyard.kinds.kubeflow_v1.job import training_job
@@ -157,5 +158,6 @@ FRAMEWORK = Framework(
     rules=RULES,
     mutate=wait_for_master,
     qualified=lambda job: not job.role(MASTER),
+    diagnosis=diagnosis.PYTORCH,
 )
 PYTORCHJOB = training_job(FRAMEWORK)

@@ -174,7 +174,7 @@ CASES: dict[str, tuple[Callable[[], Played], int, tuple[str, ...]]] = {
     "NCCL lost a peer that has left no word": (
         lambda: Played(_ended(_running("PyTorchJob", "Never"), 1, "worker-1"), {"example-worker-1": NCCL[-1:]}),
         END,
-        ("NCCL lost a peer: another process of the job ended, or the network", "NCCL_DEBUG=INFO"),
+        ("NCCL lost a peer: another process of the job ended, or the network", "NCCL_DEBUG=INFO in env"),
     ),
     "jax lost a peer": (
         lambda: _lost_peer("JAXJob", JAX),

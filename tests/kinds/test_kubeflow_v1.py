@@ -10,13 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.model.explorer import InitialState, explore
-from tests.model.scenarios import Scenario
 from tests.model.simulated_job import SimulatedJob
-from tests.model.transitions import Bounds
 from tests.support.samples import KUBEFLOW_ROLES, kubeflow_job, pods, sample
 from trainyard import kinds
-from trainyard.core import Config, Kind, Slot
+from trainyard.core import Config, Kind
 from trainyard.kinds import JAXJOB, KUBEFLOW_TFJOB, PADDLEJOB, PYTORCHJOB, XGBOOSTJOB
 from trainyard.kinds.kubeflow_v1.lifecycle import RESTART_SCOPE
 from trainyard.objects import Json, find_condition
@@ -233,24 +230,3 @@ def test_the_pod_group_asks_for_what_the_pods_request() -> None:
         simulated.end(name, 0)
     simulated.settle()
     assert simulated.names("PodGroup") == [] and len(simulated.names("Pod")) == 4
-
-
-@pytest.mark.slow
-def test_every_small_world_of_an_elastic_pytorchjob_keeps_the_rules() -> None:
-    spec = sample("PyTorchJob")["spec"]
-    scenario = Scenario(
-        kind=PYTORCHJOB,
-        spec={**spec, "elasticPolicy": {"minReplicas": 1}},
-        slots=(Slot("Master", 0), Slot("Worker", 0), Slot("Worker", 1)),
-        styles=("alone", "alone", "alone"),
-        ends=((1, "Error"), (137, "Error")),
-        permanent=lambda code, reason: code == 1,
-        deciding=frozenset({0}),
-        wants=lambda spec: frozenset({0, 1, 2}),
-        bodies=True,
-        reasons={"PyTorchJobSucceeded": "JobSucceeded", "PyTorchJobFailed": "PermanentFailure"},
-    )
-    transitions = frozenset(
-        ["pass", "dying pass", "unasked", "succeed", "fail", "drain", "suspend", "time", "delete pod"]
-    )
-    assert explore(InitialState({}, scenario, bounds=Bounds(trouble=1, time=1)), transitions=transitions).worlds > 100

@@ -38,7 +38,7 @@ OUTPUT_PATTERNS = (
     OutputPattern(
         r"NCCL error in.*(?:remote process|network error)|ncclRemoteError|ncclSystemError",
         "NCCL lost a peer: another process of the job ended, or the network between two of them failed",
-        "see why another one ended, in `trainyard logs`; if none did, NCCL_DEBUG=INFO in env shows which address failed",
+        "see why another one ended, in `trainyard logs`; if none did, NCCL_DEBUG=INFO in env shows where",
     ),
     OutputPattern(
         r"Watchdog caught collective operation timeout",

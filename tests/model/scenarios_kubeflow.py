@@ -22,7 +22,7 @@ def replicated(kind: str, policy: str = "ExitCode", most: int = 0, scope: str = 
     own = {name: fields.pop(name) for name in list(fields) if name in Scenario.__dataclass_fields__}
     replicas_field = KUBEFLOW_ROLES[kind][0]
     roles = {name: fields.pop(name) for name in list(fields) if name in ("Master", "Chief", "PS", "Worker")}
-    sets = {role: {"replicas": count, "restartPolicy": policy} for role, count in roles.items()}
+    sets: dict[str, Any] = {role: {"replicas": count, "restartPolicy": policy} for role, count in roles.items()}
     slots = tuple(
         Slot(role, index)
         for role, count in sorted(roles.items())

@@ -1,12 +1,16 @@
 """Stories that are told on the embedded cluster alone, each with the reason. All others are told on both back ends.
 
-A name is a file, a test or a class in it, or one case of a test. test_back_ends.py finds what does not exist.
+A name is a file, a test or a class in it, one case of a test, or a parameter of any test. test_back_ends.py finds what does not exist.
 """
 
 from __future__ import annotations
 
 DEADLINE = "a ChainerJob's deadline is kept by kube-controller-manager, and by its clock: see test_real_clock.py"
+SAME_CHILDREN = "its Pods and Services are made and watched as those of a PyTorchJob, which is told on both"
 REASONS: dict[str, str] = {
+    "[XGBoostJob]": SAME_CHILDREN,
+    "[PaddleJob]": SAME_CHILDREN,
+    "[JAXJob]": SAME_CHILDREN,
     "test_chainerjob_story.py::test_the_masters_own_deadline_wins": DEADLINE,
     "test_every_kind.py::test_a_deadline_stops_everything_whatever_clean_pod_policy_says[ChainerJob]": DEADLINE,
     "test_every_kind.py::test_a_deadline_stops_everything_whatever_clean_pod_policy_says[ChainerJob-alone]": DEADLINE,
@@ -25,8 +29,10 @@ def case(node: str) -> str:
 def names(node: str) -> list[str]:
     """All that the table may call this test, the widest first."""
     whole = case(node)
-    parts = whole.partition("[")[0].split("::")
-    return [*("::".join(parts[:end]) for end in range(1, len(parts) + 1)), whole]
+    test, _, parameters = whole.partition("[")
+    parts = test.split("::")
+    words = parameters.removesuffix("]").split("-") if parameters else []
+    return [*("::".join(parts[:end]) for end in range(1, len(parts) + 1)), whole, *(f"[{word}]" for word in words)]
 
 
 def reason(node: str) -> str:

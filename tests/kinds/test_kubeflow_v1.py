@@ -16,7 +16,7 @@ from trainyard import kinds
 from trainyard.core import Config, Kind
 from trainyard.kinds import JAXJOB, KUBEFLOW_TFJOB, PADDLEJOB, PYTORCHJOB, XGBOOSTJOB
 from trainyard.kinds.kubeflow_v1.lifecycle import RESTART_SCOPE
-from trainyard.objects import Json, find_condition
+from trainyard.objects import Json, find_condition, format_time
 from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER
 
 KUBEFLOW = [kind for kind in kinds.KINDS if kind.gvk.kind in KUBEFLOW_ROLES]
@@ -230,3 +230,34 @@ def test_the_pod_group_asks_for_what_the_pods_request() -> None:
         simulated.end(name, 0)
     simulated.settle()
     assert simulated.names("PodGroup") == [] and len(simulated.names("Pod")) == 4
+
+
+@pytest.mark.parametrize("kind", [PYTORCHJOB, JAXJOB, XGBOOSTJOB, PADDLEJOB], ids=lambda kind: kind.gvk.kind)
+def test_a_running_pod_that_somebody_deletes_is_lost_to_its_gang_which_restarts(kind: Kind) -> None:
+    """A drain deletes the pod: the others cannot go on without it, and cannot take the next one in."""
+    simulated = started(kind, sample(kind.gvk.kind))
+    before = uids(simulated)
+    deleted = list(before)[-1]
+    simulated.get("Pod", deleted)["metadata"]["deletionTimestamp"] = format_time(simulated.now + 30)
+    simulated.settle()
+    assert simulated.names("Pod") == [deleted]  # the others have gone; nothing new starts beside it
+    message = (find_condition(simulated.job["status"]["conditions"], "Restarting") or {})["message"]
+    assert "was deleted while it ran: all replicas are created again" in message
+    simulated.lose("Pod", deleted)
+    status = simulated.settle()
+    after = uids(simulated)
+    assert after.keys() == before.keys() and not set(after.values()) & set(before.values())
+    assert not status["restarts"] and not any(role["failures"] for role in status["roles"].values())
+
+
+@every_kind
+def test_a_pod_of_a_job_whose_replicas_restart_alone_is_replaced_alone(kind: Kind) -> None:
+    simulated = started(kind, annotated(sample(kind.gvk.kind), "replica"))
+    before = uids(simulated)
+    deleted = list(before)[-1]
+    simulated.get("Pod", deleted)["metadata"]["deletionTimestamp"] = format_time(simulated.now + 30)
+    simulated.settle()
+    simulated.lose("Pod", deleted)
+    simulated.settle()
+    after = uids(simulated)
+    assert [name for name in after if after[name] != before[name]] == [deleted]

@@ -153,6 +153,7 @@ def kubeflow() -> Iterator[Case]:
     yield _case("PyTorchJob, a failure and a lost Pod", gang_of_pods, ("fail", "delete pod", "time"), trouble=2)
     yield _case("PyTorchJob, two workers", pytorch(workers=2), ("fail", "succeed"), {"backoffLimit": 0})
     yield _case("PyTorchJob, old views", gang_of_pods, (*VIEWS, "fail", "suspend"))
+    yield _case("PyTorchJob, a lost Pod, old views", gang_of_pods, (*VIEWS, "delete pod", "drain"))
     yield _case("JAXJob, scaled while one fails", jax(most=3), ("fail", "edit", "time", "succeed"), trouble=2)
     yield _case("elastic PyTorchJob, scaled while one fails", elastic_pytorch(), ("fail", "edit", "time"), trouble=2)
     yield _case("elastic PyTorchJob, old views", elastic_pytorch(1), (*VIEWS, "fail", "edit", "suspend"))

@@ -76,12 +76,12 @@ def test_an_unreadable_file_is_a_config_error(tmp_path: Path) -> None:
 
 
 def test_a_server_program_that_is_not_there_is_replaced_by_ours_with_a_warning(tmp_path: Path) -> None:
-    path, said = tmp_path / "c.yaml", list[str]()
+    path, warnings = tmp_path / "c.yaml", list[str]()
     path.write_text(GPU)
-    ours = read_config(None, said.append).program_files.get(PS_SERVER)
-    assert read_config(path, said.append).program_files.get(PS_SERVER) == ours
-    assert "grpcServerFilePath" in said[0]
+    ours = read_config(None, warnings.append).program_files.get(PS_SERVER)
+    assert read_config(path, warnings.append).program_files.get(PS_SERVER) == ours
+    assert "grpcServerFilePath" in warnings[0]
     program = tmp_path / "server.py"
     program.write_text("pass\n")
     path.write_text(f"grpcServerFilePath: {program}\n")
-    assert read_config(path, said.append).program_files[PS_SERVER] == "pass\n"
+    assert read_config(path, warnings.append).program_files[PS_SERVER] == "pass\n"

@@ -66,7 +66,7 @@ def test_logs_and_result_of_a_deleted_job_are_there_with_the_cluster_up_and_down
 
 
 @pytest.mark.parametrize("how", ["down", "kill"])
-def test_the_record_of_a_job_goes_on_when_its_cluster_does(tmp_path: Path, how: str) -> None:
+def test_the_record_of_a_job_continues_when_its_cluster_restarts(tmp_path: Path, how: str) -> None:
     code = "import os, sys, time; print('run', os.path.exists('/tmp/b'), end=''); time.sleep(600)"
     with at_home(tmp_path) as home:
         assert home.up()[0] == 0

@@ -35,7 +35,7 @@ def record(message: str, *args: Any, level: int = logging.INFO, **more: Any) -> 
         ("bad starts=%r", (b"x",), "bad", {"starts": "b'x'"}),
     ],
 )  # fmt: skip
-def test_a_message_is_words_and_fields(
+def test_a_log_record_has_a_message_and_fields(
     template: str, args: tuple[Any, ...], words: str, fields: dict[str, str]
 ) -> None:
     assert split_message(template, args) == (words, fields)
@@ -73,6 +73,6 @@ def test_a_traceback_is_a_field_of_its_own() -> None:
     assert "ValueError: oops" in TextFormatter().format(made)
 
 
-def test_what_others_log_in_their_own_way_is_taken_as_it_is() -> None:
+def test_a_record_of_another_library_is_logged_unchanged() -> None:
     made = record("%(a)s", {"a": 1})
     assert json.loads(JsonFormatter().format(made))["message"] == "1"

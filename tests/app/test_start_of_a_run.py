@@ -1,4 +1,4 @@
-"""What `run` does to start fast: certificates by another process, and kinds that nobody has submitted later."""
+"""How `run` starts fast: certificates are made by another process, and CRDs of other kinds are installed later."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ async def test_a_client_that_trusts_the_authority_reaches_the_cluster(tmp_path: 
                 assert secret.stat().st_mode & 0o777 == 0o600
 
 
-def test_certificates_that_nobody_asked_for_leave_no_process() -> None:
+def test_a_certificate_process_that_is_not_needed_ends() -> None:
     with CertificateProcess() as certificates:
         pid = certificates._process.pid
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
-def test_an_end_while_a_thread_waits_for_the_certificates_raises_nothing(tmp_path: Path) -> None:
+def test_closing_while_a_thread_waits_for_the_certificates_raises_nothing(tmp_path: Path) -> None:
     """Found by Ctrl-C a third of a second after the start of `run`: a traceback instead of exit code 130."""
     with ThreadPoolExecutor(1) as threads:
         for _ in range(10):
@@ -59,7 +59,9 @@ def test_an_end_while_a_thread_waits_for_the_certificates_raises_nothing(tmp_pat
                 waiting.result(timeout=20)
 
 
-def test_a_certificate_that_cannot_be_made_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_certificate_that_cannot_be_created_has_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "broken.py"
     program.write_text("raise SystemExit('no random numbers')")
     monkeypatch.setattr(certificate_process, "PROGRAM", program)
@@ -117,7 +119,7 @@ def test_an_early_start_that_no_cluster_takes_leaves_no_process_and_no_folder(tm
         os.kill(pid, 0)
 
 
-def test_ctrl_c_while_the_program_is_loaded_ends_it_without_a_traceback(tmp_path: Path) -> None:
+def test_ctrl_c_during_imports_ends_the_program_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("raise KeyboardInterrupt")  # as Ctrl-C does to the import that it meets
     path = f"{tmp_path}:{Path(__file__).parents[2] / 'src'}"
     argv = [sys.executable, "-m", "trainyard", "run", "train.py"]
@@ -125,7 +127,7 @@ def test_ctrl_c_while_the_program_is_loaded_ends_it_without_a_traceback(tmp_path
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
-async def test_a_cluster_that_stops_while_it_installs_kinds_reports_nothing(
+async def test_a_cluster_stopped_while_it_installs_crds_reports_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The installation sends requests to a server that stops: its error was a traceback behind the job's result."""

@@ -71,8 +71,10 @@ def test_why_of_a_job_that_is_gone_is_the_same_as_before(tmp_path: Path, monkeyp
     record = kept(tmp_path, monkeypatch, job(FAILED), *pods)
     made, findings = answer(record)
     before = why(facts(job(FAILED), *pods, logs=made.logs))
-    assert [(finding.what, finding.evidence) for finding in findings] == [(one.what, one.evidence) for one in before]
-    assert findings[0].what.startswith("worker-0, worker-1, worker-2 ended with exit code 1 (Error)")
+    assert [(finding.summary, finding.evidence) for finding in findings] == [
+        (finding_before.summary, finding_before.evidence) for finding_before in before
+    ]
+    assert findings[0].summary.startswith("worker-0, worker-1, worker-2 ended with exit code 1 (Error)")
     assert findings[0].evidence == ("ValueError: worker-0-abcd-x",)
 
 
@@ -85,7 +87,7 @@ def test_pods_that_the_end_of_the_job_deleted_are_in_the_answer(
     assert record is not None and kind is not None and find_record("another-uid") is None
     gone = gone_pods(record, kind, job(FAILED), pods[:1])
     findings = why(facts(job(FAILED), pods[0], deleted_pods=tuple(gone), logs=kept_logs(record, gone)))
-    assert [finding.what for finding in findings] == [
+    assert [finding.summary for finding in findings] == [
         "worker-0 ended with exit code 1 (Error): an error of the program's own",
         "worker-1 ended with exit code 7 (Error)",
     ]
@@ -101,14 +103,14 @@ def test_pods_that_the_end_of_the_job_deleted_are_in_the_answer(
         ("Deleted", "it was deleted ", ()),
     ],
 )
-def test_why_tells_what_cut_a_job_short(
+def test_why_reports_what_interrupted_a_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, summary: str, evidence: tuple[str, ...]
 ) -> None:
     record = kept(tmp_path, monkeypatch, job(), worker(0, 143), worker(1, 7), end=end)
     _, findings = answer(record)
-    assert findings[0].what.startswith(summary) and "manifest.yaml" in findings[0].fix
+    assert findings[0].summary.startswith(summary) and "manifest.yaml" in findings[0].fix
     assert findings[0].evidence == evidence
-    assert [finding.what for finding in findings[1:]] == ["worker-1 ended with exit code 7 (Error)"]
+    assert [finding.summary for finding in findings[1:]] == ["worker-1 ended with exit code 7 (Error)"]
 
 
 def test_events_have_the_shape_of_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

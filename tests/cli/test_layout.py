@@ -12,7 +12,7 @@ WORDS = st.lists(st.text("abcdefgh`", min_size=1, max_size=30), min_size=1, max_
 
 
 @given(WORDS, st.integers(40, 120))
-def test_no_word_is_broken_and_none_is_lost(words: list[str], width: int) -> None:
+def test_wrapping_breaks_and_loses_no_word(words: list[str], width: int) -> None:
     text = " ".join(words)
     lines = wrapped(text, width, "  problem: ", "    ")
     assert " ".join(" ".join(lines).split()) == f"problem: {text}"
@@ -55,7 +55,7 @@ def test_names_give_way_and_states_do_not() -> None:
     assert lines[1].split() == [row[0], "mnist-of…", *row[2:7], "c" * 9 + "…"]
 
 
-def test_a_table_that_fits_is_whole() -> None:
+def test_a_table_that_fits_is_not_cut() -> None:
     assert table_lines(ROWS, 1000)[1].endswith("m" * 100)
     assert table_lines([], 80) == []
 
@@ -89,7 +89,7 @@ def test_values_go_on_under_their_beginning() -> None:
         ("2/3 ready", ""),
     ],
 )
-def test_state_words_have_the_colour_of_what_they_mean(state: str, code: str) -> None:
+def test_states_are_coloured_by_their_meaning(state: str, code: str) -> None:
     assert coloured(state, True) == (f"\x1b[{code}m{state}\x1b[0m" if code else state)
     assert coloured(state, False) == state
 
@@ -106,12 +106,12 @@ def test_a_state_that_is_cut_keeps_its_colour() -> None:
     assert line.startswith("\x1b[31mCreateContain") and "…" in line
 
 
-def test_colour_is_for_terminals_that_want_it() -> None:
+def test_colour_is_for_terminals_that_support_it() -> None:
     assert wants_colour(True, {})
     assert not any(wants_colour(*no) for no in ((False, {}), (True, {"NO_COLOR": "1"}), (True, {"TERM": "dumb"})))
 
 
-def test_the_width_is_80_where_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_width_is_80(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "72")
     assert terminal_width() == 72
     monkeypatch.delenv("COLUMNS")

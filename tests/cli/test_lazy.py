@@ -40,7 +40,7 @@ except SystemExit as ended:
         "scale --help",
     ],
 )
-def test_what_starts_nothing_loads_neither_a_server_nor_an_http_library(line: str, tmp_path: object) -> None:
+def test_commands_without_a_cluster_import_no_server_and_no_http_library(line: str, tmp_path: object) -> None:
     path = f"{tmp_path}/job.yaml"
     with open(path, "w") as file:
         file.write(JOB)

@@ -1,4 +1,4 @@
-"""The words of `trainyard node`: what it refuses before it asks anybody."""
+"""The options of `trainyard node` that are refused before any request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainyard.objects.manifest import ManifestError
         (["--kubeconfig", "k", "--mount", "x"], "--mount: 'x' is not CLAIM=DIR"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_fix(
+def test_an_invalid_option_is_reported_with_the_fix(
     line: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""What `why` says of the job itself: its end, its conditions, who looks at it."""
+"""Findings of `why` about the job itself: its end, its conditions, its manager."""
 
 from __future__ import annotations
 
@@ -301,10 +301,10 @@ JOB_CASES = (
     ),
     Case(
         "a degraded PS",
-        tfjob(RUNNING, ("Degraded", "ReplicaFailed", "PS 1 has given up: BackoffLimitExceeded")),
+        tfjob(RUNNING, ("Degraded", "ReplicaFailed", "PS 1 has failed and is not restarted: BackoffLimitExceeded")),
         (pod("MASTER-0"),),
         BLOCK,
-        ("PS 1 has given up", "status.conditions[Degraded]"),
+        ("PS 1 has failed and is not restarted", "status.conditions[Degraded]"),
     ),
     Case(
         "a retry",

@@ -105,7 +105,7 @@ async def test_a_delete_of_an_object_that_is_gone_or_created_anew_succeeds(error
     await executor(Api(error)).delete(Delete(POD, "n", "p", "u-pod"), OWNER)
 
 
-async def test_other_errors_are_raised_and_nothing_is_in_flight() -> None:
+async def test_other_errors_are_raised_and_leave_no_write_in_flight() -> None:
     sender = executor(Api(Forbidden(403, "Forbidden", "no")))
     for sent in (sender.create(CREATE, OWNER), sender.patch(Patch(POD, "n", "p", {}), OWNER),
                  sender.delete(Delete(POD, "n", "p", "u-pod"), OWNER)):  # fmt: skip

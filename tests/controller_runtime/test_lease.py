@@ -71,7 +71,7 @@ def test_an_answer_that_is_lost_does_not_lengthen_the_term() -> None:
     assert next_move("me", ours, 109, TERMS) == Wait(1)
 
 
-def test_who_finds_after_a_lost_answer_that_it_is_his_renews_it_before_his_term_ends() -> None:
+def test_a_lease_found_to_be_held_after_a_lost_response_is_renewed_in_time() -> None:
     """The answer to a renewal was lost after five seconds and the retry got a Conflict: one second is left."""
     ours = invalidate(record_failure(record_write(known(FREE), MINE, 100), 107))
     reread = observe("me", ours, replace(MINE, revision="2"), 109)
@@ -93,7 +93,7 @@ def test_only_a_change_sets_the_wait_back() -> None:
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": None, "leaseDurationSeconds": "x"}, []])
-def test_a_lease_that_says_nothing_is_nobodys(spec: object) -> None:
+def test_a_lease_without_holder_is_free(spec: object) -> None:
     assert parse_lease({"metadata": {"resourceVersion": "7"}, "spec": spec}) == LeaseRecord("", 15, 0, "7")
 
 
@@ -173,7 +173,7 @@ def test_never_do_two_lead_at_once(skews: list[float], moves: list[tuple[int, fl
         assert len(leading) <= 1
 
 
-def test_a_candidate_who_keeps_trying_leads_in_the_end() -> None:
+def test_a_candidate_that_keeps_trying_leads_eventually() -> None:
     world, dead, alive = World(), Candidate("dead", 0), Candidate("alive", 300)
     for _ in range(9):
         dead.advance(world)

@@ -106,7 +106,7 @@ def names(store: Store[Json]) -> list[str]:
     return sorted(obj["metadata"]["name"] for obj in store)
 
 
-async def test_pages_then_lines_then_where_it_was() -> None:
+async def test_a_reflector_lists_pages_then_watches_then_resumes() -> None:
     api = Scripted(
         [page(pod("a", 1), revision=10, cont="p2"), page(pod("b", 2), revision=10)],
         [[line("ADDED", pod("c", 11)) + line("DELETED", pod("a", 12)), Unavailable(0, "ConnectionLost", "cut")]],
@@ -166,7 +166,7 @@ async def test_an_error_line_is_borne_then_listed_again() -> None:
     assert api.request_log == ["list", "watch 10", "watch 10", "watch 10", "list", "watch 30"]
 
 
-async def test_an_object_that_cannot_be_read_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_object_that_cannot_be_decoded_is_skipped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     odd: Json = {"metadata": "none"}
     api = Scripted([page(pod("a", 1), odd)], [[line("ADDED", odd) + line("ADDED", pod("b", 11))]])
     store, _ = await run_reflector(api)
@@ -187,7 +187,7 @@ async def test_a_line_that_is_no_line_breaks_the_watch_only(garbage: bytes) -> N
     assert names(store) == ["a"] and api.request_log == ["list", "watch 10", "watch 11"]
 
 
-async def test_a_missing_resource_is_empty_if_it_may_be_missing() -> None:
+async def test_a_missing_resource_is_empty_if_it_is_optional() -> None:
     missing = NotFound(404, "NotFound", "404 page not found")
     store, _ = await run_reflector(Scripted([missing], []), optional=True)
     assert store.synced and len(store) == 0
@@ -251,12 +251,12 @@ async def test_a_conflict_is_looked_at_again_soon() -> None:
     assert all(pause < 1 for pause in pauses) and scripted.controller.counts["conflicts"] == 2
 
 
-async def test_the_worlds_fault_waits_as_long_as_asked() -> None:
+async def test_a_server_error_is_retried_after_retry_after() -> None:
     scripted = ScriptedController(Unavailable(429, "TooManyRequests", "not now", retry_after=0.8), None)
     assert (await scripted.run())[0] >= 0.79
 
 
-async def test_events_do_not_break_the_peace_the_server_asked_for() -> None:
+async def test_watch_events_do_not_shorten_retry_after() -> None:
     scripted = ScriptedController(Unavailable(429, "TooManyRequests", "not now", retry_after=0.8), None)
     running = asyncio.create_task(scripted.run())
     await asyncio.wait_for(scripted.started.wait(), 10)
@@ -273,7 +273,7 @@ async def test_a_bug_is_loud_counted_and_tried_again(caplog: pytest.LogCaptureFi
     assert scripted.controller.counts["faults"] == 1 and "a bug of ours" in caplog.text and "n/a" in caplog.text
 
 
-async def test_a_pass_comes_back_when_it_said_so() -> None:
+async def test_a_reconcile_is_requeued_at_its_time() -> None:
     pauses = await ScriptedController(0.2, None).run()
     assert 0.19 <= pauses[0] < 5
 

@@ -90,7 +90,7 @@ def test_one_step(state: Any, watch_input: Any, store_event: Any, next_state: An
         ("1", "", True),
     ],
 )
-def test_a_revision_is_newer_unless_we_can_tell_that_it_is_not(revision: str, known: str, expected: bool) -> None:
+def test_a_revision_is_newer_unless_it_is_known_to_be_older(revision: str, known: str, expected: bool) -> None:
     assert is_newer(revision, known) is expected
 
 

@@ -1,4 +1,4 @@
-"""Whatever is stored as spec or status, whatever children look like: `plan` answers, and says the same again."""
+"""`plan` returns for every stored spec, status and child, and returns the same again."""
 
 from __future__ import annotations
 

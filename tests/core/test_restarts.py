@@ -76,7 +76,7 @@ def test_a_clock_that_is_set_back_does_not_take_a_restart_for_one_that_was_made(
     assert restarts(look({**job, "status": counted}, master, now=NOW + 1).status) == 0
 
 
-def test_a_leader_that_does_not_know_yet_that_a_failed_pod_was_deleted_takes_no_restart_back() -> None:
+def test_a_leader_with_a_stale_cache_never_lowers_the_restart_count() -> None:
     """Found by histories: the watch of jobs may be ahead of the watch of pods."""
     simulated = simulate(kinds.ELASTICJOB, elasticjob(2))
     simulated.run()
@@ -105,7 +105,7 @@ def test_a_gang_that_is_started_again_is_one_restart(victims: int) -> None:
 
 
 @pytest.mark.parametrize("suspended", [False, True])
-def test_what_a_drain_or_a_suspension_took_away_is_no_restart(suspended: bool) -> None:
+def test_disruptions_and_suspensions_are_no_restarts(suspended: bool) -> None:
     simulated = simulate(kinds.ELASTICJOB, elasticjob(1))
     simulated.run()
     simulated.settle()

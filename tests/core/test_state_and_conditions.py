@@ -1,4 +1,4 @@
-"""The state of a job, its conditions and its counts tell the same."""
+"""The state of a job agrees with its conditions and counts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_job_of_which_no_replica_runs_is_not_called_running(kind: Kind) -> Non
 
 
 @every_kind
-def test_a_suspended_job_says_so_in_its_state(kind: Kind) -> None:
+def test_the_state_of_a_suspended_job_is_suspended(kind: Kind) -> None:
     simulated = runs(kind)
     simulated.edit(suspend=True)
     status = simulated.settle()
@@ -57,7 +57,7 @@ def test_restarts_are_counted_from_none(kind: Kind) -> None:
 
 
 @every_kind
-def test_a_manager_of_which_nothing_is_known_is_said(kind: Kind) -> None:
+def test_an_unknown_managed_by_is_a_warning(kind: Kind) -> None:
     job = job_of(kind)
     for manager, count in {
         "": 0,
@@ -72,7 +72,7 @@ def test_a_manager_of_which_nothing_is_known_is_said(kind: Kind) -> None:
 
 
 @every_kind
-def test_who_blocks_a_job_is_a_column(kind: Kind) -> None:
+def test_the_message_of_blocked_is_a_column(kind: Kind) -> None:
     (version,) = crd(kind)["spec"]["versions"]
     assert '@.type=="Blocked"' in str(version["additionalPrinterColumns"])
 

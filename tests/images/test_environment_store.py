@@ -43,7 +43,7 @@ def only(cache: Path) -> store.Environment:
     return environment
 
 
-async def test_an_environment_says_what_it_was_built_from_and_is_held_while_it_may_run(
+async def test_an_environment_records_its_source_and_is_locked_while_in_use(
     make: Callable[..., Images], installer: str, tmp_path: Path
 ) -> None:
     images = make(ENTRY, uv=installer)
@@ -109,7 +109,7 @@ async def test_files_that_are_shared_with_another_cache_do_not_come_free(
     assert (tmp_path / "in-another-cache").stat().st_size == 300 * 1024
 
 
-async def test_an_environment_is_named_by_the_catalogue_it_was_built_for(
+async def test_an_environment_is_named_by_its_catalogue(
     make: Callable[..., Images], installer: str, tmp_path: Path
 ) -> None:
     images = make(ENTRY, uv=installer)
@@ -126,7 +126,7 @@ async def test_an_environment_is_named_by_the_catalogue_it_was_built_for(
     assert used_by_entry(built, make(ENTRY.replace("x", "other"), uv=installer)) == "other"
 
 
-async def test_only_what_a_builder_made_is_an_environment(tmp_path: Path) -> None:
+async def test_only_a_folder_made_by_a_builder_is_an_environment(tmp_path: Path) -> None:
     folder = tmp_path / "environments"
     for name in ("mine", "a-0123456789abcdef", ".a-0123456789abcdef.4711", ".hidden"):
         (folder / name).mkdir(parents=True)
@@ -135,7 +135,7 @@ async def test_only_what_a_builder_made_is_an_environment(tmp_path: Path) -> Non
     assert [path.name for path in store.list_leftovers(tmp_path)] == [".a-0123456789abcdef.4711"]
 
 
-async def test_what_an_interrupted_build_left_is_removed_but_not_under_a_builder(tmp_path: Path) -> None:
+async def test_the_remains_of_an_interrupted_build_are_removed_unless_a_builder_holds_them(tmp_path: Path) -> None:
     left = tmp_path / "environments" / ".a-0123456789abcdef.4711"
     left.mkdir(parents=True)
     (left / "wheel").write_bytes(os.urandom(50_000))

@@ -80,8 +80,8 @@ def mx_jobs() -> Iterator[Pair]:
         [scheduler, server, {**worker, "template": pods("main")}],
         [scheduler, worker, worker],
     )
-    for one in (scheduler, {**worker, "replicas": 2}):
-        yield from in_both_spellings(mxjob(jobMode="local"), [one])
+    for each in (scheduler, {**worker, "replicas": 2}):
+        yield from in_both_spellings(mxjob(jobMode="local"), [each])
     yield mxjob(jobMode="Dist"), None
     yield mxjob(replica_specs=rest), None
     yield mxjob(name="x" * 64), None

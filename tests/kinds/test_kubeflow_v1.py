@@ -67,7 +67,7 @@ def conditions(simulated: SimulatedJob) -> list[tuple[str, str, str]]:
         (KUBEFLOW_TFJOB, {}, 1),
     ],
 )
-def test_what_restarts_with_a_failed_replica_follows_from_the_framework(kind: Kind, fields: Json, count: int) -> None:
+def test_the_restart_scope_follows_from_the_framework(kind: Kind, fields: Json, count: int) -> None:
     job = sample(kind.gvk.kind)
     assert replaced(kind, {**job, "spec": {**job["spec"], **fields}}) == count
 
@@ -144,7 +144,7 @@ def image(simulated: SimulatedJob, pod: str) -> str:
     return str(simulated.get("Pod", pod)["spec"]["containers"][0]["image"])
 
 
-def test_a_job_with_dynamic_workers_goes_on_without_one_that_failed() -> None:
+def test_a_job_with_dynamic_workers_continues_without_a_failed_one() -> None:
     simulated = started(KUBEFLOW_TFJOB, kubeflow_job("TFJob", PS=1, Worker=2, enableDynamicWorker=True))
     simulated.end("example-worker-1", 1)
     simulated.settle()
@@ -158,7 +158,7 @@ def test_a_job_with_dynamic_workers_goes_on_without_one_that_failed() -> None:
     assert simulated.job["status"]["state"] == "Succeeded"
 
 
-def test_a_dynamic_worker_knows_itself_and_the_parameter_servers() -> None:
+def test_a_dynamic_workers_tf_config_has_itself_and_the_parameter_servers() -> None:
     simulated = started(KUBEFLOW_TFJOB, kubeflow_job("TFJob", PS=1, Worker=2, enableDynamicWorker=True))
     (variable,) = simulated.get("Pod", "example-worker-1")["spec"]["containers"][0]["env"]
     assert json.loads(variable["value"]) == {
@@ -174,7 +174,7 @@ METRICS = [{"type": "Resource", "resource": {"name": "cpu"}}]
 
 
 @pytest.mark.parametrize("kind", [PYTORCHJOB, PADDLEJOB], ids=lambda kind: kind.gvk.kind)
-def test_an_autoscaler_follows_the_bounds_and_goes_with_the_replicas(kind: Kind) -> None:
+def test_an_autoscaler_has_the_bounds_and_is_deleted_with_the_replicas(kind: Kind) -> None:
     job = kubeflow_job(kind.gvk.kind, Worker=2, elasticPolicy={"maxReplicas": 4, "metrics": METRICS})
     simulated = started(kind, job)
     spec = simulated.get("HorizontalPodAutoscaler", "example")["spec"]
@@ -210,7 +210,7 @@ def test_volcano_admits_a_job_before_its_pods_are_created() -> None:
     }
 
 
-def test_the_pod_group_asks_for_what_the_pods_request() -> None:
+def test_the_pod_group_requests_the_resources_of_the_pods() -> None:
     def template(cpu: str, memory: str) -> Json:
         template = pods("pytorch")
         template["spec"]["containers"][0]["resources"] = {"limits": {"cpu": cpu, "memory": memory}}
@@ -242,7 +242,7 @@ def test_a_running_pod_that_somebody_deletes_is_lost_to_its_gang_which_restarts(
     simulated.settle()
     assert simulated.names("Pod") == [deleted]  # the others have gone; nothing new starts beside it
     message = (find_condition(simulated.job["status"]["conditions"], "Restarting") or {})["message"]
-    assert "was deleted while it ran: all replicas are created again" in message
+    assert "was deleted while it ran: all replicas restart" in message
     simulated.lose("Pod", deleted)
     status = simulated.settle()
     after = uids(simulated)

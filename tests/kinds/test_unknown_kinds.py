@@ -33,7 +33,9 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("api_version", "kind", "parts"), ROWS, ids=[f"{row[0]} {row[1]}" for row in ROWS])
-def test_it_is_said_whose_kind_it_is(api_version: str, kind: str, parts: tuple[str, ...]) -> None:
+def test_a_known_foreign_kind_is_reported_with_its_operator(
+    api_version: str, kind: str, parts: tuple[str, ...]
+) -> None:
     text = unknown_kind_message(api_version, kind, kinds.ALL)
     assert text.startswith(f"{api_version} {kind} ")
     assert all(part in text for part in parts), text
@@ -42,8 +44,8 @@ def test_it_is_said_whose_kind_it_is(api_version: str, kind: str, parts: tuple[s
 @pytest.mark.parametrize(("group", "kind"), WORKLOADS, ids=lambda value: str(value))
 def test_no_kind_of_another_system_is_ours(group: str, kind: str) -> None:
     """A kind that Trainyard runs must leave the table."""
-    assert (group, kind) not in {(one.gvk.group, one.gvk.kind) for one in kinds.ALL}
-    assert WORKLOADS[group, kind].replacement in ("", *(one.gvk.kind for one in kinds.ALL))
+    assert (group, kind) not in {(kind_.gvk.group, kind_.gvk.kind) for kind_ in kinds.ALL}
+    assert WORKLOADS[group, kind].replacement in ("", *(kind_.gvk.kind for kind_ in kinds.ALL))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_a_built_in_kind_is_no_job_and_no_misspelling(api_version: str, kind: st
     assert describe_kind(api_version, kind) == f"{kind} ({api_version}), a built-in kind of Kubernetes"
 
 
-def test_what_nobody_knows_is_only_named() -> None:
+def test_an_unknown_kind_is_only_named() -> None:
     assert (
         unknown_kind_message("example.com/v1", "Widget", kinds.ALL)
         == ""

@@ -1,4 +1,4 @@
-"""What the supervisor holds for a pod is given back when the pod is given up on the way."""
+"""The supervisor releases the resources of a pod whose start fails."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.slow
 
 def held(supervisor: int) -> list[str]:
     """The namespaces that it keeps open."""
-    found = []
+    links = []
     for fd in os.listdir(f"/proc/{supervisor}/fd"):
         with contextlib.suppress(FileNotFoundError):
-            found.append(os.readlink(f"/proc/{supervisor}/fd/{fd}"))
-    return sorted(one for one in found if one.startswith(("net:", "uts:", "ipc:")))
+            links.append(os.readlink(f"/proc/{supervisor}/fd/{fd}"))
+    return sorted(link for link in links if link.startswith(("net:", "uts:", "ipc:")))
 
 
 @pytest.mark.parametrize("cluster", ["namespace"], indirect=True)

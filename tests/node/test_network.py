@@ -182,7 +182,7 @@ async def test_a_pod_has_a_hostname_an_address_and_names_of_its_own(cluster: Nod
 
 
 @only_namespace
-async def test_a_name_that_nobody_has_is_refused_at_once(cluster: NodeCluster) -> None:
+async def test_an_unknown_host_name_is_refused_at_once(cluster: NodeCluster) -> None:
     script = """
 import socket, time
 begin = time.monotonic()
@@ -301,7 +301,7 @@ async def test_the_proxy_is_not_for_neighbours_and_the_pod_may_set_its_own(clust
 
 
 @pytest.mark.parametrize("cluster", ["shared"], indirect=True)
-async def test_a_name_alone_becomes_loopback_and_other_words_stay(cluster: NodeCluster) -> None:
+async def test_a_bare_host_name_becomes_loopback_and_other_words_stay(cluster: NodeCluster) -> None:
     values = env(HOST="srv-0", TEXT="srv-0 is a server", OTHER="xsrv-0:2222", PAIR="tcp://srv-0:2222/x")
     script = "import os; print([os.environ[name] for name in ('HOST', 'TEXT', 'OTHER', 'PAIR')])"
     await cluster.pod("reads", script, container={"env": values}, metadata=member())

@@ -31,7 +31,7 @@ def _raw(body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("body", [b'{"re": 1, "err', b"[1]", b'{"fds": "x"}', b"\xff"])
-def test_a_message_that_cannot_be_read_leaves_those_beside_it_whole(ends: tuple[Channel, Channel], body: bytes) -> None:
+def test_a_malformed_message_does_not_affect_those_beside_it(ends: tuple[Channel, Channel], body: bytes) -> None:
     ours, theirs = ends
     ours.sock.sendall(Channel.pack({"re": 1}, 0) + _raw(body) + Channel.pack({"re": 2}, 0))
     messages = [message for message, _ in theirs.receive() or []]

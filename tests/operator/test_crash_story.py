@@ -169,7 +169,7 @@ async def test_killed_at_that_request_the_life_ends_the_same(
 @pytest.mark.slow
 @pytest.mark.parametrize("applied", [False, True], ids=["refused", "answer lost"])
 @pytest.mark.parametrize("every", [3, 5, 7])
-async def test_an_api_server_that_fails_again_and_again_changes_nothing_in_the_end(
+async def test_repeated_api_server_errors_do_not_change_the_result(
     every: int, applied: bool, without_faults: tuple[Json, int]
 ) -> None:
     def prepare(api: Troubled, killed: asyncio.Event) -> None:

@@ -46,8 +46,8 @@ def worker_set(count: int | None = 2, **fields: Any) -> Json:
 
 def chainerjob(sets: Json | None = None, name: str = "example", master: Json | None = None, **spec: Any) -> Json:
     """A ChainerJob; without sets it has one of two workers, ws0."""
-    given = {"ws0": worker_set()} if sets is None else sets
-    whole = {"backend": "mpi", "master": master or {"template": pods("chainer")}, "workerSets": given, **spec}
+    worker_sets = {"ws0": worker_set()} if sets is None else sets
+    whole = {"backend": "mpi", "master": master or {"template": pods("chainer")}, "workerSets": worker_sets, **spec}
     return job_of("kubeflow.org/v1alpha1", "ChainerJob", whole, name)
 
 

@@ -137,7 +137,7 @@ def record_lines(record: HistoryRecord, now: float, width: int) -> list[str]:
 
 
 def _wrap_line(line: str, width: int) -> list[str]:
-    """Wraps a line: the rest of a value, or of the last cell of a table row, is aligned below its first word; if the
+    """Wrap a line: the rest of a value, or of the last cell of a table row, is aligned below its first word; if the
     other cells leave no space for it, it is indented below them."""
     if len(line) <= width:
         return [line]

@@ -61,7 +61,7 @@ class RelatedObjects(msgspec.Struct, frozen=True):
 
 
 def parse_job_reference(text: str) -> tuple[tuple[Kind, ...], str]:
-    """Splits `KIND/NAME` or `NAME` into the possible kinds and the name. Raises CommandError for an unknown kind."""
+    """Split `KIND/NAME` or `NAME` into the possible kinds and the name. Raises CommandError for an unknown kind."""
     kind_name, separator, name = text.partition("/")
     if not separator:
         return kinds.ALL, text

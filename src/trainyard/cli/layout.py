@@ -100,7 +100,7 @@ def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> 
 
 
 def prose(text: str, width: int, indent: str = "  ") -> str:
-    """Wraps each line that is wider than `width`, with a hanging indent; the others stay as they are."""
+    """Wrap each line that is wider than `width`, with a hanging indent; the others stay as they are."""
     lines: list[str] = []
     for line in text.split("\n"):
         leading = line[: len(line) - len(line.lstrip())]
@@ -209,7 +209,7 @@ class PrintableStream:
 
 @contextlib.contextmanager
 def printable_streams() -> Iterator[None]:
-    """Replaces sys.stdout and sys.stderr by a PrintableStream. `sys.stdout.buffer` is the original one, for bytes."""
+    """Replace sys.stdout and sys.stderr by a PrintableStream. `sys.stdout.buffer` is the original one, for bytes."""
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (cast(Any, stream if stream is None else PrintableStream(stream)) for stream in streams)
     try:
@@ -219,7 +219,7 @@ def printable_streams() -> Iterator[None]:
 
 
 def clear_line() -> None:
-    """Erases the progress line on stderr. Call it only if stderr is a terminal."""
+    """Erase the progress line on stderr. Call it only if stderr is a terminal."""
     sys.stderr.flush()
     sys.stderr.buffer.write(b"\r\x1b[K")
     sys.stderr.buffer.flush()
@@ -231,11 +231,11 @@ def write_error_text(error: OSError) -> str:
 
 
 def note(text: str) -> None:
-    """Prints text to stderr, wrapped at the terminal's width."""
+    """Print text to stderr, wrapped at the terminal's width."""
     click.echo(prose(text, terminal_width()), err=True)
 
 
 def note_problems(problems: Iterable[object]) -> None:
-    """Prints each problem of a manifest or of the command line to stderr."""
+    """Print each problem of a manifest or of the command line to stderr."""
     for problem in problems:
         note(str(problem))

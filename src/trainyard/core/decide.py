@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainyard.core import blocked, conditions, failures, phase, restarts, status
+from trainyard.core import blocked, conditions, failures, phase, status
 from trainyard.core.conditions import Condition
 from trainyard.core.job import Job, Outcome, OwnedObjects, Replica
 from trainyard.core.kind import ConditionUpdate, Kind
@@ -25,6 +25,7 @@ from trainyard.core.observe import observe
 from trainyard.core.planned_writes import PlannedWrites, due_writes, plan_writes
 from trainyard.core.policies import clean_pod_policy, deadline, managed_by, node_lost, restart, suspend, ttl
 from trainyard.core.read import parse_job
+from trainyard.core.restart_count import count_restarts
 from trainyard.objects import Json, is_deleting
 from trainyard.objects.structs import replace
 from trainyard.objects.writes import Delete
@@ -103,9 +104,7 @@ def _plan(  # noqa: PLR0913  (the results of all steps of the pipeline)
     sent = due_writes(plan_writes(after, replicas, owned, observed, outcome, slot_restarts, now), observed, now)
     deleted = frozenset(delete.uid for delete in sent.deletes) if outcome.finished else frozenset()
     counts = status.replica_counts(job, replicas, outcome, deleted)
-    rendered = status.render_status(
-        job, next_status, outcome, counts, restarts.restart_count(after, replicas, owned), replicas
-    )
+    rendered = status.render_status(job, next_status, outcome, counts, count_restarts(after, replicas, owned), replicas)
     if outcome.finished:
         due = [ttl.expires_at(job, now)]
     else:

@@ -52,8 +52,8 @@ def kinds_named(name: str, candidates: Iterable[Kind] = ALL) -> tuple[Kind, ...]
 
 
 def kind_named(name: str) -> Kind | None:
-    """The one kind that an option means: TFJob is that of kubeflow.org, while tfjob is that of tensorflow.org, which
-    has been there longer; tfjob.kubeflow.org names the other one. None when there is none of that name."""
+    """The kind that an option names, None when there is none. `TFJob` is the kind of kubeflow.org; `tfjob` is that of
+    tensorflow.org, the older one, so that `tfjob.kubeflow.org` names that of kubeflow.org in lower case."""
     exact = [kind for kind in KINDS if kind.gvk.kind == name]
     return next(iter((*exact, *kinds_named(name, KINDS))), None)
 

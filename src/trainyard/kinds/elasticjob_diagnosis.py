@@ -40,7 +40,7 @@ def too_few(job: Job, observed: ObservedReplicas) -> Iterator[Finding]:
 
 
 def refine(job: Job, cause: Cause) -> Cause:
-    """Names the endpoint that a launcher could not reach."""
+    """Name the endpoint that a launcher could not reach."""
     endpoint = job.parsed.spec.get(RDZV_ENDPOINT)
     if not endpoint or "cannot reach" not in cause.explanation:
         return cause

@@ -64,13 +64,13 @@ def why(facts: Facts) -> list[Finding]:
 def finding_lines(
     facts: Facts, findings: Iterable[Finding], max_evidence: int = 15, width: int = UNKNOWN_WIDTH, heading: str = ""
 ) -> Iterator[str]:
-    """Formats the findings as lines of text: a heading, then each finding with its place, evidence and fix.
+    """Format the findings as lines of text: a heading, then each finding with its place, evidence and fix.
 
     max_evidence: maximum number of evidence lines of a finding. width: width of the output in columns."""
     yield heading or job_rules.heading(facts)
     for finding in findings:
         level = LEVEL_NAMES[finding.level]
-        yield from wrapped(finding.what, width, f"  {level}: ", "    ")
+        yield from wrapped(finding.summary, width, f"  {level}: ", "    ")
         if finding.where:
             yield from wrapped(finding.where, width, "    where: ")
         lines = [line for text in finding.evidence for line in text.splitlines()]

@@ -1,4 +1,7 @@
-"""Restarts: when an attempt that ended is retried, and which replicas restart with it (docs/rules.md S14, S33)."""
+"""Retries: when the next attempt after a failure starts, and which replicas restart with it (docs/rules.md S14, S33).
+
+`restart_count.py` only counts restarts, for `status.restarts`.
+"""
 
 from __future__ import annotations
 
@@ -102,10 +105,10 @@ def _lost_member(job: Job, replicas: list[Replica], owned: OwnedObjects, status:
         pod = replica.child
         is_running_pod = pod is not None and pod.kind == POD.kind and pod.phase == "Running"
         if pod and is_running_pod and pod.deleting and pod.attempt == status.role(replica.slot.role).attempt:
-            return f"Pod {pod.name} was deleted while it ran: all replicas are created again"
+            return f"Pod {pod.name} was deleted while it ran: all replicas restart"
     empty = {replica.slot for replica in replicas if replica.child is None}
     for pod in owned.pods_without_owner:
         current = pod.phase != "Succeeded" and pod.attempt == status.role(pod.role).attempt
         if current and Slot(pod.role, pod.index) in empty:
-            return f"{pod.role} {pod.index} has lost its Job: all are made again"
+            return f"the batch Job of {pod.role} {pod.index} was deleted: all replicas restart"
     return ""

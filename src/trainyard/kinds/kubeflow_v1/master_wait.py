@@ -23,7 +23,7 @@ _PLACEHOLDER = re.compile(r"\{\{-?\s*\.(\w+)\s*-?\}\}")
 
 
 def wait_for_master(template: Json, job: Job, slot: Slot) -> None:
-    """Adds the init container to a worker's pod, if the job has a master.
+    """Add the init container to a worker's pod, if the job has a master.
 
     It runs the image of the worker itself, unless the administrator names another, so that no image has to be pulled.
     """

@@ -128,7 +128,7 @@ CASES: dict[str, tuple[Callable[[], Played], int, tuple[str, ...]]] = {
             "master-0: no node fits its pod",
             "worker-0, worker-1: its init container init-pytorch has been running for 60s: it waits until the name of "
             "the master resolves",
-            "see what is said of master-0",
+            "see the findings about master-0",
         ),
     ),
     "the name of the master does not resolve": (
@@ -247,13 +247,13 @@ def findings_of(played: Played, later: float) -> list[Finding]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_so_is_said_with_place_and_fix(name: str) -> None:
+def test_the_answer_names_the_cause_its_place_and_the_fix(name: str) -> None:
     played, level, texts = CASES[name]
     findings = findings_of(played(), 1 if "restarts" in name else 60)
-    said = everything(findings)
-    assert not [text for text in texts if text not in said], said
-    assert findings[0].level == level and all(finding.fix for finding in findings), said
-    assert "operator runs" not in said, said  # it has done all that it can
+    answer = everything(findings)
+    assert not [text for text in texts if text not in answer], answer
+    assert findings[0].level == level and all(finding.fix for finding in findings), answer
+    assert "operator runs" not in answer, answer  # it has done all that it can
 
 
 def test_the_fields_of_a_custom_rendezvous_are_looked_up() -> None:

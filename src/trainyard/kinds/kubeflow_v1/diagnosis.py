@@ -27,7 +27,7 @@ from trainyard.objects import Json
 from trainyard.objects.structs import replace
 
 MASTER_FIX = (
-    "see what is said of master-0; if its pod is ready, the DNS of the cluster does not answer in this pod: "
+    "see the findings about master-0; if its pod is ready, the DNS of the cluster does not answer in this pod: "
     "look at its Service, and at NetworkPolicies"
 )
 """Its Service resolves when the master's pod is ready."""

@@ -108,7 +108,7 @@ def _chart() -> dict[str, str]:
     rules = {
         **{f"user-{role['metadata']['name'].rpartition('-')[2]}": role["rules"] for role in installation.user_roles()},
         "operator": operator_rbac.rules(operator_rbac.default_permissions(operator_rbac.DEFAULT)),
-        "chainerjob": operator_rbac.rules(operator_rbac.opt_in_permissions(kinds.KINDS)),
+        "chainerjob": operator_rbac.rules(operator_rbac.opt_in_permissions([kinds.CHAINERJOB])),
         "lease": operator_rbac.lease_rules(),
     }
     rules |= {_resource(kind): operator_rbac.rules(operator_rbac.permissions_of(kind)) for kind in kinds.KINDS}

@@ -34,7 +34,7 @@ def held(cluster: Background) -> int:
     return lock
 
 
-def test_a_cluster_lives_while_its_lock_is_held_and_no_longer(home: Path) -> None:
+def test_a_cluster_is_up_exactly_while_its_lock_is_held(home: Path) -> None:
     cluster = Background()
     assert not cluster.daemon_alive and cluster.facts() is None
     lock = held(cluster)
@@ -90,7 +90,7 @@ def test_a_state_folder_that_is_a_link_is_not_trusted(home: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["", "No", "../x", "-a", "a" * 41, "a/b", "a."])
-def test_a_name_that_is_no_name_is_refused(name: str) -> None:
+def test_an_invalid_cluster_name_is_refused(name: str) -> None:
     with pytest.raises(BackgroundError, match="--name") as refused:
         Background(name)
     assert refused.value.code == 2

@@ -45,8 +45,8 @@ def test_logs_and_result_of_a_deleted_job_are_there_with_the_cluster_up_and_down
         assert (code, out) == (0, "master-0 | hello\n"), err
         assert err.startswith("From the history of ") and "the job is gone" in err
         answers = {"describe": "Result:    Succeeded", "why": "fine: it succeeded", "events": "JobSucceeded"}
-        for word, text in answers.items():
-            code, out, err = home.say(word, "short")
+        for command, text in answers.items():
+            code, out, err = home.say(command, "short")
             assert code == 0 and text in out and err.startswith("From the history of "), err
         submit(home, "short", "print('hello again')")
         home.until("Succeeded", "get", "short")

@@ -86,7 +86,7 @@ def test_limits_are_read_from_the_environment(variables: dict[str, str], limits:
 
 @pytest.mark.parametrize("name", ["TRAINYARD_HISTORY_JOBS", "TRAINYARD_HISTORY_SIZE"])
 @pytest.mark.parametrize("value", ["many", "-1", "1e9", "1Xi", " 5", "٣"])
-def test_a_limit_that_is_no_number_is_refused_with_its_name(name: str, value: str) -> None:
+def test_an_invalid_limit_is_refused_with_its_name(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"^{name}: .*; write "):
         RetentionLimits.from_environment({name: value})
 
@@ -143,7 +143,7 @@ def test_of_many_pods_of_a_replica_the_first_and_the_last_are_kept_and_the_rest_
     assert [str(path) for path in removed] == [f"worker-0/attempt-{n}-{n:08x}" for n in (2, 3, 4, 5)]
 
 
-def test_logs_in_a_folder_of_the_users_own_are_never_removed(tmp_path: Path) -> None:
+def test_logs_in_a_users_folder_are_never_removed(tmp_path: Path) -> None:
     kept = record(tmp_path, pods=1)
     kept.data["logs"] = str(tmp_path / "own")
     for number in range(8):
@@ -258,7 +258,7 @@ def test_a_job_that_was_removed_from_the_history_is_not_written_again(tmp_path: 
 # What is kept.
 
 
-def test_the_oldest_jobs_go_first_but_never_one_that_is_recorded(tmp_path: Path) -> None:
+def test_the_oldest_records_are_removed_first_but_none_that_is_being_written(tmp_path: Path) -> None:
     lock = RecorderLock(tmp_path)
     try:
         folders = [kept_job(tmp_path, number, lock=lock.name if number == 1 else "") for number in range(6)]
@@ -321,7 +321,7 @@ def test_the_record_of_a_killed_process_is_interrupted_and_not_removed(tmp_path:
     assert last is not None and last.result == "Interrupted", "its process has ended"
 
 
-def test_a_file_that_is_no_result_hides_no_other_job(tmp_path: Path) -> None:
+def test_a_malformed_result_file_hides_no_other_job(tmp_path: Path) -> None:
     kept_job(tmp_path, 1)
     for number, text in ((2, "{"), (3, "[]"), (4, "")):
         (kept_job(tmp_path, number) / RESULT).write_text(text)

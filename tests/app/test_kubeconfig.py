@@ -67,7 +67,7 @@ def test_of_several_kubeconfigs_the_first_with_a_value_wins(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"current-context": None}, "--context NAME"),
         ({"current-context": "nowhere"}, "there is no 'nowhere' under contexts; known are: here, there"),
@@ -94,10 +94,10 @@ def test_of_several_kubeconfigs_the_first_with_a_value_wins(tmp_path: Path) -> N
         ),
     ],
 )
-def test_an_invalid_kubeconfig_is_reported_with_the_fix(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+def test_an_invalid_kubeconfig_is_reported_with_the_fix(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(KubeconfigError) as refused:
         read_kubeconfig([written(tmp_path / "k", **change)])
-    assert words in str(refused.value) and str(tmp_path / "k") in str(refused.value)
+    assert message in str(refused.value) and str(tmp_path / "k") in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["[", "a list", "- 1"])

@@ -89,10 +89,10 @@ def test_a_namespace_that_a_person_has_chosen_for_our_context_stays(tmp_path: Pa
 def test_a_kubeconfig_is_utf_8_in_every_locale(tmp_path: Path, source: Path) -> None:
     path = tmp_path / "config"
     path.write_text(PERSONS.replace("name: work", "name: wörk"), "utf-8")
-    words = "import sys; from pathlib import Path; from trainyard.app.kubeconfig_merge import merge; "
-    words += "merge(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])"
+    code = "import sys; from pathlib import Path; from trainyard.app.kubeconfig_merge import merge; "
+    code += "merge(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])"
     plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    subprocess.run([sys.executable, "-c", words, path, source, NAME], env=plain, check=True)
+    subprocess.run([sys.executable, "-c", code, path, source, NAME], env=plain, check=True)
     assert "name: wörk" in path.read_text("utf-8") and NAME in path.read_text("utf-8")
 
 
@@ -106,7 +106,7 @@ def test_a_kubeconfig_is_utf_8_in_every_locale(tmp_path: Path, source: Path) -> 
         max_size=5,
     )
 )
-def test_whatever_else_is_in_a_file_is_there_afterwards(more: dict[str, object]) -> None:
+def test_other_content_of_a_kubeconfig_is_kept(more: dict[str, object]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         merged_and_removed(Path(folder), more)
 
@@ -189,7 +189,7 @@ def test_a_write_of_another_program_is_waited_for(
     assert path.read_text() == PERSONS and (tmp_path / "config.lock").exists()
 
 
-def test_the_file_that_is_meant_is_the_one_kubectl_writes_to(tmp_path: Path) -> None:
+def test_the_merge_target_is_the_file_that_kubectl_writes_to(tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.touch()
     assert own_kubeconfig({"HOME": "/home/ann"}) == Path("/home/ann/.kube/config")

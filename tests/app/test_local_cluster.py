@@ -70,7 +70,7 @@ async def test_a_request_without_the_token_is_unauthorized(tmp_path: Path) -> No
                 assert refused.value.code == 401
 
 
-async def test_kubectl_and_pods_come_in_by_tls_with_the_clusters_own_authority(tmp_path: Path) -> None:
+async def test_kubectl_and_pods_connect_by_tls_with_the_clusters_ca(tmp_path: Path) -> None:
     async with LocalCluster(options(tmp_path, [])) as cluster:
         path = cluster.write_kubeconfig()
         assert path.stat().st_mode & 0o777 == 0o600

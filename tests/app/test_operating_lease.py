@@ -113,7 +113,7 @@ async def test_a_standby_operator_logs_the_leaders_identity(site: Site) -> None:
             assert "trainyard_standby_info{" not in process.metrics.render().decode()
 
 
-def test_the_lease_is_where_all_operators_have_theirs_under_a_name_of_this_life() -> None:
+def test_the_lease_has_the_shared_name_and_an_identity_of_this_process() -> None:
     """Not in the pod's namespace: operators of different namespaces would not meet."""
     env = {"MY_POD_NAME": "pod-1", "MY_POD_NAMESPACE": "system"}
     first, other = (lease_identity(env, parse_kinds("tfjob")) for _ in range(2))

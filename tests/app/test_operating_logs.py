@@ -21,7 +21,7 @@ def record(message: str, *args: Any, level: int = logging.INFO, **more: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("template", "args", "words", "fields"),
+    ("template", "args", "message", "fields"),
     [
         ("stopped", (), "stopped", {}),
         ("plan applied kind=%s job=%s/%s creates=%d", ("TfJob", "n", "j", 3), "plan applied", {
@@ -36,12 +36,12 @@ def record(message: str, *args: Any, level: int = logging.INFO, **more: Any) -> 
     ],
 )  # fmt: skip
 def test_a_log_record_has_a_message_and_fields(
-    template: str, args: tuple[Any, ...], words: str, fields: dict[str, str]
+    template: str, args: tuple[Any, ...], message: str, fields: dict[str, str]
 ) -> None:
-    assert split_message(template, args) == (words, fields)
+    assert split_message(template, args) == (message, fields)
 
 
-def test_text_is_one_line_whatever_a_value_holds() -> None:
+def test_a_text_record_is_one_line_whatever_its_values() -> None:
     line = TextFormatter().format(record("refused error=%s", "no\nINFO forged"))
     assert line == "2027-01-15T08:00:00.250Z INFO controller_runtime.controller refused error=no\\nINFO forged"
 

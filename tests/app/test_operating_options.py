@@ -42,9 +42,7 @@ def test_kinds_are_parsed_in_every_usual_spelling() -> None:
     [("TFJob", "kubeflow.org"), ("TfJob", "tensorflow.org"), ("tfjob", "tensorflow.org"), ("tfjobs", "tensorflow.org"),
      ("tfjobs.kubeflow.org", "kubeflow.org"), ("tfjob.kubeflow.org", "kubeflow.org")],
 )  # fmt: skip
-def test_of_two_kinds_of_one_name_the_older_one_is_meant_unless_the_group_or_the_exact_kind_is_written(
-    name: str, group: str
-) -> None:
+def test_an_ambiguous_kind_is_the_older_one_unless_the_group_or_the_exact_kind_is_given(name: str, group: str) -> None:
     assert [kind.gvk.group for kind in parse_kinds(name)] == [group]
 
 

@@ -21,7 +21,8 @@ from trainyard.app.early_start import EarlyStart
 from trainyard.app.local import LocalCluster, LocalClusterOptions
 from trainyard.client import ApiClient, NotFound
 from trainyard.kinds import ELASTICJOB, TFJOB
-from trainyard.objects.resources import NODE
+from trainyard.node import Node
+from trainyard.objects.resources import EVENT, JOB, NODE
 from trainyard.objects.structs import replace
 from trainyard.server.crd.rule_process import RULES
 
@@ -96,6 +97,42 @@ async def test_a_kind_that_was_not_submitted_is_served_a_moment_later(tmp_path: 
                     break
     finally:
         await cluster.stop(kill=True)
+
+
+async def test_pods_that_are_created_before_the_node_is_ready_record_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every `run` recorded a warning: FailedScheduling, no node is ready."""
+    start_node = Node.start
+    container = {"name": "c", "image": "x", "command": ["true"]}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "early"}, "spec": {"template": template}}
+
+    async def submit() -> None:
+        await cluster.api.create(JOB, "default", job)
+
+    async def start_after_the_pod_was_created(node: Node) -> None:
+        await until_event(cluster.api, "SuccessfulCreate")
+        await start_node(node)
+
+    monkeypatch.setattr(Node, "start", start_after_the_pod_was_created)
+    cluster = LocalCluster(options(tmp_path))
+    try:
+        await cluster.start(submit)
+        reasons = await until_event(cluster.api, "Scheduled")
+        assert "FailedScheduling" not in reasons
+    finally:
+        await cluster.stop(kill=True)
+
+
+async def until_event(api: ApiClient, reason: str) -> list[str]:
+    """Waits for an event of this reason; returns the reasons of all events."""
+    async with asyncio.timeout(30):
+        while True:
+            reasons = [event["reason"] for event in (await api.list(EVENT, "default"))["items"]]
+            if reason in reasons:
+                return reasons
+            await asyncio.sleep(0.02)
 
 
 async def test_the_rules_of_our_kinds_start_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def opened(folder: Path) -> tuple[str, str, int, list[str]]:
         state.close()
 
 
-def test_token_certificate_and_port_hold_for_the_next_life(tmp_path: Path) -> None:
+def test_token_certificate_and_port_are_kept_over_a_restart(tmp_path: Path) -> None:
     state = ClusterState(tmp_path, print)
     state.save_port(4444)
     state.close()

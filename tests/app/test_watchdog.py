@@ -30,7 +30,7 @@ async def test_a_blocked_event_loop_is_logged_once_with_its_stack(
     assert "event loop is blocked" in message and "a_long_sum (test_watchdog.py:" in message
 
 
-async def test_a_loop_that_turns_is_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_running_event_loop_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     watchdog = Watchdog(blocked=1.0)
     with caplog.at_level(logging.ERROR):
         watchdog.start()

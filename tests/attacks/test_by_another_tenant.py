@@ -51,7 +51,7 @@ HELD: dict[str, tuple[GVK, str, Json]] = {
 
 
 @pytest.mark.parametrize("case", HELD)
-def test_the_master_of_a_chainer_job_is_not_started_while_a_name_is_not_ours(case: str) -> None:
+def test_the_master_of_a_chainer_job_is_not_created_while_another_owner_has_a_name(case: str) -> None:
     simulated = SimulatedJob(kinds.CHAINERJOB, chainerjob(name="mine"))
     gvk, name, _ = HELD[case]
     held = Ref(gvk.kind, name.format("mine"))
@@ -145,7 +145,9 @@ async def test_no_name_that_is_held_gives_a_chainer_job_a_master_or_rights(scena
 
 
 @pytest.mark.cluster
-async def test_the_api_server_refuses_names_with_which_two_jobs_could_meet(scenario: faulty.Story) -> None:
+async def test_the_api_server_refuses_names_with_which_the_children_of_two_jobs_could_collide(
+    scenario: faulty.Story,
+) -> None:
     for job in (chainerjob({"b-workerset-c": worker_set(1)}, name="a"), elasticjob(name="a-workerset")):
         with pytest.raises(Invalid) as refused:
             await scenario.submit(fresh(job))

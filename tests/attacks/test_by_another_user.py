@@ -33,7 +33,7 @@ def test_a_checkpoint_that_another_user_made_is_refused(
 
 
 @pytest.mark.parametrize("way", ["a link", "a FIFO", "writable by others"])
-def test_a_checkpoint_that_is_no_file_of_our_own_is_refused(program: ModuleType, tmp_path: Path, way: str) -> None:
+def test_a_checkpoint_file_of_another_owner_is_refused(program: ModuleType, tmp_path: Path, way: str) -> None:
     """The FIFO has no writer: an open that waits for one never ends."""
     file = tmp_path / "checkpoint.pth.tar"
     if way == "a FIFO":

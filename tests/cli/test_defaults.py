@@ -100,13 +100,13 @@ def test_a_named_file_must_be_there(config: Path, monkeypatch: pytest.MonkeyPatc
     assert run_in_process("manifests").code == 0
 
 
-def test_help_works_whatever_the_file_holds(config: Path) -> None:
+def test_help_works_with_any_config_file(config: Path) -> None:
     config.write_text("runn: {")
     assert run_in_process("--help").code == 0
     assert all(name in run_in_process("--help").out for name in COMMANDS)
 
 
-def test_a_mistyped_command_is_answered_with_the_one_that_was_meant() -> None:
+def test_an_unknown_command_is_answered_with_the_most_similar_one() -> None:
     from click.testing import CliRunner
 
     ended = CliRunner().invoke(main, ["statsu"])

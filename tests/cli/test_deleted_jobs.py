@@ -31,6 +31,8 @@ def worker(index: int, code: int) -> Json:
     end = {"exitCode": code, "reason": "Error", "finishedAt": at(20 - index)}
     made = pod(f"Worker-{index}", {"state": {"terminated": end}}, "Failed", container="elasticjob-worker")
     made["metadata"]["labels"]["trainyard.dev/owner"] = UID
+    if code == 143:  # its deletion has ended it
+        made["metadata"]["deletionTimestamp"] = at(25 - index)
     return made
 
 
@@ -94,6 +96,16 @@ def test_pods_that_the_end_of_the_job_deleted_are_in_the_answer(
     assert findings[1].evidence == ("ValueError: worker-1-abcd-x",)
     (record.logs / pod_log_folder(pods[1]) / "elasticjob-worker" / "1.log").unlink()
     assert [*kept_logs(record, pods[1:2]).values()] == [*kept_logs(None, pods[1:2]).values()] == [(NOT_KEPT,)]
+
+
+def test_a_pod_that_failed_before_it_was_deleted_is_not_shown_as_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod that was killed with SIGKILL and then replaced."""
+    record = kept(tmp_path, monkeypatch, job(FAILED), worker(0, 137), worker(1, 143))
+    rows = [line.split() for line in record_lines(record, NOW, 80) if line.startswith("  worker-")]
+    assert [(row[0], row[2], row[4]) for row in rows] == [("worker-0", "Failed", "137"), ("worker-1", "Stopped", "143")]
+    assert "worker-0 ended with exit code 137" in answer(record)[1][0].summary
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_the_history_says_why_a_job_could_not_run(tmp_path: Path) -> None:
     assert "seen:  given up: master-0: ErrImageNeverPull" in answer.out
 
 
-def test_logs_dir_has_the_logs_and_is_never_touched_again(tmp_path: Path) -> None:
+def test_logs_dir_gets_the_logs_and_is_never_cleaned_up(tmp_path: Path) -> None:
     own = tmp_path / "own" / "logs"
     arguments = ("--network", "shared", "--logs-dir", str(own))
     assert ran(tmp_path, [job(prints("MASTER", "print('hello')"))], *arguments).code == 0

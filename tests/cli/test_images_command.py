@@ -109,7 +109,7 @@ def test_explain_names_the_chosen_provider_and_why_the_others_are_not_used(train
     assert "A=b" in text and f"Entrypoint python {os.getcwd()}/train.py" in text
 
 
-def test_an_explanation_of_an_image_that_cannot_be_had_ends_with_3(trainyard: Trainyard) -> None:
+def test_explaining_an_unavailable_image_ends_with_3(trainyard: Trainyard) -> None:
     ended = trainyard("explain", "my/gone", "-o", "json", images=GONE)
     (provider,) = json.loads(ended.stdout)["providers"]
     assert ended.exit_code == 3 and provider["state"].startswith("not taken: /nowhere/venv does not exist; make it")

@@ -25,6 +25,20 @@ def test_a_command_in_backticks_stays_on_one_line() -> None:
     assert lines == ["do: to go on:", "    `trainyard resume tfjob/mnist -n team-a`", "    and wait"]
 
 
+def test_a_path_stays_whole_on_a_line_of_its_own() -> None:
+    long, quoted = "/folder" * 5, "'/my folder/and another one'"
+    assert wrapped(f"logs: {long} are kept", 30, "", "    ") == ["logs:", f"    {long}", "    are kept"]
+    assert wrapped("/25-columns/" + "x" * 13, 30, "Folder:  ") == ["Folder:", "     /25-columns/" + "x" * 13]
+    assert wrapped(f"{long} are kept", 30, "Folder:  ") == [f"Folder:  {long}", "         are kept"]
+    lines = wrapped(f"mend {quoted}:5, in f; then run it again", 30, "do: ")
+    assert lines == ["do: mend", f"    {quoted}:5,", "    in f; then run it again"]
+    assert prose(f"logs: {quoted}", 30) == f"logs:\n  {quoted}"
+
+
+def test_spaces_between_words_stay() -> None:
+    assert wrapped("a  table   of three columns", 20, "seen: ") == ["seen: a  table   of", "      three columns"]
+
+
 def test_prose_keeps_lines_that_fit_and_hangs_the_others() -> None:
     text = "one\n  two\n" + "word " * 10
     assert prose(text.rstrip(), 27) == "one\n  two\nword word word word word\n  word word word word word"
@@ -34,7 +48,7 @@ ROWS = [["AGE", "OBJECT", "STATE", "MESSAGE"], ["1s", "Pod/master-abcd-0-x7k2p",
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
-def test_a_table_fits_and_its_last_column_gives_way_first(width: int) -> None:
+def test_a_table_fits_and_its_last_column_is_cut_first(width: int) -> None:
     lines = table_lines(ROWS, width)
     assert all(len(line) <= width for line in lines)
     assert ("master-abcd-0-x7k2p" in lines[1]) == (width > 60) and lines[1].endswith("m…")
@@ -47,7 +61,7 @@ def test_a_table_of_many_columns_fits(lengths: list[int], width: int) -> None:
     assert all(len(line) <= width for line in lines)
 
 
-def test_names_give_way_and_states_do_not() -> None:
+def test_names_are_cut_and_states_are_not() -> None:
     heads = ["ID", "JOB", "KIND", "AGE", "TOOK", "RESULT", "RESTARTS", "WHERE"]
     row = ["2f34049a", "mnist-of-the-whole-team", "ElasticJob", "12m", "1:12:33", "Interrupted", "12", "c" * 40]
     lines = table_lines([heads, row], 80)

@@ -12,7 +12,7 @@ from trainyard.objects.manifest import ManifestError
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         ([], "--kubeconfig: name the kubeconfig of the cluster to join, or set $KUBECONFIG"),
         (["--kubeconfig", "nowhere"], "nowhere: no such file"),
@@ -24,12 +24,12 @@ from trainyard.objects.manifest import ManifestError
     ],
 )
 def test_an_invalid_option_is_reported_with_the_fix(
-    line: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    line: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("KUBECONFIG", raising=False)
     ran = CliRunner().invoke(node, line)
-    assert ran.exit_code == 2 and words in ran.output
+    assert ran.exit_code == 2 and message in ran.output
 
 
 def test_a_taint_and_a_resource_are_read() -> None:

@@ -114,7 +114,7 @@ def recorded(tmp_path: Path, job: Json, pod: Json) -> HistoryRecord:
 
 
 @pytest.mark.parametrize("case", CASES, ids=CASE_NAMES)
-def test_every_command_shows_the_same(case: Case) -> None:
+def test_every_command_shows_the_same_state(case: Case) -> None:
     job = tfjob(RUNNING)
     kind = kinds.kind_of(job)
     assert kind is not None
@@ -152,7 +152,7 @@ def test_why_names_the_exit_code_that_the_tables_have(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=CASE_NAMES)
-def test_the_operator_reads_the_same(case: Case) -> None:
+def test_the_operator_observes_the_same_state(case: Case) -> None:
     containers = decode_containers(read_pod(case.pod))
     assert sum(container.restart_count for container in containers) == case.restarts
     codes = [container.exit_code for container in containers if container.state == "terminated"]

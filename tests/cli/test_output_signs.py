@@ -102,7 +102,7 @@ def test_the_last_telling_line_counts() -> None:
         (3, "Error", ""),
     ],
 )
-def test_an_exit_code_means_something(code: int, reason: str, meaning: str) -> None:
+def test_an_exit_code_has_a_meaning(code: int, reason: str, meaning: str) -> None:
     cause = exit_cause(code, reason)
     assert meaning in " ".join(cause) if meaning else not any(cause)
 

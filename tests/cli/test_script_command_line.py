@@ -77,7 +77,7 @@ def test_options_of_trainyard_end_at_the_program(line: str, ours: str, program: 
         ("a" * 34 + "_b", "a" * 34),
     ],
 )
-def test_a_name_of_a_job_is_legal_for_every_kind(stem: str, name: str) -> None:
+def test_a_generated_job_name_is_legal_for_every_kind(stem: str, name: str) -> None:
     assert job_name(stem) == name
 
 

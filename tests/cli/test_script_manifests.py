@@ -121,7 +121,7 @@ def test_arguments_and_variables_arrive_unchanged(text: str, stored: str) -> Non
     assert document.obj == job
 
 
-def test_a_variable_without_a_value_is_the_shells_and_one_of_ours_can_be_replaced(
+def test_an_env_option_without_a_value_takes_the_shells_and_overrides_ours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "abc")

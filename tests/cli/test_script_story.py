@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -178,15 +180,33 @@ def test_a_syntax_error_is_reported_before_anything_starts(tmp_path: Path) -> No
     assert err.startswith("train.py:2: SyntaxError: ") and "network" not in err
 
 
+def iter_until(lines: Iterable[str], text: str) -> Iterator[str]:
+    """The lines up to the first one with this text."""
+    for line in lines:
+        yield line
+        if text in line:
+            return
+
+
 @pytest.mark.parametrize("network", ["namespace", "shared"])
 def test_output_that_cannot_be_written_to_the_log_is_named_with_its_last_lines(network: str, tmp_path: Path) -> None:
-    """A limit of file sizes simulates a full disk."""
-    script(tmp_path, "for n in range(40_000): print('line of output', n)\nprint('the last words')")
-    limit = ("sh", "-c", 'ulimit -f 500 && exec "$@"', "sh")
-    code, _, err = ran(tmp_path, "run", "--network", network, "train.py", prefix=limit)
+    """At the first lost byte, while the program runs, and at its end. A file size limit simulates a full disk."""
+    lines = ("import os, time", "for n in range(40_000): print('line of output', n)", "print('the last words')")
+    script(tmp_path, "\n".join((*lines, "while not os.path.exists('go'): time.sleep(0.05)")))
+    limit = ("sh", "-c", 'ulimit -f 500 && exec "$@" >/dev/null', "sh")
+    with start(tmp_path, "run", "--network", network, "train.py", prefix=limit) as process:
+        watchdog = threading.Timer(PATIENCE, process.kill)
+        watchdog.start()
+        assert process.stderr
+        live = "".join(iter_until(process.stderr, "--logs-dir of run and up"))
+        assert "worker-0: its output is being lost: " in " ".join(live.split()), live
+        (tmp_path / "go").touch()
+        _, err = process.communicate()
+        watchdog.cancel()
     error = " ".join(err.split())
-    assert code == 0, err
+    assert process.returncode == 0, err
     assert "worker-0:" in error and "kB of output are lost:" in error and "--logs-dir" in error
+    assert "is being lost" not in error
     assert "could not be written: File too large" in error and "the last words" in error
 
 

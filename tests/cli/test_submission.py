@@ -154,7 +154,7 @@ def test_a_job_for_another_cluster_is_sent_unchanged(tmp_path: Path) -> None:
     assert by_kind["Job"]["spec"]["template"] == {"spec": {"containers": []}} and folder_of(by_kind["Pod"]) is None
 
 
-def test_standard_input_and_a_pipe_mean_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_from_stdin_uses_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert [manifest_folder(source) for source in ("standard input", "/dev/null")] == [str(tmp_path)] * 2
     gone = tmp_path / "gone"

@@ -81,7 +81,7 @@ def test_output_of_programs_in_a_pipe_is_theirs_byte_for_byte() -> None:
     os.close(reader)
 
 
-def test_a_value_forges_no_line_of_the_log() -> None:
+def test_a_value_cannot_forge_a_log_line() -> None:
     forged = "x\n2026-11-23T00:00:00.000Z ERROR server all is lost"
     try:
         raise ValueError(forged + HOSTILE)

@@ -74,11 +74,11 @@ def test_a_launchers_report_names_the_failed_process() -> None:
     [
         (137, "OOMKilled", "64Mi", "more memory than its limit of 64Mi", "SIGKILL"),
         (137, "OOMKilled", "", "it has no memory limit of its own", "its limit of"),
-        (137, "Error", "", "killed with SIGKILL from outside; it has no memory limit", "raise"),
+        (137, "Error", "", "killed with SIGKILL; it has no memory limit", "raise"),
         (137, "Error", "1Gi", "not by its memory limit of 1Gi", "no memory limit"),
     ],
 )
-def test_memory_limits_are_spoken_of_where_there_are_any(
+def test_memory_limits_are_mentioned_where_there_are_any(
     code: int, reason: str, limit: str, says: str, not_says: str
 ) -> None:
     cause = cause_of(["Connection refused"], code, reason, ContainerContext(on_process_node=True, memory_limit=limit))

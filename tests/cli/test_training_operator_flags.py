@@ -64,6 +64,7 @@ def parse(*line: str) -> tuple[dict[str, Any], list[str]]:
         ("--enable-scheme=MxJob --enable-scheme=chainerjob", "served", "MxJob,chainerjob"),
         ("--enable-scheme=mxjob --kinds chainerjob", "served", "chainerjob,mxjob"),
         ("--pytorch-init-container-image=registry.example/alpine:3", "init_image", "registry.example/alpine:3"),
+        ("--mpi-kubectl-delivery-image=registry.example/kubectl:1", "delivery_image", "registry.example/kubectl:1"),
         ("--pytorch-init-container-max-tries=7", "init_tries", 7),
         ("-pytorch-init-container-template-file=/etc/config/c.yaml", "init_template", "/etc/config/c.yaml"),
         ("--zap-encoder=json", "log_format", "json"),
@@ -117,8 +118,13 @@ def test_the_flags_of_the_init_container_arrive_in_the_options(tmp_path: Path) -
     template = tmp_path / "template.yaml"
     template.write_text("- name: wait\n  image: {{.InitContainerImage}}\n  args: ['{{ .MaxTries }}']\n")
     words = ["--kubeconfig", str(tmp_path / "k"), "--pytorch-init-container-max-tries=7"]
-    words += ["--pytorch-init-container-image=i", f"--pytorch-init-container-template-file={template}"]
+    words += [
+        "--mpi-kubectl-delivery-image=k",
+        "--pytorch-init-container-image=i",
+        f"--pytorch-init-container-template-file={template}",
+    ]
     parsed = _parse_options(parse(*words)[0])
+    assert parsed.configured(parsed.config).kubectl_delivery_image == "k"
     settings = parsed.configured(parsed.config).master_wait
     assert (settings.image, settings.max_tries, settings.containers[0]["args"]) == ("i", 7, ["7"])
 

@@ -132,7 +132,7 @@ def test_a_job_that_was_interrupted_shows_why() -> None:
     assert table(board, NOW, "interrupted") == ["TfJob default/a: interrupted while Running after 1:15"]
 
 
-def test_the_result_and_the_state_of_a_job_are_those_of_its_conditions() -> None:
+def test_the_state_of_a_job_follows_from_its_conditions() -> None:
     results = [job_result(job(**{name: "x"})) for name in ("Succeeded", "Failed", "Running")]
     assert results == ["Succeeded", "Failed", ""]
     assert job_state(job()) == "Pending" and job_state(job(Suspended="x")) == "Suspended"
@@ -143,7 +143,7 @@ def test_a_job_that_an_old_operator_ended_has_a_result() -> None:
     assert job_result(legacy) == job_state(legacy) == "Succeeded"
 
 
-def test_times_are_short() -> None:
+def test_times_are_printed_in_short_form() -> None:
     assert [format_clock(seconds) for seconds in (0, 7.9, 754, 3723)] == ["0:00", "0:07", "12:34", "1:02:03"]
 
 

@@ -24,7 +24,8 @@ from tests.cli.why_values import (
     tfjob,
     waits,
 )
-from trainyard.cli.diagnosis import BLOCK, END, FINE, LEVEL_NAMES, NOTE, WAIT, finding_lines
+from trainyard.cli.diagnosis import BLOCK, END, FINE, LEVEL_NAMES, NOTE, WAIT, Finding, finding_lines
+from trainyard.cli.diagnosis.output import printable_lines
 from trainyard.kinds import TFJOB
 from trainyard.kinds.elasticjob_diagnosis import rendezvous_endpoint
 from trainyard.objects import Json
@@ -97,6 +98,29 @@ def test_the_text_has_a_heading_and_a_line_for_each_part() -> None:
         "    do:    load the image into that node, or let imagePullPolicy be IfNotPresent",
     ]
     assert set(LEVEL_NAMES) == {END, BLOCK, WAIT, NOTE, FINE}
+
+
+def test_the_output_of_a_program_is_shown_as_it_was_written() -> None:
+    source = "    total = first_value + second_value + third_value + fourth_value + fifth_value"
+    output = ["step  loss   time", source, "            ~~~~~~~~~~~~^~~~~~~~~~~~~~", "KeyError: 'b'", "\ttab  tab"]
+    lines = printable_lines("\n".join(output).encode())
+    given = facts(tfjob(("Failed", "PermanentFailure", "x")))
+    finding = Finding(END, "x", "", lines, "")
+    assert list(finding_lines(given, [finding]))[2:] == [
+        f"    {'seen: ' if line is output[0] else '      '} {line}" for line in output
+    ]
+
+
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        (b"\x1b[1;31mValueError\x1b[0m: x", "ValueError: x"),
+        (b"\x1b]0;title\x07 \x1b[2J\x9b1A", "\\x1b]0;title\\x07 \\x1b[2J\N{REPLACEMENT CHARACTER}1A"),
+        ("a\u00a0b\u3000c \u202e".encode(), "a\u00a0b\u3000c \\u202e"),
+    ],
+)
+def test_evidence_cannot_control_the_terminal(output: bytes, shown: str) -> None:
+    assert printable_lines(output) == (shown,)
 
 
 @pytest.mark.parametrize(

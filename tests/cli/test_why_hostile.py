@@ -48,7 +48,7 @@ def spoilt(obj: Json, path: tuple[Any, ...], junk: Any, drop: bool) -> Json:
 
 @settings(max_examples=120, deadline=None)
 @given(st.data())
-def test_a_job_that_anybody_has_written_to_is_answered(data: st.DataObject) -> None:
+def test_any_status_of_a_job_is_diagnosed(data: st.DataObject) -> None:
     job = data.draw(st.sampled_from(JOBS))
     inside = [path for path in places(job) if len(path) > 1 and path[0] in ("spec", "status")]
     path = data.draw(st.sampled_from([("spec",), ("status",), *inside]))
@@ -58,7 +58,7 @@ def test_a_job_that_anybody_has_written_to_is_answered(data: st.DataObject) -> N
 
 @settings(max_examples=120, deadline=None)
 @given(st.data())
-def test_a_pod_with_a_hole_is_answered(data: st.DataObject) -> None:
+def test_a_pod_with_missing_fields_is_diagnosed(data: st.DataObject) -> None:
     which = data.draw(st.sampled_from(range(len(PODS))))
     inside = [path for path in places(PODS[which]) if len(path) > 1 or path in (("status",), ("spec",))]
     inside = [path for path in inside if path[:2] != ("metadata", "name") and not isinstance(path[-1], int)]

@@ -67,6 +67,11 @@ def _ended(simulated: SimulatedJob, code: int, *pods: str) -> SimulatedJob:
     return simulated
 
 
+def _first_pod(kind: str, role: str) -> str:
+    """The name of the role's first pod, without that of the job. That of an MPIJob's launcher has no index."""
+    return next(name for name in _job(kind).names("Pod") if role in name).removeprefix("example-")
+
+
 def _waiting_for_master(init_state: Json) -> SimulatedJob:
     simulated = _job("PyTorchJob")
     for worker in ("example-worker-0", "example-worker-1"):
@@ -154,7 +159,7 @@ CASES: dict[str, tuple[Callable[[], Played], int, tuple[str, ...]]] = {
     ),
     **{
         f"an exit code that is not retried, {kind}": (
-            lambda kind=kind, role=role: Played(_ended(_running(kind), 3, f"{role.lower()}-0")),
+            lambda kind=kind, role=role: Played(_ended(_running(kind), 3, _first_pod(kind, role.lower()))),
             END,
             (f"{role.lower()}-0 ended with exit code 3", "ExitCode retries codes from 128 on, and 3 fails the job"),
         )

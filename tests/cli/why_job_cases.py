@@ -34,6 +34,12 @@ def restarted(job: Json) -> Json:
     return job
 
 
+def lost_output(pod_name: str) -> Json:
+    message = "its output is being lost: /logs/1.log cannot be written: No space left on device; free some space there"
+    about = {"kind": "Pod", "name": pod_name, "uid": "p"}
+    return {"type": "Warning", "reason": "OutputLost", "message": message, "involvedObject": about}
+
+
 def chainer(job: Json, **master: Any) -> Json:
     spec = {"backend": "mpi", "master": {"template": template("chainer"), **master}}
     return {**job, "apiVersion": "kubeflow.org/v1alpha1", "kind": "ChainerJob", "spec": spec}
@@ -252,6 +258,14 @@ JOB_CASES = (
         (),
         FINE,
         ("it succeeded",),
+    ),
+    Case(
+        "output that is being lost",
+        tfjob(RUNNING),
+        (pod("MASTER-0"), *WORKERS),
+        FINE,
+        ("output of mnist-master-0 is lost", "/logs/1.log cannot be written: No space left", "free some space"),
+        {"events": (lost_output("mnist-master-0"),)},
     ),
     # --- conditions
     Case(

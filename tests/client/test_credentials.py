@@ -109,7 +109,7 @@ async def test_a_watch_that_is_refused_has_the_new_token_the_next_time(door: Doo
     assert door.asked == ["Bearer one", "Bearer two"]
 
 
-async def test_a_file_that_is_away_for_a_moment_leaves_the_old_token(tmp_path: Path) -> None:
+async def test_a_token_file_that_is_missing_for_a_moment_leaves_the_old_token(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     who = files(path)
@@ -226,7 +226,7 @@ def test_an_invalid_exec_credential_is_refused(status: Any, message: str) -> Non
     assert "secret" not in str(failed.value)
 
 
-def test_a_program_may_give_a_certificate_that_never_expires() -> None:
+def test_a_credential_plugin_may_return_a_certificate_that_never_expires() -> None:
     status = {"clientCertificateData": "CERT", "clientKeyData": "KEY"}
     text = json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": status}).encode()
     answer = parse_exec_credential(ExecConfig(V1, "aws"), text)

@@ -112,7 +112,7 @@ def test_a_verb_becomes_a_request(
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
-def test_a_name_that_would_mean_something_else_is_never_sent(name: str) -> None:
+def test_a_name_that_would_change_the_path_is_never_sent(name: str) -> None:
     builders: tuple[Callable[[], object], ...] = (
         lambda: requests.delete(POD, "n", name, "", "", None),
         lambda: requests.get(POD, "n", name),
@@ -185,7 +185,7 @@ def test_a_valid_retry_after_is_parsed(
 
 
 @pytest.mark.parametrize("body", [b"", b'{"a":', b"[]", b"null"])
-def test_half_an_object_means_the_outcome_is_unknown(body: bytes) -> None:
+def test_a_truncated_response_means_that_the_outcome_is_unknown(body: bytes) -> None:
     with pytest.raises(Unavailable):
         requests.decode_object(requests.get(POD, "n", "p"), body)
 

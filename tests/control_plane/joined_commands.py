@@ -31,8 +31,8 @@ class Joined:
         self.messages: list[str] = []
         self.node: JoinedNode | None = None
 
-    async def join(self, state: Path, **words: Any) -> JoinedNode:
-        self.node = JoinedNode(options(self.plane, self.name, state, say=self.messages.append, **words))
+    async def join(self, state: Path, **more: Any) -> JoinedNode:
+        self.node = JoinedNode(options(self.plane, self.name, state, say=self.messages.append, **more))
         await self.node.start()
         return self.node
 

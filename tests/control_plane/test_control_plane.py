@@ -115,7 +115,7 @@ def test_the_controllers_and_the_scheduler_work(control_plane: ControlPlane, nam
 # --- faults
 
 
-async def test_the_state_outlives_etcd_and_the_api_server_and_a_watch_from_before_is_gone(
+async def test_etcds_state_survives_a_restart_and_old_watches_are_expired(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     async with control_plane.api() as api:
@@ -187,7 +187,7 @@ def test_a_port_taken_between_check_and_start_is_replaced_by_another(
 
 
 @pytest.mark.slow
-async def test_too_many_requests_at_once_are_answered_429_with_a_time_to_wait() -> None:
+async def test_too_many_concurrent_requests_get_429_with_retry_after() -> None:
     """One request is sent but for its end. While the server waits for that, there is no room for another."""
     async with ControlPlane(Options(inflight=1)) as plane, plane.api("alice") as api:
         plane.kubectl("create", "clusterrolebinding", "alice", "--clusterrole=cluster-admin", "--user=alice")

@@ -176,7 +176,7 @@ def test_without_space_no_build_begins(bin_folder: Path, monkeypatch: pytest.Mon
     assert not (bin_folder / "built").exists()
 
 
-def test_kubectl_is_the_one_on_path_else_that_of_a_control_plane_which_is_built(
+def test_kubectl_is_found_on_path_or_in_a_built_control_plane(
     bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "path"))

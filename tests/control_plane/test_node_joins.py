@@ -92,7 +92,7 @@ async def test_exec_passes_input_output_and_the_exit_code(either: Joined) -> Non
     assert code == 1 and "nobody" in err
 
 
-async def test_exec_is_spoken_by_clients_of_the_version_before(here: Joined) -> None:
+async def test_exec_supports_clients_of_the_earlier_subprotocol(here: Joined) -> None:
     """v5 is kubectl's subprotocol; older clients and kubexec.py use v4."""
     await here.pod("open", POLITE)
     await here.ready("open")
@@ -164,7 +164,7 @@ def service(name: str, **spec: object) -> Json:
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
 
 
-async def test_a_pod_asks_the_api_server_with_its_own_token(either: Joined) -> None:
+async def test_a_pod_authenticates_with_its_own_token(either: Joined) -> None:
     ask = """
 import json, os, ssl, urllib.request
 folder = os.environ["PLACE"]

@@ -186,7 +186,7 @@ async def test_a_killed_node_leaves_nothing_and_its_successor_continues_its_pods
 
 
 @pytest.mark.parametrize("fault", ["restarted", "paused"])
-async def test_pods_run_on_while_the_api_server_is_away_and_their_ends_are_written_later(
+async def test_pods_continue_during_an_outage_of_the_api_server_and_their_ends_are_written_later(
     plane: ControlPlane, tmp_path: Path, shown: tuple[Path, Path], fault: str
 ) -> None:
     async with joined(plane, "faults", serving_certificate=shown) as here:

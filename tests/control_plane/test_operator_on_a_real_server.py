@@ -117,7 +117,7 @@ def leads(operator_process: OperatorProcess) -> bool:
     return "\ntrainyard_leader 1.0\n" in operator_process.metrics.render().decode()
 
 
-async def test_a_deleted_lease_is_made_again(installed: ControlPlane, namespace: str, account: Path) -> None:
+async def test_a_deleted_lease_is_created_again(installed: ControlPlane, namespace: str, account: Path) -> None:
     async with installed.api() as api, operating(options(installed, account)):
         await exists(api, namespace)
         await api.delete(LEASE, "default", lease_name(namespace))

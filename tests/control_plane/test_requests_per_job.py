@@ -62,7 +62,7 @@ def without_events(asked: list[Asked]) -> list[Asked]:
 
 
 @pytest.mark.parametrize("name", PLAYS)
-async def test_a_life_without_failures_costs_its_objects_and_five_and_is_never_refused(
+async def test_a_job_without_failures_costs_one_request_per_object_and_five_and_none_is_refused(
     peopled: ControlPlane, namespace: str, name: str
 ) -> None:
     play = PLAYS[name]

@@ -87,6 +87,7 @@ async def test_an_object_of_another_owner_or_without_the_label_takes_the_name(ex
     sender = executor(Api(TAKEN, existing), label)
     with pytest.raises(NameTaken) as raised:
         await sender.create(CREATE, OWNER)
+    assert raised.value.existing is not None
     assert raised.value.existing["metadata"] == existing["metadata"] and raised.value.message == TAKEN.message
     assert not sender.in_flight.has_pending(OWNER)
 

@@ -55,7 +55,7 @@ def known(record: LeaseRecord | None, since: float = 100, looked: float = 100) -
         (known(replace(THEIRS, duration=30), since=100, looked=114), 115, Wait(1)),
     ],
 )
-def test_the_table(observed: ObservedLease, now: float, move: LeaseMove) -> None:
+def test_the_transition_table_of_the_lease(observed: ObservedLease, now: float, move: LeaseMove) -> None:
     assert next_move("me", observed, now, TERMS) == move
 
 
@@ -161,7 +161,7 @@ class Candidate:
     skews=st.lists(st.floats(-600, 600), min_size=2, max_size=3),
     moves=st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0.0, 0.1, 1.0, 3.0, 9.0, 14.0, 40.0])), max_size=120),
 )
-def test_never_do_two_lead_at_once(skews: list[float], moves: list[tuple[int, float]]) -> None:
+def test_two_candidates_never_lead_at_once(skews: list[float], moves: list[tuple[int, float]]) -> None:
     world = World()
     candidates = [Candidate(f"c{index}", skew) for index, skew in enumerate(skews)]
     for index, seconds in moves:

@@ -111,7 +111,7 @@ async def test_a_server_that_turns_slow_is_given_air_but_one_that_is_slow_for_go
     assert limiter.limit > MIN_LIMIT * 2
 
 
-async def test_never_more_at_once_than_the_limit_and_in_order() -> None:
+async def test_requests_never_exceed_the_limit_and_are_sent_in_order() -> None:
     limiter = ConcurrencyLimiter()
     running = most_running = 0
     order: list[int] = []

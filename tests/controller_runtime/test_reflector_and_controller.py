@@ -137,13 +137,13 @@ async def test_410_lists_again_and_replaces(trouble: Any) -> None:
     assert api.request_log == ["list", "watch 10", "list", "watch 20"]
 
 
-async def test_410_on_page_two_starts_over() -> None:
+async def test_a_410_on_the_second_page_restarts_the_list() -> None:
     api = Scripted([page(pod("a", 1), cont="p2"), Gone(410, "Expired", "token"), page(pod("b", 2), revision=11)], [])
     store, _ = await run_reflector(api)
     assert names(store) == ["b"] and api.request_log == ["list", "list p2", "list", "watch 11"]
 
 
-async def test_repeated_410_is_answered_ever_more_slowly() -> None:
+async def test_repeated_410s_are_retried_with_back_off() -> None:
     gone = Gone(410, "Expired", "too old")
     api = Scripted([page()] * 4, [[gone]] * 3)
     began = time.monotonic()
@@ -174,14 +174,14 @@ async def test_an_object_that_cannot_be_decoded_is_skipped_and_logged(caplog: py
     assert "object ignored" in caplog.text
 
 
-async def test_an_unknown_verb_is_passed_over() -> None:
+async def test_an_unknown_watch_event_type_is_ignored() -> None:
     api = Scripted([page()], [[line("SHOUTED", pod("a", 11)) + line("ADDED", pod("b", 12))]])
     store, _ = await run_reflector(api)
     assert names(store) == ["b"]
 
 
 @pytest.mark.parametrize("garbage", [b"\x00\xff\n", b"[]\n", b'{"type":7}\n', b"not json\n"])
-async def test_a_line_that_is_no_line_breaks_the_watch_only(garbage: bytes) -> None:
+async def test_a_malformed_watch_line_ends_the_watch_only(garbage: bytes) -> None:
     api = Scripted([page()], [[line("ADDED", pod("a", 11)), garbage]])
     store, _ = await run_reflector(api)
     assert names(store) == ["a"] and api.request_log == ["list", "watch 10", "watch 11"]
@@ -245,7 +245,7 @@ class ScriptedController:
         return [after - before for before, after in zip(self.times, self.times[1:], strict=False)]
 
 
-async def test_a_conflict_is_looked_at_again_soon() -> None:
+async def test_a_conflict_is_requeued_soon() -> None:
     scripted = ScriptedController(Conflict(409, "Conflict", "old"), Conflict(409, "Conflict", "old"), None)
     pauses = await scripted.run()
     assert all(pause < 1 for pause in pauses) and scripted.controller.counts["conflicts"] == 2
@@ -278,7 +278,7 @@ async def test_a_reconcile_is_requeued_at_its_time() -> None:
     assert 0.19 <= pauses[0] < 5
 
 
-async def test_a_pass_comes_back_after_the_longest_delay_at_the_latest(
+async def test_a_requeue_is_never_later_than_the_longest_delay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The wall clock may be set meanwhile, and CLOCK_MONOTONIC stops while the machine is suspended."""

@@ -50,9 +50,7 @@ async def _cancel() -> None:
     [(_fail, "failed: ValueError: no such thing"), (_return, "returned"), (_cancel, "was cancelled")],
     ids=["raises", "returns", "is cancelled"],
 )
-def test_a_task_that_ends_is_reported_and_started_again_ever_more_slowly(
-    death: Callable[[], object], message: str
-) -> None:
+def test_a_task_that_ends_is_logged_and_restarted_with_back_off(death: Callable[[], object], message: str) -> None:
     messages: list[str] = []
     starts: list[float] = []
 
@@ -208,7 +206,7 @@ async def test_a_killed_task_of_a_cluster_is_logged_and_restarted(tmp_path: Path
 
 
 @pytest.mark.slow
-async def test_whichever_task_of_a_run_is_killed_its_job_is_shown_to_its_end(tmp_path: Path) -> None:
+async def test_a_killed_task_of_a_run_does_not_stop_the_output_of_its_job(tmp_path: Path) -> None:
     container = {
         "name": "tensorflow",
         "image": "example.invalid/x",
@@ -271,7 +269,7 @@ SHORT_LIVED = {
 }
 
 
-def test_no_other_file_starts_tasks_without_an_owner() -> None:
+def test_no_other_file_starts_unsupervised_tasks() -> None:
     starting = set()
     for path in ROOMS.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -40,7 +40,7 @@ def test_bytes_and_dicts_give_the_same_record() -> None:
         ({"conditions": None}, ""),
     ],
 )
-def test_when_a_batch_job_is_over(status: Json, phase: str) -> None:
+def test_a_batch_job_has_ended_by_its_conditions(status: Json, phase: str) -> None:
     assert decode_child({"kind": "Job", "metadata": {"name": "x"}, "status": status}).phase == phase
 
 
@@ -57,7 +57,7 @@ def test_when_a_batch_job_is_over(status: Json, phase: str) -> None:
         ({"conditions": [{"type": "DisruptionTarget", "status": "Unknown"}]}, False),
     ],
 )
-def test_when_a_pod_is_disrupted(status: Json, disrupted: bool) -> None:
+def test_a_pod_is_disrupted_by_condition_or_reason(status: Json, disrupted: bool) -> None:
     assert decode_child({"kind": "Pod", "metadata": {"name": "x"}, "status": status}).disrupted is disrupted
 
 

@@ -104,7 +104,7 @@ def test_a_failing_sidecar_has_no_effect_while_tensorflow_runs() -> None:
     assert look(started(), master, worker, pod).status["state"] == "Running"
 
 
-def test_an_init_container_that_fails_is_named_and_its_pod_made_again() -> None:
+def test_a_failed_init_container_is_named_and_its_pod_retried() -> None:
     master, worker = batch_job("MASTER", failed="BackoffLimitExceeded"), batch_job("WORKER")
     pod = pod_of(master, "Failed")
     pod["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "PodInitializing"}}
@@ -163,7 +163,7 @@ def test_workers_do_not_count_against_the_default_limit_but_against_the_jobs_own
 
 
 @pytest.mark.parametrize("hours", [-24, -1, 1, 24])
-def test_a_clock_that_jumps_never_stops_a_retry_for_ever(hours: int) -> None:
+def test_a_clock_jump_never_delays_a_retry_without_limit(hours: int) -> None:
     """F48: the end of a pod lies in the future or far in the past of our clock."""
     now = NOW + hours * 3600
     children = master_ended(137)
@@ -174,7 +174,7 @@ def test_a_clock_that_jumps_never_stops_a_retry_for_ever(hours: int) -> None:
 
 
 @pytest.mark.parametrize("hours", [-24, 24])
-def test_a_clock_that_jumps_moves_the_deadline_and_never_plans_the_past(hours: int) -> None:
+def test_a_clock_jump_moves_the_deadline_and_never_plans_a_time_in_the_past(hours: int) -> None:
     job = started(activeDeadlineSeconds=600)
     planned = look(job, now=NOW + hours * 3600)
     assert (planned.status["state"] == "Failed") == (hours > 0)
@@ -269,7 +269,7 @@ def test_an_init_container_with_the_same_name_is_not_the_replica() -> None:
     assert look(started(), master, pod).status["state"] != "Succeeded"
 
 
-def test_the_generation_that_was_looked_at_is_in_status() -> None:
+def test_the_status_has_the_observed_generation() -> None:
     job = started()
     assert "observedGeneration" not in look(job).status
     job["metadata"] = {**job["metadata"], "generation": 7}

@@ -37,7 +37,7 @@ def test_the_name_of_a_scheduler_does_not_lead_to_the_attempt_before(edit: Json 
         assert selector.items() <= labels.items()
 
 
-def test_both_groups_of_a_gang_own_their_children_under_their_own_name() -> None:
+def test_jobs_of_both_api_groups_own_their_children_under_their_own_group() -> None:
     for group in ("mlkube.io", "mxnet.mlkube.io"):
         kind = next(candidate for candidate in ALL if candidate.gvk.kind == "MxJob" and candidate.gvk.group == group)
         simulated = simulate(kind, {**mxjob(), "apiVersion": f"{group}/v1beta1"})

@@ -41,7 +41,7 @@ def test_a_tf_job_that_loses_a_job_by_hand_makes_that_one_again_alone() -> None:
     assert attempt_labels(simulated) == {"0"} and "worker-76no-0" in simulated.names("Job")
 
 
-def test_a_gang_job_without_a_pod_is_made_again_alone() -> None:
+def test_a_gang_member_whose_job_and_pod_are_gone_is_created_again_alone() -> None:
     """No object shows that it existed before: it may as well be the first attempt, which a quota delayed."""
     simulated = simulate(kinds.MXJOB, mxjob())
     simulated.objects.pop(Ref("Job", "example-worker-1kkf-1"))

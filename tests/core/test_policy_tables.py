@@ -113,7 +113,7 @@ def owner(pod: Json) -> str:
 
 
 @pytest.mark.parametrize(("ttl", "after", "gone"), [(0, 0, True), (60, 59, False), (60, 60, True), (60, 10**6, True)])
-def test_the_job_is_deleted_when_its_time_to_live_is_over(ttl: int, after: int, gone: bool) -> None:
+def test_the_job_is_deleted_when_its_ttl_expires(ttl: int, after: int, gone: bool) -> None:
     job = started(ttlSecondsAfterFinished=ttl)
     ended_job = {**job, "status": look(job, *job_and("MASTER", "Succeeded", 0, complete=True)).status}
     planned = look(ended_job, *job_and("MASTER", "Succeeded", 0, complete=True), now=NOW + after)
@@ -141,7 +141,7 @@ def test_a_resume_starts_the_clock_of_the_deadline_anew() -> None:
     assert {create.attempt for create in planned.creates} == {1} and planned.status["resumes"] == 1
 
 
-def test_a_replica_that_ended_with_0_is_not_made_again_by_a_resume() -> None:
+def test_a_succeeded_replica_is_not_created_again_by_a_resumption() -> None:
     job = started(suspend=True)
     job["status"] = started()["status"]
     done = job_and("WORKER", "Succeeded", 0, complete=True)
@@ -161,7 +161,7 @@ def test_a_job_created_suspended_starts_at_attempt_0() -> None:
 
 
 @pytest.mark.parametrize("manager", ["", "trainyard.dev/operator"])
-def test_a_job_managed_by_us_is_served(manager: str) -> None:
+def test_a_job_with_managed_by_of_this_operator_is_served(manager: str) -> None:
     job = started(managedBy=manager)
     assert look(job).creates
 

@@ -126,7 +126,7 @@ def test_a_refused_delete_does_not_delay_the_force_deletion_on_a_lost_node() -> 
     assert not due.creates and not due.status["restarts"]  # its name is not free yet, and nobody's fault is counted
 
 
-def test_without_the_option_a_pod_may_stay_for_ever() -> None:
+def test_without_node_lost_timeout_a_terminating_pod_may_stay_without_limit() -> None:
     simulated = going(1e6)
     simulated.config = Config()
     assert not simulated.look().deletes

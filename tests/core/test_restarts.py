@@ -49,7 +49,7 @@ def test_restarts_in_place_count_beside_a_failure_that_ends_the_job() -> None:
     assert status["state"] == "Failed" and restarts(status) == 2
 
 
-def test_a_deadline_leaves_a_failed_attempt_that_was_never_restarted() -> None:
+def test_a_deadline_does_not_count_the_last_failed_attempt_as_restarted() -> None:
     worker = replicas("WORKER")
     job = started(replicas("MASTER"), worker, activeDeadlineSeconds=30)
     master = batch_job("MASTER")
@@ -57,7 +57,7 @@ def test_a_deadline_leaves_a_failed_attempt_that_was_never_restarted() -> None:
     assert status["state"] == "Failed" and restarts(status) == 0
 
 
-def test_a_pod_that_is_made_again_after_a_failure_is_one_restart_of_an_elastic_job() -> None:
+def test_a_pod_created_again_after_a_failure_is_one_restart_of_an_elastic_job() -> None:
     simulated = simulate(kinds.ELASTICJOB, elasticjob(2))
     simulated.run()
     simulated.settle()

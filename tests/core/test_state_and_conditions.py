@@ -33,7 +33,7 @@ def job_of(kind: Kind) -> Json:
 
 
 @every_kind
-def test_a_job_of_which_no_replica_runs_is_not_called_running(kind: Kind) -> None:
+def test_a_job_without_a_running_replica_is_not_running(kind: Kind) -> None:
     simulated = runs(kind)
     assert simulated.job["status"]["state"] == "Running"
     for name in simulated.names("Pod"):
@@ -73,8 +73,8 @@ def test_an_unknown_managed_by_is_a_warning(kind: Kind) -> None:
 
 @every_kind
 def test_the_message_of_blocked_is_a_column(kind: Kind) -> None:
-    (version,) = crd(kind)["spec"]["versions"]
-    assert '@.type=="Blocked"' in str(version["additionalPrinterColumns"])
+    for version in crd(kind)["spec"]["versions"]:
+        assert '@.type=="Blocked"' in str(version["additionalPrinterColumns"])
 
 
 @every_kind
@@ -88,7 +88,7 @@ def test_batch_jobs_carry_the_labels_of_the_job_and_their_own_win(kind: Kind) ->
         assert "kueue.x-k8s.io/queue-name" not in child_labels
 
 
-def test_the_oldest_kubernetes_is_one_number() -> None:
+def test_the_oldest_supported_kubernetes_is_defined_once() -> None:
     chart = yaml.safe_load((ROOT / "charts/trainyard/Chart.yaml").read_text())["kubeVersion"]
     page = re.search(r"Kubernetes (\d+\.\d+) or newer", (ROOT / "docs/install.md").read_text())
     assert page is not None and chart == f">={page[1]}.0-0"

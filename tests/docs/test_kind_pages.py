@@ -13,7 +13,7 @@ from trainyard.kinds.pages import CONDITIONS, POLICIES, kind_page
 from trainyard.kinds.policies import Policies
 
 
-def test_the_pages_are_those_of_the_kinds(request: pytest.FixtureRequest) -> None:
+def test_the_kind_pages_are_generated_from_the_kinds(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--update"):
         write()
     assert {path: path.read_text() for path in FOLDER.glob("*.md")} == written()

@@ -10,6 +10,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
+import msgspec
+
 from tests.drop_in.compare import Difference, differences
 from tests.drop_in.driver import Driver
 from tests.drop_in.operators import GROUP, POD_GROUPS, documents, gvks_of, our_definitions
@@ -17,9 +19,8 @@ from tests.drop_in.record import batches
 from tests.drop_in.recordings import FOLDER, Recording, load
 from tests.drop_in.scenario import Scenario
 from trainyard import kinds
-from trainyard.app.config import shipped_files
+from trainyard.app.config import shipped_config
 from trainyard.client import ApiClient
-from trainyard.core import Config
 from trainyard.kinds.kubeflow_v1.lifecycle import RESTART_SCOPE
 from trainyard.objects import GVK, Json
 from trainyard.objects.resources import CRD
@@ -28,6 +29,7 @@ from trainyard.server import Server
 from trainyard.workloads import ControllerManager
 
 BATCH = 60  # scenarios at one time
+KUBECTL_DELIVERY_IMAGE = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"  # the default of the Training Operator
 EMBEDDED_BATCH = 200  # beside the embedded server: they wait more than they work
 
 # Time is compressed in the replay: no replica waits for its restart, and no count for the status.
@@ -74,7 +76,9 @@ async def embedded(gang: str = "") -> AsyncIterator[ApiClient]:
         await manager.start()
         stack.push_async_callback(manager.stop)
         served = [kind for kind in kinds.ALL if kind.gvk.group == GROUP]
-        operator = Operator(operator_api, served, Config(program_files=shipped_files(), gang_scheduler=gang))
+        options = {"gang_scheduler": gang, "kubectl_delivery_image": KUBECTL_DELIVERY_IMAGE}
+        config = msgspec.structs.replace(shipped_config(), **options)
+        operator = Operator(operator_api, served, config)
         await operator.start()
         stack.push_async_callback(operator.stop)
         yield api

@@ -37,7 +37,7 @@ async def test_the_embedded_cluster_answers_as_the_recorded_operators() -> None:
             found |= await replay(api, chosen, 0.6, EMBEDDED_BATCH)
     check(found)
     listed = [(scenario, difference) for scenario, each in found.items() for difference in each]
-    unhit = [entry for entry in ACCEPTED if not any(entry.matches(*each) for each in listed)]
+    unhit = [entry for entry in ACCEPTED if entry.certain and not any(entry.matches(*each) for each in listed)]
     assert not unhit, f"accepted differences that are not there: {unhit}"
 
 

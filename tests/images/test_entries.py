@@ -63,7 +63,7 @@ def test_an_entry_with_only_an_interpreter_runs_in_the_pods_folder(
     assert entry(make, f"{{match: my/img, {text.format()}}}").workdir == expected
 
 
-def test_paths_are_those_of_the_catalogue(make: Callable[..., Images], tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_catalogue(make: Callable[..., Images], tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     image_entry = entry(
         make,

@@ -61,7 +61,7 @@ async def test_an_environment_records_its_source_and_is_locked_while_in_use(
     assert only(tmp_path / "cache").folder == built.folder, "it is built again when it is needed"
 
 
-async def test_the_end_of_the_holder_by_any_means_lets_the_environment_go(
+async def test_any_end_of_the_holder_unlocks_the_environment(
     make: Callable[..., Images], installer: str, tmp_path: Path
 ) -> None:
     images = make(ENTRY, uv=installer)
@@ -94,7 +94,7 @@ async def test_an_environment_that_is_being_built_is_not_removed(
     assert store.remove(folder)
 
 
-async def test_files_that_are_shared_with_another_cache_do_not_come_free(
+async def test_files_shared_with_another_cache_do_not_count_as_freed(
     make: Callable[..., Images], installer: str, tmp_path: Path
 ) -> None:
     images = make(ENTRY, uv=installer)
@@ -147,7 +147,7 @@ async def test_the_remains_of_an_interrupted_build_are_removed_unless_a_builder_
     assert store.remove_leftover(left) >= 50_000 and not left.exists()
 
 
-async def test_the_state_of_an_entry_is_that_of_the_first_provider_that_can_be_had(
+async def test_the_state_of_an_entry_is_that_of_its_first_available_provider(
     make: Callable[..., Images], installer: str
 ) -> None:
     providers = "[{current: {no_such_module: ''}}, {requirements: [a==1], download: 1 MB}]"

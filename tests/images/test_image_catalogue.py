@@ -112,7 +112,7 @@ async def test_a_large_provider_needs_consent(make: Make, monkeypatch: pytest.Mo
     assert (tmp_path / "made" / "asked").exists()
 
 
-async def test_build_tools_come_before_the_pins_and_alone(make: Make, tmp_path: Path) -> None:
+async def test_build_tools_are_installed_before_the_locked_packages(make: Make, tmp_path: Path) -> None:
     installer = tmp_path / "installer"
     installer.write_text(
         f'#!/bin/sh\necho "$@" >> {tmp_path}/log\n[ $1 = venv ] || exit 0\n'

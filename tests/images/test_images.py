@@ -46,7 +46,7 @@ def test_the_images_of_the_first_readme_are_known_and_their_programs_exist(
     assert pins is not None and "tensorflow-cpu==2.21.0" in pins and "tensorboard==2.21.0" in pins
 
 
-def test_a_person_s_entry_wins_over_ours_and_the_first_file_wins(make: Callable[..., Images], tmp_path: Path) -> None:
+def test_a_users_entry_takes_precedence_and_the_first_file_wins(make: Callable[..., Images], tmp_path: Path) -> None:
     mine = "images:\n- match: [tensorflow/*, mine]\n  entrypoint: [python, '{here}/one.py', '{programs}']\n"
     images = make(mine, mine.replace("one", "two"))
     entry = images.find("tensorflow/tensorflow:2")
@@ -58,7 +58,7 @@ def test_a_person_s_entry_wins_over_ours_and_the_first_file_wins(make: Callable[
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("- a\n", "Expected `object`, got `array`"),
+        ("- a\n", "Expected `object`, got `array`; write `images:` above the list of entries"),
         ("", "missing required field `images`"),
         ("images: {}\n", "Expected `array`"),
         ("images:\n- {}\n", "images[0]: Object missing required field `match`"),
@@ -199,7 +199,7 @@ async def test_locks_for_another_python_version_are_refused_with_it(make: Callab
     )
 
 
-async def test_another_python_on_path_serves_pins_that_ours_does_not(
+async def test_another_python_on_path_is_used_for_locks_of_its_version(
     make: Callable[..., Images], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for minor, said_version in ((19, "3.2.1"), (18, "3.18.4")):  # the first answers with a version that is not its name

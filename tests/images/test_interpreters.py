@@ -134,7 +134,7 @@ async def test_the_default_interpreter_is_that_of_trainyard(make: Callable[..., 
     assert messages[0].endswith("(the Python that runs trainyard); it is not in the catalogue")
 
 
-async def test_a_conda_environment_without_a_python_is_passed_over(
+async def test_a_conda_environment_without_a_python_is_ignored(
     make: Callable[..., Images], tmp_path: Path, messages: list[str]
 ) -> None:
     (tmp_path / "tools" / "conda-meta").mkdir(parents=True)
@@ -160,7 +160,7 @@ async def test_programs_of_the_environment_are_found(
 # --- What is checked is what is used --------------------------------------------------------------------------------
 
 
-async def test_modules_are_looked_for_where_the_program_runs(
+async def test_modules_are_searched_where_the_program_runs(
     make: Callable[..., Images], built_venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine").mkdir()

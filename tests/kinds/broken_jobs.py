@@ -161,6 +161,11 @@ OF_ONE_KIND: dict[str, list[Pair]] = {
         (kubeflow_job("PyTorchJob", Master=1, elasticPolicy={}), None),
         (kubeflow_job("PyTorchJob", nprocPerNode="2", elasticPolicy={"nProcPerNode": 2}), None),
     ],
+    "MPIJob": [
+        (kubeflow_job("MPIJob", Launcher={"replicas": 2}), None),
+        (kubeflow_job("MPIJob", Launcher={"template": {"spec": {"containers": []}}}), None),
+        (kubeflow_job("MPIJob", Launcher={"restartPolicy": "ExitCode"}), None),  # of v2beta1
+    ],
     "XGBoostJob": [(kubeflow_job("XGBoostJob", Master=2), None), (kubeflow_job("XGBoostJob", Worker=2), None)],
 }
 

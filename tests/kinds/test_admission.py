@@ -206,7 +206,7 @@ BAD: list[tuple[str, Json, str, str]] = [
 
 
 @pytest.mark.parametrize(("spec", "path", "text"), [pytest.param(*row[1:], id=row[0]) for row in BAD])
-def test_bad_input_is_answered_with_its_path_and_its_fix(spec: Json, path: str, text: str) -> None:
+def test_invalid_input_is_reported_with_its_path_and_its_fix(spec: Json, path: str, text: str) -> None:
     reported = problems(spec if "metadata" in spec else job(spec))
     assert any(problem.path == path and text in problem.text for problem in reported), [
         str(problem) for problem in reported

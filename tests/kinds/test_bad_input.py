@@ -238,7 +238,7 @@ every_row = pytest.mark.parametrize(("kind", "job", "path", "text"), ROWS)
 
 
 @every_row
-def test_bad_input_is_answered_with_its_path_and_its_fix(kind: Kind, job: Json, path: str, text: str) -> None:
+def test_invalid_input_is_reported_with_its_path_and_its_fix(kind: Kind, job: Json, path: str, text: str) -> None:
     reported = kinds.admit(kind, job)[1]
     assert any(problem.path == path and text in problem.text for problem in reported), [
         str(problem) for problem in reported

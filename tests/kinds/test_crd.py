@@ -155,13 +155,13 @@ def test_the_definition_names_the_resource_and_its_status(kind: Kind) -> None:
 
 def test_a_kind_is_served_under_each_of_its_groups() -> None:
     names = [kinds.crd(kind)["metadata"]["name"] for kind in kinds.ALL]
-    assert "mxjobs.mlkube.io" in names and "mxjobs.mxnet.mlkube.io" in names and len(names) == len(set(names)) == 10
+    assert "mxjobs.mlkube.io" in names and "mxjobs.mxnet.mlkube.io" in names and len(names) == len(set(names)) == 11
     first, other = (kinds.crd(kind) for kind in kinds.ALL if kind.gvk.kind == "MxJob")
     assert first["spec"]["versions"] == other["spec"]["versions"]
 
 
 @every_kind
-def test_the_definition_is_json_and_always_the_same(kind: Kind) -> None:
+def test_the_crd_is_deterministic_json(kind: Kind) -> None:
     assert decode(encode(kinds.crd(kind))) == kinds.crd(kind)
 
 
@@ -171,7 +171,7 @@ def test_the_definition_is_json_and_always_the_same(kind: Kind) -> None:
     ({"apiVersion": "tensorflow.org/v1alpha1", "kind": "tfjob"}, False),
     ({}, False),
 ])  # fmt: skip
-def test_which_objects_are_ours(obj: Any, known: bool) -> None:
+def test_job_objects_are_recognized_by_group_and_kind(obj: Any, known: bool) -> None:
     assert (kinds.kind_of(obj) is not None) is known
 
 

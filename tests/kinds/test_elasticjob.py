@@ -144,7 +144,7 @@ def planned_events(plan: Plan) -> list[tuple[str, str, str]]:
     return [(event.type, event.reason, event.message) for event in plan.events]
 
 
-def test_the_conditions_and_the_events_of_a_life_are_those_of_the_documents() -> None:
+def test_the_conditions_and_events_of_a_job_are_as_documented() -> None:
     simulated = SimulatedJob(kinds.ELASTICJOB, job())
     made = planned_events(simulated.step())
     assert ("Normal", "SuccessfulCreatePod", "Created pod: imagenet-worker-0") in made

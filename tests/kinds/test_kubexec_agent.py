@@ -46,7 +46,7 @@ async def test_a_command_runs_in_the_pod_as_by_ssh(place: Place) -> None:
 
 
 @pytest.mark.parametrize("code", [1, 3, 127, 255])
-async def test_the_exit_code_and_both_outputs_come_back(place: Place, code: int) -> None:
+async def test_the_exit_code_and_both_outputs_are_returned(place: Place, code: int) -> None:
     done = await place.agent(WORKER, f"echo out; echo err >&2; exit {code}")
     assert done == (code, b"out\n", "err\n")
 
@@ -70,7 +70,7 @@ async def test_with_v4_stdin_stays_open_and_everything_else_is_as_with_v5(place:
     assert done == (4, typed, "")
 
 
-async def test_the_own_name_means_here(place: Place) -> None:
+async def test_the_pods_own_name_runs_the_command_locally(place: Place) -> None:
     command = ("j-master-x", "echo", "'a  b';", "kill -PIPE $$")
     assert await place.agent(*command) == (-signal.SIGPIPE, b"a  b\n", "")  # the signal is not ignored, either
     other: dict[str, Any] = {"TRAINYARD_POD_NAME": "", "POD_NAME": "j-master-y"}
@@ -113,7 +113,7 @@ def write(request: web.Request, data: bytes) -> None:
     request.transport.write(data)
 
 
-async def test_fragments_pings_and_all_lengths_are_understood(place: Place) -> None:
+async def test_fragments_pings_and_all_frame_lengths_are_decoded(place: Place) -> None:
     big = os.urandom(200_000)
 
     async def script(request: web.Request, channel: web.WebSocketResponse) -> None:
@@ -237,7 +237,7 @@ async def test_a_signal_closes_the_connection(place: Place, number: signal.Signa
     assert await code_of(process) == 128 + number
 
 
-async def test_a_reader_that_went_away_does_not_end_the_command(place: Place) -> None:
+async def test_a_closed_stdout_does_not_end_the_command(place: Place) -> None:
     read, written = os.pipe()
     os.close(read)
     command = [str(AGENT), WORKER, "yes | head -c 300000; exit 9"]

@@ -63,7 +63,7 @@ SLIPS = [
 
 
 @pytest.mark.parametrize(("job", "path", "slip"), SLIPS, ids=[slip for _, _, slip in SLIPS])
-def test_a_slip_names_the_field_that_was_meant(job: Json, path: str, slip: str) -> None:
+def test_a_misspelling_is_reported_with_the_similar_field(job: Json, path: str, slip: str) -> None:
     kind = kinds.kind_of(job)
     assert kind is not None
     meant = path.rpartition(".")[2]
@@ -76,7 +76,7 @@ def test_a_slip_names_the_field_that_was_meant(job: Json, path: str, slip: str) 
     assert kinds.misspelling_problems(kind, job) == ([], job)
 
 
-def test_a_status_is_not_looked_at() -> None:
+def test_misspellings_in_a_status_are_not_reported() -> None:
     job = {**TF, "status": {"role": {}, "conditons": []}}
     assert kinds.misspelling_problems(kinds.TFJOB, job) == ([], job)
 

@@ -32,7 +32,7 @@ def with_env(*variables: Json) -> Json:
     return mxjob(mx_set("SCHEDULER"), mx_set("SERVER"), worker)
 
 
-def test_the_names_are_those_of_the_readme() -> None:
+def test_child_names_are_those_of_the_readme() -> None:
     simulated = simulate(kinds.MXJOB, README)
     assert simulated.names("Job") == [
         "example-dist-job-scheduler-1kkf-0",

@@ -40,7 +40,7 @@ def pods(*items: Json, **spec: Any) -> dict[str, Json]:
 
 
 @pytest.mark.parametrize("name", ["tensorboard-76no", "ps-76no-0"])
-def test_a_pod_of_ours_is_like_the_masters(name: str) -> None:
+def test_generated_pods_copy_the_masters_required_fields(name: str) -> None:
     pod = pods(master(), {"tfReplicaType": "PS"}, **BOARD)[name]
     assert {field: pod[field] for field in POD} == POD
     (container,) = pod["containers"]

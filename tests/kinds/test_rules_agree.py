@@ -29,8 +29,9 @@ from trainyard.schema import Schema
 
 ENV = cel.NewEnv(variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN})
 PROGRAMS: dict[str, Any] = {}
-CASES = [(kind, rule) for kind in kinds.KINDS for rule in with_aliases(rules_of(kind), kind.api.field_aliases)]
-SCHEMAS = {kind.gvk.kind: Schema(schema(kind)) for kind in kinds.KINDS}
+VERSIONS = [version for kind in kinds.KINDS for version in kind.versions]
+CASES = [(kind, rule) for kind in VERSIONS for rule in with_aliases(rules_of(kind), kind.api.field_aliases)]
+SCHEMAS = {kind.gvk: Schema(schema(kind)) for kind in VERSIONS}
 
 
 def in_cluster(rule: Rule, value: Any, before: Any) -> bool:
@@ -185,7 +186,7 @@ def has_started(kind: Kind, spec: Json) -> bool:
 
 
 def compare(kind: Kind, new: Json, old: Json | None) -> None:
-    compiled = SCHEMAS[kind.gvk.kind]
+    compiled = SCHEMAS[kind.gvk]
     full, full_old = compiled.default(new), old and compiled.default(old)
     assume(not compiled.validate(full) and (old is None or not compiled.validate(full_old)))
     assume(old is None or has_started(kind, old["spec"]))
@@ -236,7 +237,7 @@ def test_cel_python_and_server_agree_on_edits(kind: Kind, examples: int) -> None
 def test_the_good_job_of_each_kind_breaks_no_rule() -> None:
     for kind in kinds.KINDS:
         job = sample(kind.gvk.kind)
-        full = SCHEMAS[kind.gvk.kind].default(job)
+        full = SCHEMAS[kind.gvk].default(job)
         assert kinds.admit(kind, job)[1] == []
         for rule in with_aliases(rules_of(kind), kind.api.field_aliases):
             for _, value, before in places(rule, full, full):
@@ -244,11 +245,12 @@ def test_the_good_job_of_each_kind_breaks_no_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "rule"), [pytest.param(kind, rule, id=f"{kind.gvk.kind} {rule.cel[:60]}") for kind, rule in CASES]
+    ("kind", "rule"),
+    [pytest.param(kind, rule, id=f"{kind.gvk.version} {kind.gvk.kind} {rule.cel[:60]}") for kind, rule in CASES],
 )
 def test_every_rule_compiles_and_can_be_broken(kind: Kind, rule: Rule) -> None:
     """A rule that nothing breaks tests nothing: each has a job in BROKEN that it refuses, in CEL and in Python."""
-    compiled = SCHEMAS[kind.gvk.kind]
+    compiled = SCHEMAS[kind.gvk]
     for given_new, given_old in BROKEN[kind.gvk.kind]:
         new, old = compiled.default(given_new), given_old and compiled.default(given_old)
         for _, value, before in places(rule, new, old):

@@ -89,7 +89,7 @@ def test_every_container_tensorflow_gets_tf_config_after_the_users_variables_and
     assert master["spec"]["template"]["spec"]["initContainers"] == init
 
 
-def test_the_users_object_is_never_touched() -> None:
+def test_the_users_object_is_never_changed() -> None:
     job = tfjob(*README, tensorboard={"logDir": "/l"})
     before = encode(job)
     made(job, Config({"gpu": {"envVars": [{"name": "A", "value": "1"}]}}, PROGRAM))
@@ -112,7 +112,7 @@ def test_children_carry_the_documented_labels_on_themselves_and_on_their_pods() 
         assert meta["labels"] == {**documented, "task_index": "1", **ours}
 
 
-def test_the_users_labels_and_annotations_are_kept_and_ours_win() -> None:
+def test_the_users_labels_and_annotations_are_kept_and_the_operators_override_them() -> None:
     given_template = {
         **template(),
         "metadata": {"labels": {"team": "a", "job_type": "x"}, "annotations": {"note": "b"}},
@@ -261,7 +261,7 @@ def test_a_volume_that_is_there_already_is_not_added_again() -> None:
 
 @settings(max_examples=60)
 @given(st.sets(st.sampled_from(["a", "b", "c"])), st.lists(st.sampled_from(["a", "b", "c", "d"]), unique=True))
-def test_accelerators_come_in_the_order_of_the_configuration(asked: set[str], configured: list[str]) -> None:
+def test_accelerators_are_added_in_the_order_of_the_configuration(asked: set[str], configured: list[str]) -> None:
     container: Json = {"name": "tensorflow", "resources": {"limits": dict.fromkeys(asked, 1)}}
     whole: Json = {"spec": {"containers": [container]}}
     add_accelerators(whole, container, {name: {"envVars": [{"name": name, "value": 1}]} for name in configured})
@@ -298,13 +298,13 @@ def test_tensorboard_is_deleted_on_suspend_and_created_on_resume() -> None:
     assert all("tensorboard" not in name for name in made(job))
 
 
-def test_objects_are_json_and_always_the_same() -> None:
+def test_rendered_objects_are_deterministic_json() -> None:
     job = tfjob(*README, tensorboard={"logDir": "/l"})
     assert encode(made(job)) == encode(made(job))
     assert decode(encode(made(job))) == made(job)
 
 
-def test_a_child_of_another_spec_is_never_made() -> None:
+def test_a_child_of_another_spec_is_never_rendered() -> None:
     """A create of a plan that was made from another spec is refused, not guessed."""
     first = plan(TFJOB, tfjob(*README), Observed(), NOW)
     other = tfjob(replicas("MASTER"), status=first.status)

@@ -46,7 +46,7 @@ _numbers = itertools.count(1)
 class Ran:
     """What became of a command."""
 
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     code: int
     out: str
     err: str

@@ -65,7 +65,7 @@ def test_the_log_of_the_run_before_is_kept(person: Person) -> None:
     assert person("get", "pod", "returns", "--no-headers").split()[1:4] == ["1/1", "Running", "1"]
 
 
-def test_a_terminal_is_resized_and_its_exit_code_comes_back(person: Person) -> None:
+def test_a_terminal_is_resized_and_its_exit_code_is_returned(person: Person) -> None:
     person.apply("web")
     ready(person, "web")
     # It may start before it has its first size, which then comes as a change.
@@ -201,7 +201,7 @@ def test_a_token_authenticates_its_service_account_only(person: Person) -> None:
     assert "Unauthorized" in robot.refused("get", "cm") or "logged in" in robot.refused("get", "cm")
 
 
-def test_a_kubeconfig_is_looked_at_and_changed(here: Person) -> None:
+def test_kubectl_config_reads_and_changes_a_kubeconfig(here: Person) -> None:
     path = here.home / f"{here.namespace}-config"
     path.write_bytes(here.config.read_bytes())
     path.chmod(0o600)

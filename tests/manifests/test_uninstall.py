@@ -76,9 +76,7 @@ async def kubectl(server: Server, home: Path, *arguments: str, stdin: str = "") 
 
 
 @pytest.mark.parametrize("name", WAYS)
-async def test_uninstalled_and_installed_again_jobs_and_definitions_are_the_same(
-    server: Server, tmp_path: Path, name: str
-) -> None:
+async def test_jobs_and_crds_survive_an_uninstall_and_reinstall(server: Server, tmp_path: Path, name: str) -> None:
     way = WAYS[name]
     operator, lasting = to_yaml(operator_objects(Install())), to_yaml(lasting_objects(Install()))
     async with ApiClient(server.url) as api:

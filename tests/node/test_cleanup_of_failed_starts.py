@@ -12,7 +12,7 @@ import pytest
 from tests.node.leftovers import supervisors
 from tests.node.node_cluster import NodeCluster
 from tests.node.test_exec import WAITS, soon
-from trainyard.node.kubelet.supervisor_client import Sandbox, StartError
+from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxCallbacks, StartError
 from trainyard.node.kubelet.supervisor_process import SupervisorProcess
 from trainyard.objects.resources import POD
 
@@ -51,7 +51,7 @@ async def test_a_pod_that_is_deleted_while_its_namespaces_are_made_leaves_none(
 
 
 async def test_a_pod_that_cannot_be_furnished_leaves_no_namespaces(state: Path) -> None:
-    sandbox = Sandbox("namespace", lambda *_: None, lambda: None)
+    sandbox = Sandbox("namespace", SandboxCallbacks())
     await sandbox.start(SupervisorProcess("namespace", state / "supervisor.log"))
     (supervisor,) = supervisors(str(state))[1]
     before = held(supervisor)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from trainyard.node.kubelet import mount_paths
-from trainyard.node.kubelet.supervisor_client import Mount, Sandbox
+from trainyard.node.kubelet.supervisor_client import Mount, Sandbox, SandboxCallbacks
 from trainyard.node.network import dns, host_ports
 from trainyard.node.network.address_rewrite import NameScope, PortOf, declared_ports, rewriter
 from trainyard.node.network.directory import Directory, Peer, Port, ports_of
@@ -86,7 +86,7 @@ def asked(query: bytes, addresses: list[str] | None, limit: int = 65535) -> tupl
     return flags, answers, answer
 
 
-def test_an_address_is_answered_with_no_time_to_live() -> None:
+def test_dns_answers_have_a_ttl_of_zero() -> None:
     flags, answers, reply = asked(question("a.b"), ["10.244.0.2"])
     assert (flags & 0xF, answers) == (0, 1)
     assert reply.endswith(struct.pack("!HHIH", 1, 1, 0, 4) + bytes([10, 244, 0, 2]))
@@ -317,7 +317,7 @@ def test_a_text_that_is_only_a_name_becomes_loopback() -> None:
 
 def test_a_network_after_a_killed_one_gives_no_address_twice() -> None:
     known = Directory()
-    sandbox = Sandbox("namespace", lambda *_: None, lambda: None)
+    sandbox = Sandbox("namespace", SandboxCallbacks())
 
     def allotted(network: NamespaceNetwork, name: str) -> str:
         return network.allocate_ip({"metadata": {"name": name, "namespace": "default"}})

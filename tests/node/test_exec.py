@@ -92,7 +92,7 @@ async def up(cluster: NodeCluster, name: str = "box", script: str = WAITS, **mor
     await cluster.phase(name, "Running")
 
 
-async def test_a_command_runs_in_the_container_and_its_streams_and_code_come_back(cluster: NodeCluster) -> None:
+async def test_a_command_runs_in_the_container_with_its_streams_and_exit_code(cluster: NodeCluster) -> None:
     await up(cluster)
     done = await execute(cluster, "box", "sh", "-c", "echo out; echo err >&2; exit 3")
     assert (done.out, done.err, done.code) == (b"out\n", b"err\n", 3)
@@ -212,7 +212,7 @@ async def test_a_program_that_cannot_be_executed_is_reported(
     assert done.status["message"] == f"command terminated with non-zero exit code: {text}"
 
 
-async def test_the_older_protocol_is_spoken_too(cluster: NodeCluster) -> None:
+async def test_the_older_subprotocol_is_supported(cluster: NodeCluster) -> None:
     await up(cluster)
     async with talk(cluster, "box", ["echo", "old"], protocol=V4) as session:
         assert (await session.end())["status"] == "Success" and session.out == b"old\n"

@@ -209,12 +209,12 @@ def test_a_holder_identity_tells_whether_its_process_has_ended() -> None:
 
 
 def test_service_ranges_are_published_and_pod_ranges_in_use_are_not_taken() -> None:
-    from trainyard.node.kubelet.supervisor_client import Sandbox
+    from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxCallbacks
     from trainyard.node.network.directory import Directory
     from trainyard.node.network.namespaced import NamespaceNetwork
 
     def ranges(*services: str) -> list[str]:
-        sandbox = Sandbox("namespace", lambda *_: None, lambda: None)
+        sandbox = Sandbox("namespace", SandboxCallbacks())
         network = NamespaceNetwork(sandbox, Directory(), print, ClusterNetwork(services=services))
         around = network.environment({"metadata": {"name": "p", "namespace": "default"}})["no_proxy"].split(",")
         return [entry for entry in around if "/" in entry]

@@ -53,7 +53,7 @@ def test_all_containers_of_a_pod_without_init_containers_start_together() -> Non
     assert phase(after) == "Pending"
 
 
-def test_init_containers_come_one_after_the_other() -> None:
+def test_init_containers_run_in_order() -> None:
     state = pod("Never", "main", inits=("first", "second"))
     state, actions = play(state, Tick(1))
     assert actions == [Start("first", 1)]
@@ -125,7 +125,7 @@ def test_ten_minutes_of_running_reset_the_back_off() -> None:
     assert Start("main", 3) in actions
 
 
-def test_stop_sends_term_then_kill_when_the_grace_period_is_over() -> None:
+def test_stop_sends_sigterm_and_sigkill_after_the_grace_period() -> None:
     state, actions = play(pod(), Tick(0), Started(1, "main"), Stop(10, 30))
     assert actions == [Signal("main", False), Wake(40)]
     state, actions = play(state, Tick(40))
@@ -262,7 +262,7 @@ class Machine:
     inits=st.integers(0, 2),
     picks=st.lists(st.integers(0, 99), max_size=40),
 )
-def test_whatever_happens_in_whatever_order_the_rules_hold(policy: str, inits: int, picks: list[int]) -> None:
+def test_the_invariants_hold_for_any_order_of_events(policy: str, inits: int, picks: list[int]) -> None:
     machine = Machine(policy, inits)
     machine.feed(Tick(0.5))
     for pick in picks:
@@ -273,7 +273,7 @@ def test_whatever_happens_in_whatever_order_the_rules_hold(policy: str, inits: i
         assert all(len(container_status["state"]) == 1 for container_status in pod_status["containerStatuses"])
 
 
-def test_a_stopped_pod_ends_whatever_its_containers_were_doing() -> None:
+def test_a_stopped_pod_ends_in_any_state_of_its_containers() -> None:
     for policy, moves in itertools.product(("Always", "Never"), itertools.product(range(4), repeat=3)):
         machine = Machine(policy, 1)
         machine.feed(Tick(0.5))

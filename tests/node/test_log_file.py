@@ -90,7 +90,7 @@ async def test_the_kubelet_serves_the_kept_parts_of_the_log(log: LimitedLogFile,
     assert await answer(tmp_path / "1.log", tail=tail) == lines[max(0, len(lines) - tail) :]
 
 
-def test_when_the_job_is_over_the_file_has_no_hole_any_more(log: LimitedLogFile, tmp_path: Path) -> None:
+def test_after_the_end_of_the_job_the_log_file_is_no_longer_sparse(log: LimitedLogFile, tmp_path: Path) -> None:
     path = tmp_path / "1.log"
     written(log, range(60_000))
     before = text(log)

@@ -21,7 +21,7 @@ from trainyard.node.kubelet.authentication import TokenAuthenticator
 from trainyard.node.kubelet.exec import ExecRequest, ExecSession
 from trainyard.node.kubelet.pod_spec import TokenRequest
 from trainyard.node.kubelet.server import ContainerLog, Kubelet, RequestError
-from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxError
+from trainyard.node.kubelet.supervisor_client import Sandbox, SandboxCallbacks, SandboxError
 from trainyard.node.supervisor.channel import Channel
 
 
@@ -80,7 +80,7 @@ async def test_a_client_that_disconnects_at_once_leaks_no_descriptors() -> None:
 
 
 async def test_a_send_that_waits_for_buffer_space_fails_when_the_supervisor_is_gone() -> None:
-    sandbox = Sandbox("shared", lambda *_: None, lambda: None)
+    sandbox = Sandbox("shared", SandboxCallbacks())
     ours, supervisor = socket.socketpair()
     ours.setblocking(False)
     sandbox._channel = Channel(ours)

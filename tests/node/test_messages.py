@@ -87,7 +87,7 @@ def there(path: str) -> bool:
     return Path(path).exists()
 
 
-def test_no_more_than_the_last_bytes_and_lines_of_a_log(tmp_path: Path) -> None:
+def test_a_termination_message_is_limited_in_bytes_and_lines(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"y" * 3000 + b"\nlast\xff\n")
     assert termination_message.read(FALLBACK, tmp_path / "none", log, 1) == "y" * (2048 - 7) + "\nlast\ufffd\n"

@@ -215,7 +215,7 @@ async def test_a_missing_config_map_is_waited_for(cluster: NodeCluster) -> None:
     assert await cluster.result("waits") == "here\n"
 
 
-async def test_an_image_that_cannot_be_had_is_a_waiting_reason_and_the_pod_can_be_deleted(cluster: NodeCluster) -> None:
+async def test_an_unavailable_image_is_a_waiting_reason_and_the_pod_can_be_deleted(cluster: NodeCluster) -> None:
     await cluster.pod("imageless", container={"image": "missing"})
     seen = await cluster.until("imageless", lambda status: waiting(status).get("reason") == "ErrImagePull")
     assert waiting(seen["status"])["message"] == "no such image; write another"

@@ -57,7 +57,7 @@ async def test_a_node_is_not_ready_while_a_task_is_down_and_runs_pods_afterwards
     await cluster.phase("later", "Succeeded")
 
 
-async def test_a_joined_node_has_these_tasks_and_starts_each_again(tmp_path: Any) -> None:
+async def test_the_tasks_of_a_joined_node_are_restarted(tmp_path: Any) -> None:
     server, lines = Server(token=TOKEN), list[str]()
     await server.start()
     async with ApiClient(server.url, TOKEN) as api:

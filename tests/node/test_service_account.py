@@ -141,7 +141,7 @@ async def world(request: pytest.FixtureRequest, state: Path, tmp_path: Path) -> 
     await runner.cleanup()
 
 
-async def test_a_pod_asks_the_api_server_with_the_standard_library(world: World) -> None:
+async def test_a_pod_reaches_the_api_server_with_the_standard_library(world: World) -> None:
     await world.root_ca()
     await world.cluster.pod("asks", ASK + "print(ask(host))", container=MOUNT, **ACCOUNT)
     assert await world.cluster.result("asks") == "hello Bearer token-1\n"

@@ -99,7 +99,7 @@ async def test_a_program_started_later_finds_the_service_too(cluster: NodeCluste
         assert (done.out, done.code) == (b"etcd in default\n", 0)
 
 
-async def test_two_pods_listen_on_one_number(cluster: NodeCluster) -> None:
+async def test_two_pods_listen_on_the_same_port(cluster: NodeCluster) -> None:
     for where in ("default", "elastic-job", "third"):
         await etcd(cluster, where, 2379)
     for where in ("elastic-job", "third"):

@@ -256,7 +256,7 @@ def check(text: str | bytes) -> None:
 @given(st.one_of(st.binary(max_size=300), st.text(max_size=300), st.lists(PIECES, max_size=40).map("".join)))
 @example(b"%YAML 9.9\n---\na: 1")
 @example("%TAG ! tag:x,2000:\n---\na: !b c")
-def test_garbage_in_documents_or_problems_out(text: str | bytes) -> None:
+def test_random_text_gives_documents_or_problems(text: str | bytes) -> None:
     check(text)
 
 

@@ -146,7 +146,7 @@ def without_faults() -> tuple[Json, int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("call", range(1, MOST_CALLS + 1))
-async def test_killed_at_that_request_the_life_ends_the_same(
+async def test_an_operator_killed_at_any_request_reaches_the_same_result(
     call: int, applied: bool, without_faults: tuple[Json, int]
 ) -> None:
 

@@ -136,7 +136,9 @@ async def test_of_two_that_take_their_leases_at_once_at_most_one_leads(candidate
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_overlapping_operators_never_lead_at_once_whatever_is_paused(candidates: Candidates, seed: int) -> None:
+async def test_overlapping_operators_never_lead_at_once_even_if_one_is_paused(
+    candidates: Candidates, seed: int
+) -> None:
     chance = random.Random(seed)
     for claim in (ALL, TF, TEAM, OTHER, MX):
         candidates.add(claim)

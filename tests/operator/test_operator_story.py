@@ -58,7 +58,7 @@ async def names(cluster: OperatorCluster, gvk: object) -> list[str]:
     return sorted(name_of(obj) for obj in listed["items"])
 
 
-async def test_a_life_without_failures_costs_its_objects_and_five(cluster: OperatorCluster) -> None:
+async def test_a_job_without_failures_costs_one_request_per_object_and_five(cluster: OperatorCluster) -> None:
     api = Troubled(cluster.server.url)
     async with cluster.operator(api) as operator:
         await operator.synced
@@ -191,7 +191,7 @@ async def test_a_foreign_object_with_a_childs_name_is_not_changed_and_reported(
         assert await names(cluster, SERVICE) == ["tfjob-mnis"]
 
 
-async def test_a_foreign_object_that_bears_our_label_is_foreign_all_the_same(cluster: OperatorCluster) -> None:
+async def test_a_foreign_object_with_the_operators_label_is_still_foreign(cluster: OperatorCluster) -> None:
     job = await cluster.submit(tf_job())
     meta: Json = {"name": "tfjob-mnis", "labels": {OWNER: uid_of(job)}}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"port": 1}]}}
@@ -276,7 +276,7 @@ async def test_a_job_that_raises_does_not_affect_others(
     assert "status" not in await cluster.job("poison")
 
 
-async def test_too_many_requests_is_waited_out_as_long_as_the_server_asks(cluster: OperatorCluster) -> None:
+async def test_a_429_is_retried_after_retry_after(cluster: OperatorCluster) -> None:
     api = Troubled(cluster.server.url)
     refused: list[float] = []
 
@@ -338,7 +338,7 @@ async def test_watches_that_break_repeatedly_lose_no_event_and_cause_no_relist(c
         assert len([request for request in api.sent if request.method == "GET"]) == lists
 
 
-async def test_a_child_watch_that_hangs_never_makes_a_second_child_and_heals(cluster: OperatorCluster) -> None:
+async def test_a_stale_child_watch_never_causes_a_second_child_and_recovers(cluster: OperatorCluster) -> None:
     """The watch of batch Jobs hangs, so the store does not show the creates: the job is not reconciled until the
     timeout, when the resource is listed again."""
     hung = asyncio.Event()

@@ -86,7 +86,7 @@ def test_plans_can_be_chained_until_nothing_is_left_to_write(tmp_path: Path) -> 
     assert kinds == ["TfJob", "Service", "ConfigMap", "Job", "Job", "Job", "Service", "Deployment"]
 
 
-def test_a_job_lives_its_life_by_hand(tmp_path: Path) -> None:
+def test_a_job_can_be_planned_through_its_life_by_hand(tmp_path: Path) -> None:
     world = passes(tmp_path, [fresh(cleanPodPolicy="All", ttlSecondsAfterFinished=0)])
     master = next(obj for obj in world if obj["metadata"]["name"].startswith("master"))
     pod = pod_of(master, "Succeeded", code=0)
@@ -100,7 +100,7 @@ def test_a_job_lives_its_life_by_hand(tmp_path: Path) -> None:
     assert yaml.safe_load(run(written(tmp_path, *left), "--apply").stdout)["items"] == []
 
 
-def test_a_childs_child_counts_and_anybody_elses_does_not(tmp_path: Path) -> None:
+def test_grandchildren_count_and_children_of_other_jobs_do_not(tmp_path: Path) -> None:
     first = planned(tmp_path, tfjob())[0]["status"]
     master, worker = batch_job("MASTER"), batch_job("WORKER")
     other = pod_of(batch_job("MASTER"), "Failed", code=1)
@@ -220,7 +220,7 @@ def test_lint_accepts_valid_jobs_and_warns_about_probable_mistakes(tmp_path: Pat
 
 
 @pytest.mark.parametrize("command", [plan, lint], ids=["plan", "lint"])
-def test_a_misspelt_field_is_refused_at_its_line_with_the_name_that_was_meant(command: Any, tmp_path: Path) -> None:
+def test_a_misspelt_field_is_refused_with_its_line_and_the_similar_field(command: Any, tmp_path: Path) -> None:
     path = written(tmp_path, fresh(replicas("MASTER"), {"tfReplicaTyp": "WORKER", "template": template()}))
     line = 1 + Path(path).read_text().splitlines().index("  - tfReplicaTyp: WORKER")
     result = CliRunner().invoke(command, [path])
@@ -242,7 +242,7 @@ def test_a_dump_comes_through_a_pipe() -> None:
     assert refused.exit_code == 2 and refused.stderr.startswith("standard input:")
 
 
-def test_children_of_another_namespace_are_not_ours_even_by_owner(tmp_path: Path) -> None:
+def test_objects_in_another_namespace_are_no_children_even_by_owner(tmp_path: Path) -> None:
     first = planned(tmp_path, tfjob())[0]["status"]
     elsewhere = batch_job("MASTER", complete=True)
     elsewhere["metadata"]["namespace"] = "other"
@@ -279,7 +279,7 @@ def test_a_string_that_looks_like_a_number_is_quoted(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["dc944ff", "1.29.3", "10.0.0.1:80", "500m", "2Gi", "1e", "0x", "tensorflow"])
-def test_a_text_that_is_no_number_has_no_quotes(text: str) -> None:
+def test_a_string_that_is_no_number_is_not_quoted(text: str) -> None:
     assert as_yaml({"a": text}) == f"a: {text}\n"
 
 

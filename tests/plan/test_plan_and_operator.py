@@ -128,7 +128,7 @@ def read_jobs(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.api.singular)
-def test_a_life_with_failures_and_two_suspensions_is_the_same_in_both(kind: Kind) -> None:
+def test_plan_and_operator_agree_over_failures_and_two_suspensions(kind: Kind) -> None:
     simulated = simulate(kind, sample(kind.gvk.kind))
     bodies = 0
 

@@ -119,7 +119,7 @@ async def test_no_step_is_lost_when_a_member_joins_and_another_is_killed(
             assert max(seen for which, _, seen, *_ in every if which == epoch) == 2048
 
 
-async def test_a_launcher_waits_for_an_etcd_that_comes_late(image: PreparedImage, tmp_path: Path) -> None:
+async def test_a_launcher_waits_for_an_etcd_that_starts_late(image: PreparedImage, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     arguments = ["--epochs=1", "--pictures=64", "data"]
     async with Agents(image, f"127.0.0.1:{port}", tmp_path, *arguments) as agents, Processes() as all_:

@@ -29,7 +29,7 @@ def program(name: str) -> Any:
     return import_module(name)
 
 
-def test_the_namespace_of_the_mxnet_readme_is_understood() -> None:
+def test_the_namespace_of_the_mxnet_readme_is_parsed() -> None:
     mx = program("mx_cifar10")
     arguments = [
         "--num-epochs=10",
@@ -174,7 +174,7 @@ def test_the_old_defaults_apply_unless_a_variable_overrides_them() -> None:
     assert (environ["PET_RDZV_BACKEND"], environ["PET_NPROC_PER_NODE"]) == ("etcd", "auto")
 
 
-def test_an_etcd_that_never_comes_is_left_to_torch(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_etcd_that_never_starts_is_reported_by_torch(capsys: pytest.CaptureFixture[str]) -> None:
     launch = program("torchelastic.distributed.launch")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

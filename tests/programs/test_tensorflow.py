@@ -22,7 +22,7 @@ async def python() -> str:
     return str(Path(prepared.path[0]) / "python")
 
 
-async def test_every_task_of_the_sample_answers_also_one_that_comes_late(python: str, tmp_path: Path) -> None:
+async def test_every_task_of_the_sample_connects_even_a_late_one(python: str, tmp_path: Path) -> None:
     async with Tasks(python, tmp_path, master=1, worker=1, ps=2) as tasks:
         await tasks.start("master-0", "tf_sample.py", f"--log_dir={tmp_path}/logs", "--unknown")
         await tasks.start("ps-0", PS_PROGRAM)

@@ -183,7 +183,7 @@ BOMB = "\n".join(["a0: &a0 [x, x]", *(f"a{at}: &a{at} [*a{at - 1}, *a{at - 1}]" 
 
 
 @pytest.mark.parametrize("body", [b"[" * 50_000, b"- " * 50_000, BOMB, b"a: 1\n---\nb: 1\n", b"", b"{", b"a: [\x00"])
-def test_a_body_that_is_no_object_or_far_too_large_a_one_is_refused(body: bytes) -> None:
+def test_a_body_that_is_no_object_or_too_large_is_refused(body: bytes) -> None:
     with pytest.raises(StatusError, match="error decoding") as caught:
         apply.read_config(body)
     assert caught.value.code == 400

@@ -162,7 +162,7 @@ def test_a_job_with_labels_of_its_own_does_not_get_its_templates(cluster: Cluste
 
 
 @pytest.mark.parametrize("policy", [None, "Always"])
-def test_a_job_never_restarts_always(cluster: Cluster, policy: str | None) -> None:
+def test_a_batch_job_refuses_restart_policy_always(cluster: Cluster, policy: str | None) -> None:
     wrong = job("j")
     wrong["spec"]["template"]["spec"]["restartPolicy"] = policy
     if policy is None:
@@ -229,7 +229,7 @@ def test_a_deployments_selector_must_select_its_pods(cluster: Cluster) -> None:
     assert "spec.selector" in no.message
 
 
-def test_a_secret_is_base64_and_never_in_a_message(cluster: Cluster) -> None:
+def test_a_secret_is_base64_and_never_in_an_error_message(cluster: Cluster) -> None:
     path = "/api/v1/namespaces/default/secrets"
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
     made = cluster.make(path, {**secret, "stringData": {"k": "v"}})

@@ -18,7 +18,7 @@ def test_an_object_without_finalizers_is_deleted_at_once(cluster: Cluster) -> No
     assert cluster.refused("GET", f"{MAPS}/a").code == 404
 
 
-def test_only_the_object_that_is_meant_is_deleted(cluster: Cluster) -> None:
+def test_only_the_object_with_the_given_uid_is_deleted(cluster: Cluster) -> None:
     made = cluster.make(MAPS, config_map("a"))
     no = cluster.refused("DELETE", f"{MAPS}/a", {"preconditions": {"uid": "other"}})
     assert (no.code, no.reason) == (409, "Conflict")

@@ -49,7 +49,7 @@ def _object(uid: str, version: int, **meta: Any) -> Answer:
     return Answer(200, {}, {"metadata": {"uid": uid, "resourceVersion": str(version), **meta}})
 
 
-def test_runs_that_mean_the_same_are_equal() -> None:
+def test_equivalent_runs_are_equal() -> None:
     first = [_object(UIDS[0], 5, creationTimestamp="2026-01-01T00:00:00Z"), _object(UIDS[0], 9)]
     two = [_object(UIDS[1], 70, creationTimestamp="2027-02-02T00:00:00Z"), _object(UIDS[1], 71)]
     assert normal(first, "ns-1") == normal(two, "ns-2")
@@ -63,7 +63,7 @@ def test_runs_that_mean_the_same_are_equal() -> None:
         [_object(UIDS[0], 9), _object(UIDS[0], 5)],  # versions run backwards
     ],
 )
-def test_runs_that_mean_something_else_differ(other: list[Answer]) -> None:
+def test_different_runs_differ(other: list[Answer]) -> None:
     assert normal([_object(UIDS[0], 5), _object(UIDS[0], 9)], "ns") != normal(other, "ns")
 
 

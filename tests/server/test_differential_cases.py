@@ -29,5 +29,7 @@ def test_there_are_cases() -> None:
 
 
 @pytest.mark.parametrize("name", [case.name for case in KEPT])
-def test_a_kept_sequence_is_answered_as_recorded(name: str, differences_by_case: dict[str, list[Difference]]) -> None:
+def test_a_recorded_sequence_is_answered_as_recorded(
+    name: str, differences_by_case: dict[str, list[Difference]]
+) -> None:
     assert not differences_by_case[name], "\n".join(str(difference) for difference in differences_by_case[name])

@@ -41,7 +41,7 @@ NAMES = ["../../../keys", "/etc", "..", ".", "a/b", "a\0b", "a" * 254]
 @pytest.mark.parametrize(
     ("kind", "field"), [("persistentVolumeClaim", "claimName"), ("configMap", "name"), ("secret", "secretName")]
 )
-def test_a_name_that_is_no_name_of_an_object_is_no_path(cluster: Cluster, kind: str, field: str, name: str) -> None:
+def test_an_invalid_object_name_is_no_path(cluster: Cluster, kind: str, field: str, name: str) -> None:
     refused = cluster.refused("POST", PODS, pod("a", volumes=[{"name": "v", kind: {field: name}}]))
     assert f"spec.volumes[0].{kind}.{field}" in refused.message
 
@@ -103,7 +103,7 @@ def test_one_rule_that_takes_too_long_refuses_its_write_alone(cluster: Cluster) 
     cluster.make(THINGS, custom_object("b"))
 
 
-def test_a_rule_that_iterates_for_ever_is_stopped(cluster: Cluster) -> None:
+def test_a_rule_without_end_is_stopped(cluster: Cluster) -> None:
     with pytest.raises(cel.EvaluationError, match="Iteration budget exceeded"):
         cel.compile_expression("self.all(a, self.all(b, self.all(c, a + b + c >= 0)))").evaluate(
             {"self": list(range(300))}

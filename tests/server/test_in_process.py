@@ -64,7 +64,7 @@ async def outcome(api: ApiClient, request: ApiRequest) -> object:
 
 
 @pytest.mark.parametrize("token", [TOKEN, "wrong", ""])
-async def test_a_life_is_answered_alike(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+async def test_in_process_requests_get_the_same_responses(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
     monkeypatch.setattr("trainyard.server.registry.metadata.new_uid", lambda: "00000000-0000-4000-8000-000000000000")
     warnings = []
     for way in ("http", "in-process"):
@@ -90,7 +90,7 @@ async def test_an_in_process_watch_gets_the_same_lines(server: Server) -> None:
             await stream.aclose()
 
 
-async def test_a_watch_ends_when_its_time_is_over(server: Server) -> None:
+async def test_a_watch_ends_at_its_timeout_seconds(server: Server) -> None:
     async with inside(server) as api:
         lines = [
             chunk async for chunk in api.stream(requests.watch(CONFIG_MAP, "default", "1", requests.ALL_OBJECTS, 1), 1)

@@ -126,7 +126,7 @@ async def test_a_slow_request_body_is_timed_out_with_a_status() -> None:
         await answers(server)
 
 
-async def test_a_connection_that_is_not_used_is_closed_and_one_that_is_lives() -> None:
+async def test_an_idle_connection_is_closed_and_a_used_one_is_not() -> None:
     async with served(SHORT) as server:
         reader, writer = await opened(server.url, GET % b"/readyz")
         async with asyncio.timeout(5):
@@ -175,7 +175,7 @@ async def test_a_response_that_is_not_read_is_timed_out_and_delays_no_other() ->
         assert server.hub.listener_count("configmaps") == 0
 
 
-async def test_a_watch_outlives_every_limit_of_time() -> None:
+async def test_a_watch_has_no_time_limit() -> None:
     async with served(SHORT) as server, aiohttp.ClientSession() as session:
         client = Client(session, server.url)
         async with client.watch(MAPS) as lines:
@@ -283,7 +283,7 @@ async def _quickest(client: Client) -> float:
 
 
 @pytest.mark.slow
-async def test_the_end_is_near_whatever_the_clients_do(tmp_path: Path) -> None:
+async def test_the_server_closes_quickly_whatever_the_clients_do(tmp_path: Path) -> None:
     server = Server()
     await server.start()
     await server.start_tls(CertificateAuthority.new(time.time()).server_context(tmp_path))

@@ -232,7 +232,7 @@ async def test_the_server_answers_to_its_names(locked: Server, host: str) -> Non
         "2130706433",
     ],
 )
-async def test_a_name_that_was_bound_to_us_by_a_stranger_is_refused(locked: Server, host: str) -> None:
+async def test_a_host_name_that_resolves_to_us_by_dns_rebinding_is_refused(locked: Server, host: str) -> None:
     """DNS rebinding: a page of evil.example, whose name now means 127.0.0.1. The token does not help it either."""
     for path in (MAPS, "/version"):
         code, body = await raw(locked, f"GET {path} HTTP/1.1", f"Host: {host}")

@@ -61,7 +61,7 @@ def test_selectors_choose(cluster: Cluster) -> None:
         {"timeoutSeconds": "x"},
     ],
 )
-def test_a_question_that_cannot_be_understood_is_a_bad_request(cluster: Cluster, query: dict[str, str]) -> None:
+def test_a_malformed_query_is_a_bad_request(cluster: Cluster, query: dict[str, str]) -> None:
     assert cluster.refused("GET", PODS, **query).code == 400
 
 

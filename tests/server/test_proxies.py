@@ -137,7 +137,7 @@ async def test_the_kubelets_refusal_is_reported(locked: Server, world: World) ->
     assert answer["reason"] == "ServiceUnavailable" and answer["message"].endswith("pod default/a has ended")
 
 
-async def test_a_program_that_breaks_off_breaks_the_answer_off(locked: Server) -> None:
+async def test_a_program_that_aborts_its_response_aborts_the_proxied_response(locked: Server) -> None:
     async with (
         aiohttp.ClientSession(headers=HEADERS) as session,
         session.get(f"{locked.url}{PODS}/a/proxy/slow") as got,

@@ -50,7 +50,7 @@ def change(server: Server, path: str, **parts: object) -> Json:
     return ask(server, "PUT", path, {**ask(server, "GET", path), **parts})
 
 
-def test_a_token_that_a_pod_was_given_is_good_in_the_next_life(life: Life) -> None:
+def test_a_pods_token_is_valid_after_a_restart(life: Life) -> None:
     server = life()
     ask(server, "POST", f"{NAMESPACE}/serviceaccounts", account("robot"))
     ask(server, "POST", f"{NAMESPACE}/pods", pod("p", serviceAccountName="robot"))

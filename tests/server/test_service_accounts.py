@@ -103,7 +103,7 @@ def forged(token: str) -> list[str]:
     ]  # fmt: skip
 
 
-def test_a_token_that_is_not_ours_is_nobodys(robot: Cluster) -> None:
+def test_a_token_of_another_issuer_is_unauthorized(robot: Cluster) -> None:
     token = request_token(robot)
     assert sender(robot, token)
     for wrong in forged(token):

@@ -33,7 +33,7 @@ def test_an_object_is_found_by_label_before_and_after_the_index_exists(
         assert store.view().keys == sorted(store.records)
 
 
-def test_a_label_that_others_have_pushed_out_is_found_all_the_same() -> None:
+def test_a_label_evicted_from_the_index_is_found_all_the_same() -> None:
     store = ObjectStore()
     for name in ["p", *map(str, range(MAX_LABEL_INDEXES)), "p"]:
         store.put(KEYS[0], Record(1, b"", {name: "v"}, {}))

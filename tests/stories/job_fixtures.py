@@ -137,7 +137,7 @@ def workers(job: Json) -> Json:
 
 
 def argument(name: str) -> str:
-    """An expression: the launcher's arguments."""
+    """An expression for the value of the option --NAME of the launcher."""
     return f"[argument.partition('=')[2] for argument in sys.argv if argument.startswith('--{name}=')][0]"
 
 

@@ -215,7 +215,7 @@ async def test_an_invalid_edit_of_a_worker_set_is_reported_and_the_master_keeps_
     await CHAINER.succeed(harness)
 
 
-async def test_sets_come_and_go_with_the_spec(harness: Harness) -> None:
+async def test_worker_sets_are_added_and_removed_with_the_spec(harness: Harness) -> None:
     await CHAINER.begin(harness)
     more = (await harness.job())["spec"]["workerSets"]["ws"] | {"replicas": 1, "mpiConfig": {"slots": 4}}
     await harness.edit(sets(more=more))

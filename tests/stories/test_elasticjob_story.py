@@ -170,7 +170,7 @@ async def test_a_worker_scaled_away_during_its_back_off_is_not_created_again(har
     await harness.condition("Succeeded")
 
 
-async def test_when_the_last_that_runs_is_scaled_away_the_job_has_succeeded(harness: Harness) -> None:
+async def test_scaling_away_the_last_running_worker_completes_the_job(harness: Harness) -> None:
     await ELASTIC.begin(harness)
     await (await harness.controlled_pod("worker", 0)).exit(0)
     await harness.until(lambda job: workers(job) == {"active": 1, "succeeded": 1})

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("network", ["shared", "namespace"])
 @pytest.mark.parametrize("role", ["worker", "ps"])
-async def test_a_killed_replica_comes_back_in_its_place_and_is_counted(harness: Harness, role: str) -> None:
+async def test_a_killed_replica_restarts_in_its_slot_and_is_counted(harness: Harness, role: str) -> None:
     await harness.submit(tf_job())
     await harness.every_replica_runs()
     pod = await harness.pod(role)
@@ -32,7 +32,7 @@ async def test_a_killed_replica_comes_back_in_its_place_and_is_counted(harness: 
     await harness.condition("Succeeded")
 
 
-async def test_a_killed_master_is_counted_once_and_made_again_after_its_back_off(harness: Harness) -> None:
+async def test_a_killed_master_is_counted_once_and_retried_after_its_back_off(harness: Harness) -> None:
     await harness.submit(tf_job())
     await harness.every_replica_runs()
     await harness.status_counts_every_replica()
@@ -76,7 +76,7 @@ async def test_the_back_off_doubles(harness: Harness) -> None:
     assert attempt_of(await _master(harness)) == "3"
 
 
-async def test_a_master_that_exits_1_fails_the_job_at_once_and_everything_can_be_looked_at(harness: Harness) -> None:
+async def test_a_master_that_exits_1_fails_the_job_at_once_and_keeps_the_logs(harness: Harness) -> None:
     await harness.submit(tf_job())
     await harness.every_replica_runs()
     master = await harness.controlled_pod("master")

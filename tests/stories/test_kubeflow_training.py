@@ -44,7 +44,7 @@ def test_a_master_and_workers_of_torch_have_the_same_falling_losses(network: str
 
 
 @NETWORKS
-def test_all_ranks_of_torch_start_again_when_a_worker_is_killed(network: str, tmp_path: Path) -> None:
+def test_all_torch_ranks_restart_when_a_worker_is_killed(network: str, tmp_path: Path) -> None:
     documents = list(yaml.safe_load_all((EXAMPLES / "pytorch_job.yaml").read_text()))
     for replica_spec in documents[-1]["spec"]["pytorchReplicaSpecs"].values():
         replica_spec["template"]["spec"]["containers"][0]["args"] = ["--delay=0.1"]

@@ -192,7 +192,7 @@ async def test_a_job_of_another_manager_is_not_touched_until_managed_by_changes(
 
 
 @pytest.mark.parametrize("within", ["runPolicy", "RunPolicy"])
-async def test_an_elastic_job_may_be_held_and_given_away_in_its_run_policy_too(harness: Harness, within: str) -> None:
+async def test_an_elastic_job_may_have_suspend_and_managed_by_in_its_run_policy(harness: Harness, within: str) -> None:
     job_fixture = PLAYS["ElasticJob"]
     operator, api = await harness.operator()
     await harness.submit(job_fixture.make(**{within: {"suspend": True}}))

@@ -64,7 +64,7 @@ async def test_several_ends_of_one_attempt_count_as_one(harness: Harness) -> Non
     await harness.until_holds(lambda: not harness.running())
 
 
-async def test_one_that_ended_well_is_made_again_with_its_gang(harness: Harness) -> None:
+async def test_a_succeeded_replica_restarts_with_its_gang(harness: Harness) -> None:
     await DIST.begin(harness)
     await (await harness.controlled_pod("worker", 1)).exit(0)
     await harness.until(lambda job: mx_tally(job)["WORKER"] == {"Running": 1, "Succeeded": 1})
@@ -188,7 +188,7 @@ async def test_each_replica_gets_the_schedulers_address_and_reaches_it(harness: 
     assert await scheduler.ask("door.accept()[0].recv(5).decode()") == "hello"
 
 
-async def test_a_local_job_runs_one_worker_without_a_service_and_a_killed_one_comes_back(harness: Harness) -> None:
+async def test_a_local_job_runs_one_worker_without_a_service_and_restarts_it(harness: Harness) -> None:
     await harness.submit(mx_local())
     worker = await harness.controlled_pod("worker")
     assert await worker.ask("[k for k in os.environ if k.startswith('DMLC_')]") == []

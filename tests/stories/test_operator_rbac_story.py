@@ -189,7 +189,9 @@ def never_sent(kind: Kind) -> set[Permission]:
 
 @pytest.mark.parametrize("namespaced", [False, True], ids=["cluster", "namespaced"])
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.gvk.kind)
-async def test_a_life_uses_every_right_of_its_kind_and_no_other(harness: Harness, kind: Kind, namespaced: bool) -> None:
+async def test_the_life_of_a_job_uses_every_permission_of_its_kind_and_no_other(
+    harness: Harness, kind: Kind, namespaced: bool
+) -> None:
     place = harness.namespace if namespaced else "trainyard"
     async with operator(harness, Install(namespace=place, kinds=(kind,), namespaced=namespaced)) as (made, api):
         await LIVES[kind.gvk.kind](harness, made)

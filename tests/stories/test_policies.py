@@ -164,7 +164,7 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over_and_takes_everyth
     ]  # the fence, the job; the rest is the owner's way
 
 
-async def test_a_time_to_live_that_ended_while_no_operator_was_there_is_over_all_the_same(harness: Harness) -> None:
+async def test_a_ttl_that_expired_while_no_operator_ran_still_deletes_the_job(harness: Harness) -> None:
     await harness.submit(tf_job(replicas("MASTER"), ttlSecondsAfterFinished=0, cleanPodPolicy="Running"))
     await harness.controlled_pod("master")
     await harness.cluster.stop_operator()

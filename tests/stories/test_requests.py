@@ -19,7 +19,7 @@ OPERATORS = (
 )
 
 
-async def test_a_life_without_failures_costs_its_objects_and_five(harness: Harness) -> None:
+async def test_a_job_without_failures_costs_one_request_per_object_and_five(harness: Harness) -> None:
     """The README's job: a master, a worker and two default parameter servers."""
     operator, api = await harness.operator()
     before, sent = harness.cluster.asked(), len(api.sent)

@@ -70,7 +70,7 @@ def test_torch_meets_without_an_etcd_and_keeps_its_model(network: str, tmp_path:
     assert (tmp_path / "model.pt").stat().st_size
 
 
-def test_an_elastic_torch_worker_that_is_killed_comes_back(tmp_path: Path) -> None:
+def test_a_killed_elastic_torch_worker_restarts(tmp_path: Path) -> None:
     name = f"elastic-{os.getpid()}"  # other tests run on this machine, too
     arguments = ("--name", name, "--workers", "2", "--min", "1", "--max", "2")
     pipe = subprocess.PIPE

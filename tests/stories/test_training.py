@@ -81,7 +81,7 @@ def test_every_task_of_the_readmes_job_answers() -> None:
     assert any(re.search(r"all 4 tasks answered from 4 servers", line) for line in run.of("master-0")), run.text
 
 
-def test_a_worker_that_is_killed_in_the_middle_comes_back_and_trains_on(tmp_path: Path) -> None:
+def test_a_worker_killed_during_training_restarts_and_continues(tmp_path: Path) -> None:
     program_arguments = ["--steps=3000", "--delay=0.02"]
     example = changed(tmp_path, "tf_job_dist_train.yaml", arguments(MASTER=program_arguments, WORKER=program_arguments))
     run = Run(example, "--network", "shared")

@@ -62,7 +62,7 @@ def written_job(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("way", "network"), [("option", "shared"), ("active", "namespace"), ("project", "namespace"), ("entry", "shared")]
 )
-def test_run_takes_the_environment_that_is_meant(
+def test_run_uses_the_selected_environment(
     trainyard: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, way: str, network: str
 ) -> None:
     venv = made_venv(tmp_path / "project" / (".venv" if way == "project" else "mine"))

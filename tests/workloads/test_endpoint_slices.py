@@ -54,7 +54,7 @@ def test_a_port_is_a_number_of_the_service_or_a_name_of_its_pods() -> None:
     ]
 
 
-def test_a_slice_has_no_more_than_the_api_allows() -> None:
+def test_a_slice_has_at_most_the_endpoints_that_the_api_allows() -> None:
     made = decided(a_service(), *[seen(f"pod-{number:04}") for number in range(2001)])
     assert [len(obj["endpoints"]) for obj in made] == [1000, 1000, 1]
     assert len({name_of(obj) for obj in made}) == 3

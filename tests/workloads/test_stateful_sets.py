@@ -187,7 +187,7 @@ def test_ordinals_may_start_elsewhere() -> None:
     assert [name_of(pod) for pod in made_in(decide(workload, [], NOW))] == ["db-5", "db-6"]
 
 
-def test_a_name_that_is_no_ordinal_is_neither_counted_nor_touched() -> None:
+def test_a_pod_name_without_an_ordinal_is_neither_counted_nor_deleted() -> None:
     stray = {**all_ready(stateful(), 1)[0], "metadata": {"name": "db-x", "namespace": "n", "uid": "u-stray"}}
     decision = decide(stateful(0), [stray], NOW)
     assert status_in(decision)["replicas"] == 0 and not deleted_in(decision)

@@ -55,7 +55,7 @@ async def test_an_ordered_set_grows_one_by_one_and_counts_its_pods(world: World)
     assert seen["status"]["currentReplicas"] == 2 and seen["status"]["observedGeneration"] == 1
 
 
-async def test_a_lost_pod_is_made_again_under_its_name_and_an_edit_rolls_all(world: World) -> None:
+async def test_a_lost_pod_is_created_again_under_its_name_and_an_edit_rolls_all(world: World) -> None:
     await world.make(STATEFUL_SET, a_set(podManagementPolicy="Parallel"))
     pods = await world.until(POD, lambda pods: names(pods) == ["w-0", "w-1"])
     await world.api.delete(POD, "default", "w-1", grace_period_seconds=0)

@@ -179,7 +179,7 @@ def toy_crd() -> Json:
     return {"metadata": {"name": "toys.example.com"}, "spec": spec}
 
 
-async def test_custom_resources_that_come_later_are_collected_as_well(world: World) -> None:
+async def test_custom_resources_whose_crd_is_added_later_are_garbage_collected_too(world: World) -> None:
     await world.make(CRD, toy_crd(), "")
     toy = await world.make(TOY, {"metadata": {"name": "box"}})
     ref = controller_reference("example.com/v1", "Toy", "box", uid_of(toy))
@@ -295,6 +295,18 @@ async def test_a_pod_waits_for_its_claim_and_is_placed_when_the_claim_appears(wo
     assert (await world.event("FailedScheduling", "p"))["message"] == scheduled["message"]
     await world.make(PERSISTENT_VOLUME_CLAIM, a_claim("data"))
     await world.pod(lambda pod: pod["spec"].get("nodeName") == "local")
+
+
+async def test_while_the_first_node_starts_a_pod_waits_without_an_event(bare: World) -> None:
+    async with running(bare.api, bare.clock, awaits_node=True):
+        await bare.make(POD, {"metadata": {"name": "first"}, "spec": template()["spec"]})
+        await ready_node(bare.api)
+        await bare.event("Scheduled", "first")
+        spec = template()["spec"] | {"volumes": [CLAIM_VOLUME]}
+        await bare.make(POD, {"metadata": {"name": "second"}, "spec": spec})
+        await bare.event("FailedScheduling", "second")
+        events = (await bare.api.list(EVENT, "default"))["items"]
+        assert [event["reason"] for event in events if event["involvedObject"]["name"] == "first"] == ["Scheduled"]
 
 
 async def test_a_claim_that_is_a_folder_of_this_machine_needs_no_object(world: World) -> None:

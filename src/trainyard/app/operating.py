@@ -68,6 +68,7 @@ class OperatorOptions(msgspec.Struct, frozen=True):
     bind: tuple[str, int] | None = None  # where health and metrics are served
     probe_bind: tuple[str, int] | None = None  # where health alone is served
     gang_scheduler: str = ""  # see core.Config; gang_schedulers.AUTO: the one that the cluster has
+    kubectl_delivery_image: str = ""
     master_wait: MasterWait = msgspec.field(default_factory=MasterWait)
     node_lost: float | None = None  # seconds after which terminating pods of a lost node are force-deleted
     domain: str = DOMAIN  # the cluster's DNS domain
@@ -79,6 +80,7 @@ class OperatorOptions(msgspec.Struct, frozen=True):
             node_lost_timeout=self.node_lost,
             cluster_domain=self.domain,
             gang_scheduler=self.gang_scheduler,
+            kubectl_delivery_image=self.kubectl_delivery_image,
             master_wait=self.master_wait,
         )
 

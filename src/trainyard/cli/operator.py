@@ -169,6 +169,7 @@ def _parse_options(params: dict[str, Any]) -> OperatorOptions:
         bind=parse_address(params["bind"]),
         probe_bind=parse_address(params["probe_bind"], "--health-probe-bind-address"),
         gang_scheduler=params["gang_scheduler"],
+        kubectl_delivery_image=params["delivery_image"],
         master_wait=training_operator_flags.master_wait(params),
         node_lost=params["node_lost"],
         domain=cluster_domain(params["domain"], access.source == str(SERVICE_ACCOUNT)),

@@ -50,8 +50,11 @@ _INTERRUPTION_TEXTS = {
     INTERRUPTED: "interrupted",
     READER_GONE: "interrupted",
 }
-# Reasons of events without a warning of their own: the findings of `why` cover them, with the fix.
-REASONS_COVERED_BY_WHY = frozenset({"Failed", "FailedCreate", "FailedScheduling", "FailedMount", "BackOff"})
+# Reasons of events without a warning of their own: the findings of `why` cover them, with the fix, or the node of this
+# process has printed them.
+REASONS_WITHOUT_WARNING = frozenset(
+    {"Failed", "FailedCreate", "FailedScheduling", "FailedMount", "BackOff", "OutputLost"}
+)
 EVENT_PAUSE = 1.0  # seconds from an event to its warning
 BLOCK_CHECK_SECONDS = 15.0  # seconds between two checks for causes that block a job
 PEER_TIMEOUT = 1.0  # seconds in which the other pods may end by themselves after a job's end
@@ -190,7 +193,7 @@ class Session:
         findings about the end cover it."""
         if after is not None:
             self.view.update_event(after, time.time())
-        if after is None or after.get("type") != "Warning" or after.get("reason") in REASONS_COVERED_BY_WHY:
+        if after is None or after.get("type") != "Warning" or after.get("reason") in REASONS_WITHOUT_WARNING:
             return
         involved_object = after.get("involvedObject") or {}
         message = after.get("message") or after.get("reason")

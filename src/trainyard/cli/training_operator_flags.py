@@ -39,7 +39,6 @@ NO_EFFECT: dict[str, str] = {
     "--webhook-server-port": _WEBHOOK,
     "--webhook-service-name": _WEBHOOK,
     "--webhook-secret-name": _WEBHOOK,
-    "--mpi-kubectl-delivery-image": "no kubectl is copied into pods: the agent of a launcher needs none",
     "--zap-devel": "the log has one format for production and development",
     "--zap-stacktrace-level": "a traceback follows each unexpected error",
     "--zap-time-encoding": "times are written as in RFC 3339",
@@ -80,6 +79,7 @@ def options(command: F) -> F:
         add_option: Callable[[F], F] = click.option(name, hidden=True, is_flag=False, flag_value="true", default=None)
         command = add_option(command)
     decorators: tuple[Callable[[F], F], ...] = (
+        click.option("--mpi-kubectl-delivery-image", "delivery_image", metavar="IMAGE", default="", hidden=True),
         click.option("--pytorch-init-container-image", "init_image", metavar="IMAGE", default="", hidden=True),
         click.option(
             "--pytorch-init-container-max-tries", "init_tries", type=click.IntRange(1), default=100, hidden=True

@@ -85,10 +85,7 @@ def phase_conditions(
     suspended = outcome.phase == "Suspended"
     reason, message = (outcome.reason, outcome.message) if suspended else ("JobResumed", "")
     conditions.append(Condition("Suspended", suspended, reason, message))
-    running_slots = job.running_slots()
-    runs = not outcome.finished and any(
-        replica.state == "Running" and replica.slot in running_slots for replica in replicas
-    )
+    runs = not outcome.finished and job.is_running(replicas)
     message = "; ".join(["at least one replica runs" if runs else outcome.message, *_stuck(replicas)])
     conditions.append(Condition("Running", runs, "JobRunning" if runs else outcome.reason, message))
     conditions.append(_degraded(job, replicas, owned, outcome))

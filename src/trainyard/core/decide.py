@@ -45,8 +45,9 @@ def decide(job: Job, observed: Observed, now: float) -> Plan:
 
 
 def _unfinished(job: Job, owned: OwnedObjects, observed: Observed, now: float) -> Plan:
-    job = replace(job, owned=frozenset(owned.by_ref))
     replicas, wakeups = observe(job, owned, now)
+    running = frozenset(replica.slot for replica in replicas if replica.state == "Running")
+    job = replace(job, owned=frozenset(owned.by_ref), running=running)
     if not job.status.started and job.parsed.problems:
         problem = job.parsed.problems[0]
         text = f"{problem.text} ({problem.path})" if problem.path else problem.text

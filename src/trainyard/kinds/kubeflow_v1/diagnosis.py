@@ -20,7 +20,6 @@ from trainyard.core.diagnosis import (
 from trainyard.kinds.kubeflow_v1.framework import Framework
 from trainyard.kinds.kubeflow_v1.lifecycle import FIRST_RETRYABLE_CODE, on_exit
 from trainyard.kinds.kubeflow_v1.master_wait import NAME, NO_ADDRESS
-from trainyard.kinds.kubeflow_v1.spec import restart_policy
 from trainyard.kinds.templates import whole_number
 from trainyard.kinds.torchrun_diagnosis import MODULE_FIXES, OUTPUT_PATTERNS, TORCHRUN, endpoint_of, unreachable
 from trainyard.objects import Json
@@ -89,7 +88,7 @@ def too_few(framework: Framework, job: Job, observed: ObservedReplicas) -> Itera
 
 def exit_note(framework: Framework, job: Job, role: str, code: int) -> str:
     """Why `restartPolicy: ExitCode` did not retry."""
-    policy = restart_policy(framework, framework.replica_map(job.parsed.spec).get(role, {}))
+    policy = framework.restart_policy_of(role, framework.replica_map(job.parsed.spec).get(role, {}))
     if policy != "ExitCode" or on_exit(framework, job, Slot(role, 0), code, "") is not ExitAction.FAIL:
         return ""
     return f"restartPolicy ExitCode retries codes from {FIRST_RETRYABLE_CODE} on, and {code} fails the job"

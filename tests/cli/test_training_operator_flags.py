@@ -63,6 +63,10 @@ def parse(*line: str) -> tuple[dict[str, Any], list[str]]:
         ("--namespace=team", "namespace", "team"),
         ("--enable-scheme=MxJob --enable-scheme=chainerjob", "served", "MxJob,chainerjob"),
         ("--enable-scheme=mxjob --kinds chainerjob", "served", "chainerjob,mxjob"),
+        ("--pytorch-init-container-image=registry.example/alpine:3", "init_image", "registry.example/alpine:3"),
+        ("--mpi-kubectl-delivery-image=registry.example/kubectl:1", "delivery_image", "registry.example/kubectl:1"),
+        ("--pytorch-init-container-max-tries=7", "init_tries", 7),
+        ("-pytorch-init-container-template-file=/etc/config/c.yaml", "init_template", "/etc/config/c.yaml"),
         ("--zap-encoder=json", "log_format", "json"),
         ("--zap-encoder=json --log-format text", "log_format", "text"),
         ("--zap-log-level=error", "log_level", "error"),
@@ -107,6 +111,48 @@ def test_the_gang_scheduler_and_the_address_of_the_probes_arrive_in_the_options(
     with pytest.raises(ManifestError) as refused:
         _parse_options(parse(*arguments, "--health-probe-bind-address=here")[0])
     assert refused.value.problems[0].path == "--health-probe-bind-address"
+
+
+def test_the_flags_of_the_init_container_arrive_in_the_options(tmp_path: Path) -> None:
+    (tmp_path / "k").write_text(KUBECONFIG)
+    template = tmp_path / "template.yaml"
+    template.write_text("- name: wait\n  image: {{.InitContainerImage}}\n  args: ['{{ .MaxTries }}']\n")
+    words = ["--kubeconfig", str(tmp_path / "k"), "--pytorch-init-container-max-tries=7"]
+    words += [
+        "--mpi-kubectl-delivery-image=k",
+        "--pytorch-init-container-image=i",
+        f"--pytorch-init-container-template-file={template}",
+    ]
+    parsed = _parse_options(parse(*words)[0])
+    assert parsed.configured(parsed.config).kubectl_delivery_image == "k"
+    settings = parsed.configured(parsed.config).master_wait
+    assert (settings.image, settings.max_tries, settings.containers[0]["args"]) == ("i", 7, ["7"])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("- name: {{if .Debug}}x{{end}}", "write only {{.MasterAddr}}, {{.InitContainerImage}}, {{.MaxTries}}"),
+        ("- name: '{{.Nothing}}'", "write only"),
+        ("name: x", "is not one YAML list of containers, each with a name"),
+        ("- image: x", "is not one YAML list"),
+        ("- name: [", "cannot be read as YAML"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_refused_at_the_start(text: str, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "k").write_text(KUBECONFIG)
+    (tmp_path / "t").write_text(text)
+    words = ("--kubeconfig", str(tmp_path / "k"), f"--pytorch-init-container-template-file={tmp_path / 't'}")
+    with pytest.raises(ManifestError) as refused:
+        _parse_options(parse(*words)[0])
+    assert problem in str(refused.value.problems[0]) and str(tmp_path / "t") in str(refused.value.problems[0])
+
+
+def test_a_template_file_that_is_missing_is_as_good_as_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is mounted from a ConfigMap, which the manifests of the training operator do not have."""
+    params = parse(f"--pytorch-init-container-template-file={tmp_path / 'none'}")[0]
+    assert training_operator_flags.master_wait(params).containers == ()
+    assert "does not exist, so it has no effect" in caplog.text
 
 
 def test_the_process_warns_in_its_log(tmp_path: Path) -> None:

@@ -26,16 +26,29 @@ from tests.core.planted_bugs import (
 from tests.model.executor_model import ExecutorModel
 from tests.model.explorer import InitialState
 from tests.model.scenarios import Scenario, chainer, elastic, gang
+from tests.model.scenarios_kubeflow import dynamic_tensorflow, pytorch, tensorflow
 from tests.model.transitions import Bounds
-from trainyard.core import RETRYING_JOB_CARRIER, STATEFUL_SET_CARRIER, Kind, Plan, Replica, Slot, TemplateChange
+from trainyard.core import (
+    RETRYING_JOB_CARRIER,
+    STATEFUL_SET_CARRIER,
+    ExitAction,
+    Kind,
+    Plan,
+    Replica,
+    RestartScope,
+    Slot,
+    TemplateChange,
+)
 from trainyard.core.failures import CountedFailures
 from trainyard.core.job import Job, JobStatus, Outcome
 from trainyard.core.policies.restart import Restarts
-from trainyard.kinds import CHAINERJOB, ELASTICJOB
+from trainyard.kinds import CHAINERJOB, ELASTICJOB, KUBEFLOW_TFJOB, PYTORCHJOB
+from trainyard.kinds.policies import policy_of as POLICY_OF
 from trainyard.objects.structs import replace
 
 PODS: Any = sys.modules["trainyard.core.carriers.pods"]
 ELASTIC: Any = sys.modules["trainyard.kinds.elasticjob"]
+KUBEFLOW: Any = sys.modules["trainyard.kinds.kubeflow_v1.lifecycle"]
 
 
 def played_by(
@@ -344,5 +357,33 @@ MORE = [
             chainer(1),
             kind=with_carrier(CHAINERJOB, lambda role: STATEFUL_SET_CARRIER if role != "master" else BY_THE_JOB_ALONE),
         ),
+    ),
+    Mutant(
+        "a gang of Pods restarts only the replica that failed",
+        "a failed pod was deleted before it was counted",  # by its own uid, while an attempt of the gang is counted
+        ("pass", "unasked", "fail", "time"),
+        initial_state=played_by(pytorch(), kind=with_lifecycle(PYTORCHJOB, restart_scope=RestartScope.SLOT)),
+    ),
+    Mutant(
+        "the annotation for what restarts is not read",
+        "a failed pod was deleted before it was counted",
+        ("pass", "unasked", "fail", "time"),
+        setting(KUBEFLOW, "SCOPES", {}),
+        initial_state=played_by(tensorflow(scope="gang")),
+    ),
+    Mutant(
+        "a worker that may fail fails the job",
+        "a failure was counted twice, or one that was none",
+        ("pass", "unasked", "fail"),
+        initial_state=played_by(
+            dynamic_tensorflow(), kind=with_lifecycle(KUBEFLOW_TFJOB, on_exit=lambda *exit_of_a_slot: ExitAction.FAIL)
+        ),
+    ),
+    Mutant(
+        "a policy in runPolicy is not read",
+        "a replica was made again beyond backoffLimit",
+        ("pass", "unasked", "fail", "time"),
+        setting(sys.modules["trainyard.kinds.kubeflow_v1.spec"], "policy_of", lambda policies: POLICY_OF({})),
+        initial_state=played_by(pytorch(), policies={"backoffLimit": 0}),
     ),
 ]

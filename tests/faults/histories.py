@@ -27,7 +27,7 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.faults.history_jobs import BUILDERS, GVKS, RESTARTS, ended, is_over, new_job
+from tests.faults.history_jobs import BUILDERS, KINDS, RESTARTS, ended, is_over, new_job, suspended
 from tests.faults.invariants import Ends, check
 from tests.faults.operator_process import Process
 from tests.faults.operators import Zygote, alive, jumping
@@ -98,8 +98,9 @@ class Cluster:
             def connect(name: str) -> Proxy:
                 return Proxy(name, lambda: self.server.url, session, journal, rates, random.Random(f"{seed} {name}"))
 
-            served = kind.lower()
-            other = ",".join((served, chance.choice([name.lower() for name in BUILDERS if name != kind])))
+            served = kinds.unique_name(KINDS[kind])
+            other_kind = chance.choice([name for name in BUILDERS if name != kind])
+            other = f"{served},{kinds.unique_name(KINDS[other_kind])}"
             second = other if chance.random() < 0.4 else served  # another lease, which overlaps
             argv = ["--namespace", namespace]
             argv += ["--leader-elect", "--lease-duration", str(LEASE_SECONDS), "--lease-namespace", namespace]
@@ -175,7 +176,7 @@ class Cluster:
     async def _user(self, chance: random.Random, kind: str, namespace: str, number: int, failing: bool) -> None:
         """Creates a job, and does to it what users do."""
         chance = random.Random(chance.random())
-        gvk = GVKS[kind]
+        gvk = KINDS[kind].gvk
         name = f"job{number}"
         fails = chance.choice((0, 0, 1)) if kind in RESTARTS and failing else 0
         # Longer than the pause before a new attempt, now and then: then it begins while old pods still terminate.
@@ -190,11 +191,9 @@ class Cluster:
         await asyncio.sleep(chance.uniform(0.0, 1.5))
         with suppress(ApiError):
             if action == "suspend":
-                path = {"suspend": True} if kind != "ElasticJob" else {"runPolicy": {"suspend": True}}
-                await self.api.patch(gvk, namespace, name, {"spec": path})
+                await self.api.patch(gvk, namespace, name, suspended(kind, True))
                 await asyncio.sleep(chance.uniform(0.2, 1.5))
-                path = {"suspend": False} if kind != "ElasticJob" else {"runPolicy": {"suspend": False}}
-                await self.api.patch(gvk, namespace, name, {"spec": path})
+                await self.api.patch(gvk, namespace, name, suspended(kind, False))
             elif action in ("delete", "recreate"):
                 await self.api.delete(gvk, namespace, name)
                 if action == "delete":
@@ -208,7 +207,7 @@ class Cluster:
     async def _ends(self, kind: str, namespace: str, processes: list[Process], journal: Journal, renewals: int) -> Ends:
         """Wait until every job that was not deleted has ended, and nothing of deleted ones is left; or until nothing
         moves any more."""
-        gvk, entries, writes = GVKS[kind], self.entries[namespace], 0
+        gvk, entries, writes = KINDS[kind].gvk, self.entries[namespace], 0
         seen, until = len(entries), time.monotonic() + HANG_SECONDS
         while True:
             new, seen = entries[seen:], len(entries)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from tests.support import samples
 from tests.support.builders import replicas, tfjob
 from trainyard import kinds
@@ -35,15 +38,43 @@ def _elastic_job(name: str) -> Json:
     return samples.elasticjob(2)
 
 
-BUILDERS = {"TfJob": _tf_job, "MxJob": _mx_job, "ChainerJob": _chainer_job, "ElasticJob": _elastic_job}
-GVKS = {kind.gvk.kind: kind.gvk for kind in kinds.KINDS}
-RESTARTS = ("MxJob", "ElasticJob")  # a retryable exit code begins a new attempt at once
+def _kubeflow_job(kind: str, name: str) -> Json:
+    """No MPIJob: its workers run until the launcher has ended, and the scripted kubelet ends every pod."""
+    return samples.sample(kind)
+
+
+RESTART_SCOPE = "trainyard.dev/restart-scope"
+GANGS = ("MxJob", "PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob")
+"""Kinds of which all replicas begin a new attempt together, unless the annotation RESTART_SCOPE says otherwise."""
+BUILDERS: dict[str, Callable[[str], Json]] = {
+    "TfJob": _tf_job,
+    "MxJob": _mx_job,
+    "ChainerJob": _chainer_job,
+    "ElasticJob": _elastic_job,
+    **{kind: partial(_kubeflow_job, kind) for kind in samples.KUBEFLOW_ROLES if kind != "MPIJob"},
+}
+KINDS = {kind.gvk.kind: kind for kind in kinds.KINDS}
+RESTARTS = frozenset(BUILDERS) - {"TfJob", "ChainerJob"}  # a retryable exit code begins a new attempt at once
+
+
+def restarts_gang(job: Json) -> bool:
+    """Whether all replicas of a job begin a new attempt together."""
+    scope = (job["metadata"].get("annotations") or {}).get(RESTART_SCOPE)
+    return scope == "gang" if scope else job["kind"] in GANGS
+
+
+def suspended(kind: str, suspend: bool) -> Json:
+    """A merge patch of a job's spec."""
+    field = KINDS[kind].api.policy_field
+    return {"spec": {field: {"suspend": suspend}} if field else {"suspend": suspend}}
 
 
 def new_job(kind: str, name: str) -> Json:
     """A job of this kind. Its pods have its name in the annotation `script`."""
     job = BUILDERS[kind](name)
     job["metadata"] = {"name": name}
+    if kind in samples.KUBEFLOW_ROLES and int(name[-1]) % 2:  # a restart as the kind has it, and the other one
+        job["metadata"]["annotations"] = {RESTART_SCOPE: "replica" if kind in GANGS else "gang"}
     for template in _templates(job["spec"]):
         template.setdefault("metadata", {})["annotations"] = {"script": name}
     return job

@@ -19,14 +19,14 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+from tests.faults.history_jobs import KINDS, restarts_gang
 from tests.faults.proxy import Write
 from trainyard.objects import Json, decode, is_condition_true, labels_of, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 from trainyard.server.storage.log import LogEntry
 
-JOBS = ("tfjobs.", "mxjobs.", "chainerjobs.", "elasticjobs.")
+JOBS = tuple(f"{kind.gvk.plural}." for kind in KINDS.values())
 ENDS = ("Succeeded", "Complete", "Failed")
-GANGS = ("MxJob",)  # kinds of which all replicas begin a new attempt together
 CARRIERS = ("pods", "jobs.batch")
 
 
@@ -67,7 +67,7 @@ def check(entries: list[LogEntry], writes: list[Write], ends: Ends) -> list[str]
         if record and not old and entry.store in CARRIERS:
             problems += _owned(new, where)
         if entry.store == "pods":
-            problems += _pod(live, new, old, where, jobs.get(owner, {}).get("kind") in GANGS)
+            problems += _pod(live, new, old, where, owner in jobs and restarts_gang(jobs[owner]))
     problems += _deletes(writes, uids)
     return problems
 

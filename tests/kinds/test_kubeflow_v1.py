@@ -10,16 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.model.explorer import InitialState, explore
-from tests.model.scenarios import Scenario
 from tests.model.simulated_job import SimulatedJob
-from tests.model.transitions import Bounds
 from tests.support.samples import KUBEFLOW_ROLES, kubeflow_job, pods, sample
 from trainyard import kinds
-from trainyard.core import Config, Kind, Slot
+from trainyard.core import Config, Kind
 from trainyard.kinds import JAXJOB, KUBEFLOW_TFJOB, MPIJOB, PADDLEJOB, PYTORCHJOB, XGBOOSTJOB
 from trainyard.kinds.kubeflow_v1.lifecycle import RESTART_SCOPE
-from trainyard.objects import Json, find_condition
+from trainyard.objects import Json, find_condition, format_time
 from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER
 
 KUBEFLOW = [kind for kind in kinds.KINDS if kind.gvk.kind in KUBEFLOW_ROLES]
@@ -238,22 +235,32 @@ def test_the_pod_group_requests_the_resources_of_the_pods() -> None:
     assert simulated.names("PodGroup") == [] and len(simulated.names("Pod")) == 4
 
 
-@pytest.mark.slow
-def test_every_small_world_of_an_elastic_pytorchjob_keeps_the_rules() -> None:
-    spec = sample("PyTorchJob")["spec"]
-    scenario = Scenario(
-        kind=PYTORCHJOB,
-        spec={**spec, "elasticPolicy": {"minReplicas": 1}},
-        slots=(Slot("Master", 0), Slot("Worker", 0), Slot("Worker", 1)),
-        styles=("alone", "alone", "alone"),
-        ends=((1, "Error"), (137, "Error")),
-        permanent=lambda code, reason: code == 1,
-        deciding=frozenset({0}),
-        wants=lambda spec: frozenset({0, 1, 2}),
-        bodies=True,
-        reasons={"PyTorchJobSucceeded": "JobSucceeded", "PyTorchJobFailed": "PermanentFailure"},
-    )
-    transitions = frozenset(
-        ["pass", "dying pass", "unasked", "succeed", "fail", "drain", "suspend", "time", "delete pod"]
-    )
-    assert explore(InitialState({}, scenario, bounds=Bounds(trouble=1, time=1)), transitions=transitions).worlds > 100
+@pytest.mark.parametrize("kind", [PYTORCHJOB, JAXJOB, XGBOOSTJOB, PADDLEJOB], ids=lambda kind: kind.gvk.kind)
+def test_a_running_pod_that_somebody_deletes_is_lost_to_its_gang_which_restarts(kind: Kind) -> None:
+    """A drain deletes the pod: the others cannot go on without it, and cannot take the next one in."""
+    simulated = started(kind, sample(kind.gvk.kind))
+    before = uids(simulated)
+    deleted = list(before)[-1]
+    simulated.get("Pod", deleted)["metadata"]["deletionTimestamp"] = format_time(simulated.now + 30)
+    simulated.settle()
+    assert simulated.names("Pod") == [deleted]  # the others have gone; nothing new starts beside it
+    message = (find_condition(simulated.job["status"]["conditions"], "Restarting") or {})["message"]
+    assert "was deleted while it ran: all replicas restart" in message
+    simulated.lose("Pod", deleted)
+    status = simulated.settle()
+    after = uids(simulated)
+    assert after.keys() == before.keys() and not set(after.values()) & set(before.values())
+    assert not status["restarts"] and not any(role["failures"] for role in status["roles"].values())
+
+
+@every_kind
+def test_a_pod_of_a_job_whose_replicas_restart_alone_is_replaced_alone(kind: Kind) -> None:
+    simulated = started(kind, annotated(sample(kind.gvk.kind), "replica"))
+    before = uids(simulated)
+    deleted = list(before)[-1]
+    simulated.get("Pod", deleted)["metadata"]["deletionTimestamp"] = format_time(simulated.now + 30)
+    simulated.settle()
+    simulated.lose("Pod", deleted)
+    simulated.settle()
+    after = uids(simulated)
+    assert [name for name in after if after[name] != before[name]] == [deleted]

@@ -21,7 +21,6 @@ from tests.model.plan_cache import (
     PlanCache,
     PlannedWrites,
     Snapshot,
-    WorldFacts,
     foreign_name,
     holds,
     merged,
@@ -86,9 +85,9 @@ def _why_not_decided(cache: PlanCache, snapshot: Snapshot, act: PlannedWrites) -
     if after.end != "Failed" or before.end or after.reason == "InvalidSpec":
         return []
     holders = [obj for obj in snapshot.children if not isinstance(obj, OtherChild) and _ended_well(obj)]
-    well = {obj.slot for obj in holders if obj.attempt >= before.attempts[obj.slot]}
-    wants = cache.wants(snapshot.spec) & cache.scenario.deciding
-    return ["the job failed although what decides has succeeded"] if wants and wants <= well else []
+    well = frozenset(obj.slot for obj in holders if obj.attempt >= before.attempts[obj.slot])
+    succeeds = cache.scenario.succeeds(well, cache.wants(snapshot.spec))
+    return ["the job failed although what decides has succeeded"] if succeeds else []
 
 
 def _ended_well(obj: ChildState) -> bool:
@@ -182,6 +181,8 @@ def _closed(cache: PlanCache, world: World, pod: Pod) -> World:
 
 def rendezvous(cache: PlanCache, body: int) -> str:
     """Where a pod meets the others, "" where its kind has no such place."""
+    if not cache.scenario.bodies:
+        return ""
     args = cache.value(body)["spec"]["containers"][0].get("args") or []
     return next((str(arg) for arg in args if "rdzv_id" in arg), "")
 
@@ -199,12 +200,13 @@ def _why_not_deleted(cache: PlanCache, world: World, snapshot: Snapshot, live: B
     if current and not suspend and any(pod.live and not pod.deleting for pod in pods):
         return ["a running child of the current attempt was deleted"]
     if isinstance(live, Pod) and live.phase == "Failed" and not live.disrupted and live in snapshot.children:
-        return _why_not_replaced(world, facts, live, current and not suspend)
+        return _why_not_replaced(cache, world, live, current and not suspend)
     return []
 
 
-def _why_not_replaced(world: World, facts: WorldFacts, pod: Pod, waits: bool) -> list[str]:
-    if pod.uid not in facts.counted:
+def _why_not_replaced(cache: PlanCache, world: World, pod: Pod, waits: bool) -> list[str]:
+    _, key = cache.failure(pod.slot, pod.uid, pod.attempt)
+    if key not in cache.facts(world.status).counted and pod.slot not in cache.scenario.ignored:
         return ["a failed pod was deleted before it was counted"]
     if waits and world.now < pod.began + PAUSE:
         return ["a worker was tried again before its back-off was over"]
@@ -212,7 +214,7 @@ def _why_not_replaced(world: World, facts: WorldFacts, pod: Pod, waits: bool) ->
 
 
 def _expire(cache: PlanCache, world: World, broken: list[str]) -> World:
-    facts, ttl = cache.facts(world.status), cache.value(world.spec).get("ttlSecondsAfterFinished")
+    facts, ttl = cache.facts(world.status), cache.policies(world.spec).get("ttlSecondsAfterFinished")
     if not facts.end or ttl is None or facts.completion is None or world.now < facts.completion + ttl:
         broken.append("the job was deleted before its time to live was over")
     return written(world._replace(deleting=True))
@@ -310,7 +312,7 @@ def _why_not_made(cache: PlanCache, world: World, snapshot: Snapshot, make: Make
 def too_many(cache: PlanCache, world: World, more: int = 0) -> bool:
     """More failed attempts than backoffLimit allows (S4); without one only those of what is judged count (S14), and
     never where a Job tries again by itself, or every worker alone."""
-    facts, limit = cache.facts(world.status), cache.value(world.spec).get("backoffLimit")
+    facts, limit = cache.facts(world.status), cache.policies(world.spec).get("backoffLimit")
     style = cache.scenario.styles[0]
     if style == "retrying" or (limit is None and style != "judged"):
         return False

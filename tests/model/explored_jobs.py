@@ -17,6 +17,16 @@ from typing import NamedTuple
 
 from tests.model.explorer import EVERY, InitialState, explore
 from tests.model.scenarios import Scenario, chainer, elastic, gang, local, tf
+from tests.model.scenarios_kubeflow import (
+    all_workers,
+    dynamic_tensorflow,
+    elastic_pytorch,
+    jax,
+    paddle,
+    pytorch,
+    tensorflow,
+    xgboost,
+)
 from tests.model.transitions import Bounds
 from tests.model.world import RUNTIME_ID
 
@@ -54,6 +64,7 @@ def small() -> Iterator[Case]:
     yield from gangs()
     yield from elastics()
     yield from chainers()
+    yield from kubeflow()
 
 
 PEOPLE = ("delete pod", "delete job", "meddle", "edit", "delete")
@@ -119,6 +130,44 @@ def chainers() -> Iterator[Case]:
         yield Case(f"chainer, a foreign {kind}", held, frozenset(["pass", "unasked", "edit", "time"]))
 
 
+def kubeflow() -> Iterator[Case]:
+    """The kinds of kubeflow.org/v1: gangs of Pods, and Pods that restart alone."""
+    every = ("dying pass", "fail", "drain", "succeed", "suspend", "time", *PEOPLE)
+    gang_of_pods = pytorch()
+    for name, scenario in {
+        "PyTorchJob": gang_of_pods,
+        "PyTorchJob, Never": pytorch("Never"),
+        "PyTorchJob, restart-scope replica": pytorch(scope="replica"),
+        "PyTorchJob, elastic": elastic_pytorch(),
+        "JAXJob, scaled": jax(most=3),
+        "XGBoostJob": xgboost(),
+        "PaddleJob": paddle(),
+        "TFJob": tensorflow(),
+        "TFJob, restart-scope gang": tensorflow(scope="gang"),
+        "TFJob, dynamic workers": dynamic_tensorflow(),
+        "TFJob, without a chief": all_workers(),
+    }.items():
+        yield _case(f"{name}, every trouble", scenario, every)
+    yield _case("PyTorchJob, a failure and a drain", gang_of_pods, ("fail", "drain", "time"), trouble=2)
+    yield _case("PyTorchJob, a failure and suspend", gang_of_pods, ("fail", "suspend", "time"), trouble=2)
+    yield _case("PyTorchJob, a failure and a lost Pod", gang_of_pods, ("fail", "delete pod", "time"), trouble=2)
+    yield _case("PyTorchJob, two workers", pytorch(workers=2), ("fail", "succeed"), {"backoffLimit": 0})
+    yield _case("PyTorchJob, old views", gang_of_pods, (*VIEWS, "fail", "suspend"))
+    yield _case("PyTorchJob, a lost Pod, old views", gang_of_pods, (*VIEWS, "delete pod", "drain"))
+    yield _case("JAXJob, scaled while one fails", jax(most=3), ("fail", "edit", "time", "succeed"), trouble=2)
+    yield _case("elastic PyTorchJob, scaled while one fails", elastic_pytorch(), ("fail", "edit", "time"), trouble=2)
+    yield _case("elastic PyTorchJob, old views", elastic_pytorch(1), (*VIEWS, "fail", "edit", "suspend"))
+    yield _case("TFJob, dynamic workers, old views", dynamic_tensorflow(), (*VIEWS, "fail"))
+    for name, scenario in {"PyTorchJob": pytorch("OnFailure"), "XGBoostJob": xgboost("OnFailure")}.items():
+        transitions = ("fail", "drain", "succeed", "time")
+        yield _case(f"{name}, restarts in place", scenario, transitions, {"backoffLimit": 1}, trouble=3)
+    for clean in ("None", "Running", "All"):
+        for name, scenario in {"PyTorchJob": gang_of_pods, "TFJob": tensorflow()}.items():
+            ends = {"backoffLimit": 0, "ttlSecondsAfterFinished": 5, "activeDeadlineSeconds": 30}
+            transitions = ("fail", "succeed", "suspend", "time")
+            yield _case(f"{name}, cleanPodPolicy {clean}", scenario, transitions, {"cleanPodPolicy": clean, **ends})
+
+
 def _case(
     name: str,
     scenario: Scenario,
@@ -156,6 +205,10 @@ def big() -> Iterator[Case]:
     yield Case("a default PS, all else", InitialState(scenario=tf(default_ps=True), bounds=SMALL), EVERY - {"remember"})
     for name, scenario in {"TfJob": tf(), "gang": gang(), "elastic": elastic(1, most=2), "chainer": chainer(1)}.items():
         yield _case(f"{name}, old views, two troubles", scenario, (*VIEWS, "fail", "suspend"), trouble=2)
+    yield _case("PyTorchJob, two troubles", pytorch(), EVERY - {"remember"}, trouble=2)
+    yield _case("PyTorchJob, old views, two troubles", pytorch(), (*VIEWS, "fail", "suspend"), trouble=2)
+    yield _case("JAXJob, three troubles", jax(most=3), ("fail", "suspend", "edit", "time"), trouble=3)
+    yield _case("TFJob, two troubles", tensorflow(), EVERY - {"remember"}, trouble=2)
     yield _case("one local worker, two troubles", local(), EVERY - {"remember"}, trouble=2)
     yield _case("gang, people and failures", gang(), ("fail", "delete pod", "delete job", "time"), trouble=2)
     yield _case("gang, edited while it is suspended", gang(), ("suspend", "edit", "succeed"), trouble=2)

@@ -60,7 +60,7 @@ class InitialState:
         children: tuple[ChildState, ...] = (
             (OtherChild(self.foreign_kind, self.foreign, 0, True),) if self.foreign else ()
         )
-        spec = cache.number({**self.scenario.spec, **self.policies})
+        spec = cache.number(self.scenario.with_policies(self.scenario.spec, self.policies))
         gens = (0,) * (len(self.scenario.slots) + 1)
         return World(spec, cache.number({}), children, gens, left=self.bounds.start())
 

@@ -155,6 +155,10 @@ class PlanCache:
             self._wants[spec] = self.scenario.wants(self.value(spec))
         return self._wants[spec]
 
+    def policies(self, spec: int) -> Json:
+        """The part of the spec that has the policies."""
+        return self.scenario.policies(self.value(spec))
+
     def ready(self, spec: int) -> bool:
         """The defaults are stored."""
         return not self.scenario.kind.api.has_runtime_id or "RuntimeId" in self.value(spec)
@@ -191,7 +195,7 @@ class PlanCache:
         )
 
     def _job(self, spec: int, status: int, deleting: bool) -> Job:
-        meta = {"name": NAME, "namespace": "d", "uid": JOB_UID}
+        meta = {"name": NAME, "namespace": "d", "uid": JOB_UID, "annotations": dict(self.scenario.annotations)}
         wire: Json = {
             "metadata": {**meta, "deletionTimestamp": "2024-01-01T00:00:00Z"} if deleting else meta,
             "spec": self.value(spec),
@@ -290,9 +294,7 @@ def _facts(memory: JobStatus, scenario: Scenario) -> WorldFacts:
     }
     has = (place for place, slot in enumerate(scenario.slots) if slot.index < sizes[slot.role])
     true = frozenset(str(condition["type"]) for condition in memory.conditions if condition.get("status") == "True")
-    reason = next(
-        (str(condition.get("reason")) for condition in memory.conditions if condition["type"] == memory.outcome), ""
-    )
+    reason = memory.failure_cause  # the condition's reason may be the kind's own
     return WorldFacts(
         memory.outcome, scenario.reasons.get(reason, reason), memory.suspended, memory.started, attempts,
         (sum(failures),) if scenario.gang else failures,

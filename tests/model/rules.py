@@ -66,10 +66,10 @@ def _most(world: World, counts: int) -> int:
 
 def _false_end(cache: PlanCache, world: World, facts: WorldFacts) -> str:
     """An end that reality does not support."""
-    truth, spec = world.truth, cache.value(world.spec)
+    truth, spec = world.truth, cache.policies(world.spec)
     if facts.reason == "JobSucceeded":
-        wants = cache.wants(world.spec) & cache.scenario.deciding
-        return "" if wants <= set(truth.done) else "the job succeeded although the MASTER did not"
+        succeeds = cache.scenario.succeeds(frozenset(truth.done), cache.wants(world.spec))
+        return "" if succeeds else "the job succeeded although the MASTER did not"
     if facts.reason == "PermanentFailure":
         return "" if truth.permanent else "the job failed for good although nothing permanent happened"
     if facts.reason == "BackoffLimitExceeded" and not (cache.scenario.styles[0] == "retrying" and truth.permanent):
@@ -85,7 +85,7 @@ def at_rest(cache: PlanCache, world: World) -> str:
     """The rule that a world at rest breaks, or ""."""
     if not cache.planned_writes(world, Snapshot.of(world)).idle:
         return "it never settles"
-    facts, spec = cache.facts(world.status), cache.value(world.spec)
+    facts, spec = cache.facts(world.status), cache.policies(world.spec)
     if any(pod.orphan for pod in world.pods()):
         return "a pod was left behind without its Job"
     if world.deleting:
@@ -105,7 +105,7 @@ def _wrong(cache: PlanCache, world: World, facts: WorldFacts, spec: Json) -> Ite
             yield "a failure was never counted"
     if too_many(cache, world, sum(pod.restarts for pod in running)):
         yield "it goes on beyond backoffLimit"
-    if cache.scenario.is_suspended(spec):
+    if spec.get("suspend") is True:
         yield "a pod runs in a suspended job" if running else ""
         yield "" if "Suspended" in facts.true else "a suspended job does not say so"
         return
@@ -153,11 +153,13 @@ def _misplaced(cache: PlanCache, world: World, facts: WorldFacts, slot: int) -> 
     if cache.scenario.gang and not current:
         return "a replica is of an older attempt"
     if _ended_well(world, holder):
-        decide = cache.scenario.deciding & cache.wants(world.spec)
-        all_well = decide <= {obj.slot for obj in world.holders() if _ended_well(world, obj)}
-        return "the MASTER has ended well and the job has not" if slot in cache.scenario.deciding and all_well else ""
+        well = frozenset(obj.slot for obj in world.holders() if _ended_well(world, obj))
+        all_well = slot in cache.scenario.deciding and cache.scenario.succeeds(well, cache.wants(world.spec))
+        return "the MASTER has ended well and the job has not" if all_well else ""
     if not current:
         return "a replica is of an older attempt"
+    if slot in cache.scenario.ignored and isinstance(holder, Pod) and holder.phase == "Failed" and not holder.disrupted:
+        return "" if "Degraded" in facts.true else "a replica has failed for good and status does not say so"
     return "" if any(pod.phase == "Running" for pod in pods) else "a replica does not run"
 
 

@@ -47,6 +47,8 @@ class Scenario:
     ends: tuple[tuple[int, str], ...] = ((1, "Error"), (137, "Error"), (137, "OOMKilled"))  # of what is judged
     permanent: Callable[[int, str], bool] = _lasting
     deciding: frozenset[int] = frozenset({0})
+    any_decides: bool = False  # one of them ends the job with its success, not all together
+    ignored: frozenset[int] = frozenset()  # the slots whose failures the job lives with
     touched: int = 8  # people delete the pods and the Jobs of that many slots
     fixed: frozenset[int] = frozenset()  # the slots of which edits are ignored
     gang: bool = False
@@ -54,23 +56,35 @@ class Scenario:
     clean: str = ""  # what cleanPodPolicy is when nobody says
     wants: Callable[[Json], frozenset[int]] = _all_slots  # which slots a spec has
     in_place: Callable[[Json, int], bool] = lambda spec, slot: False  # its node starts a container again that failed
+    annotations: Mapping[str, str] = field(default_factory=dict)  # of the job
     bodies: bool = False  # what children are made of is looked at
 
     @property
     def roles(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(slot.role for slot in self.slots))
 
-    def is_suspended(self, spec: Json) -> bool:
+    def policies(self, spec: Json) -> Json:
+        """The part of a spec that has `backoffLimit`, `suspend` and the like."""
         field = self.kind.api.policy_field
-        policies = (spec.get(field) or {}) if field else spec
-        return policies.get("suspend") is True
+        policies: Json = (spec.get(field) or {}) if field else spec
+        return policies
+
+    def with_policies(self, spec: Json, policies: Json) -> Json:
+        """The spec with further policies, where the kind has them."""
+        field = self.kind.api.policy_field
+        return {**spec, field: {**self.policies(spec), **policies}} if field else {**spec, **policies}
+
+    def succeeds(self, slots: frozenset[int], wants: frozenset[int]) -> bool:
+        """Whether a job that has the slots `wants` succeeds when these have."""
+        deciding = self.deciding & wants
+        return bool(deciding) and (bool(deciding & slots) if self.any_decides else deciding <= slots)
+
+    def is_suspended(self, spec: Json) -> bool:
+        return self.policies(spec).get("suspend") is True
 
     def with_suspend(self, spec: Json, suspend: bool) -> Json:
-        """The spec with another value of `suspend`, where the kind has it."""
-        field = self.kind.api.policy_field
-        return (
-            {**spec, field: {**(spec.get(field) or {}), "suspend": suspend}} if field else {**spec, "suspend": suspend}
-        )
+        """The spec with another value of `suspend`."""
+        return self.with_policies(spec, {"suspend": suspend})
 
     def place(self, slot: Slot) -> int:
         return self.slots.index(slot)

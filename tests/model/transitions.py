@@ -92,7 +92,7 @@ def _controller(cache: PlanCache, world: World, job: Batch) -> World:
 
 def _limit(cache: PlanCache, world: World, style: str) -> int:
     """How many pods of a Job may be lost; of what is judged none."""
-    own = int(cache.value(world.spec).get("backoffLimit", 6))
+    own = int(cache.policies(world.spec).get("backoffLimit", 6))
     return {"judged": 0, "retrying": own}.get(style, ALL)
 
 
@@ -172,7 +172,7 @@ def _failed(cache: PlanCache, world: World, pod: Pod, code: int, reason: str) ->
     attempt, stale = pod.attempt, _is_stale(cache, world, pod)
     if style in ("endless", "retrying"):
         return world.fail(cache.failure(pod.slot, pod.uid, attempt), certain=not stale)
-    if pod.slot not in cache.wants(world.spec):
+    if pod.slot not in cache.wants(world.spec) or pod.slot in cache.scenario.ignored:
         return world
     if cache.scenario.permanent(code, reason) and not (cache.scenario.gang and stale):
         world = world._replace(truth=world.truth._replace(permanent=True))
@@ -184,7 +184,7 @@ def _failed(cache: PlanCache, world: World, pod: Pod, code: int, reason: str) ->
     if (
         stale
         or known
-        or style == "alone"
+        or (style == "alone" and not cache.scenario.gang)
         or (pod.slot and not cache.scenario.gang)
         or cache.facts(world.status).suspended
     ):

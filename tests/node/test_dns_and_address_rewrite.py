@@ -246,6 +246,14 @@ def test_names_of_other_namespaces_and_addresses_of_services(text: str, expected
         ({"MASTER_ADDR": "", "MASTER_PORT": "1"}, {}),
         ({"MASTER_ADDR": "example.com", "MASTER_PORT": "80"}, {}),
         ({"GHOST": "ps-0", "GPORT": "80"}, {}),
+        # WORKER_ADDRS of an XGBoostJob, from which LightGBM makes its list of machines
+        (
+            {"W_ADDRS": "ps-0,ps-1", "W_PORT": "9999"},
+            {"W_ADDRS": f"{HERE}:<here ps-0 9999>,{HERE}:<here ps-1 9999>"},
+        ),
+        ({"W_ADDRS": "ps-0", "W_PORT": "9999"}, {"W_ADDRS": HERE, "W_PORT": "<here ps-0 9999>"}),
+        ({"W_ADDRS": "a.example.com,b.example.com", "W_PORT": "9999"}, {}),
+        ({"W_ADDRS": "ps-0,ps-1"}, {}),
     ],
 )
 def test_a_host_and_its_port_in_two_variables_are_rewritten_together(

@@ -29,6 +29,7 @@ from trainyard import kinds
 from trainyard.app.local import NOT_SERVED
 from trainyard.client import ApiClient, ApiError, ApiRequest
 from trainyard.core import Config
+from trainyard.kinds.policies import Policies
 from trainyard.objects import GVK, Json, find_condition, is_condition_true, labels_of, name_of, parse_time, uid_of
 from trainyard.objects.labels import ATTEMPT, INDEX, OWNER, ROLE
 from trainyard.objects.resources import CONFIG_MAP, CRD, DEPLOYMENT, JOB, POD, SERVICE, STATEFUL_SET
@@ -172,7 +173,11 @@ class Harness:
         return await self.api.create(kind.gvk, self.namespace, job)
 
     async def edit(self, spec: Json, name: str = "story") -> Json:
-        """A merge patch of the job's spec."""
+        """A merge patch of the job's spec. Policies are those of the kind's run policy, where it has one."""
+        field = self.kind.api.policy_field
+        policies = {name: spec[name] for name in spec if field and name in Policies.__struct_fields__}
+        spec = {name: value for name, value in spec.items() if name not in policies}
+        spec = {**spec, field: policies} if policies else spec
         return await self.api.patch(self.kind.gvk, self.namespace, name, {"spec": spec})
 
     def way(self) -> Json:
@@ -231,9 +236,14 @@ class Harness:
                 f"{gvk.kind} {name} does not go: {json.dumps(left)}; {await self._diagnosis()}"
             ) from None
 
+    @property
+    def child_resources(self) -> tuple[GVK, ...]:
+        """The resources of the job's children that both back ends serve."""
+        return self.kind.roles.children_in(Config(missing_resources=NOT_SERVED))
+
     async def nothing_left(self) -> None:
         """Wait until no child of any job is there."""
-        for gvk in self.kind.roles.children_in(Config(missing_resources=NOT_SERVED)):
+        for gvk in self.child_resources:
             for obj in (await self.api.list(gvk, self.namespace, OWNER))["items"]:
                 await self.gone(gvk, name_of(obj))
 
@@ -269,7 +279,7 @@ class Harness:
     async def _diagnosis(self) -> str:
         """The observed objects, for the message of a story that timed out."""
         lines = []
-        for gvk in (self.kind.gvk, *self.kind.roles.children_in(Config(missing_resources=NOT_SERVED))):
+        for gvk in (self.kind.gvk, *self.child_resources):
             for obj in (await self.api.list(gvk, self.namespace))["items"]:
                 lines.append(f"{gvk.kind} {name_of(obj)}: {json.dumps(obj.get('status', {}))}")
         return "\n".join(lines)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tests.stories.controlled_pods import controlled_container
 from tests.stories.harness import ALL_RUN, Harness, tally, tf_job
+from tests.support.samples import KUBEFLOW_ROLES
 from trainyard import kinds
 from trainyard.core import Kind
+from trainyard.kinds.policies import Policies
 from trainyard.objects import Json, is_condition_true
 
 
@@ -65,6 +68,19 @@ def elastic_job(count: int = 2, name: str = "story", policy: str | None = "ExitC
         **spec,
     }
     return job_of(kinds.ELASTICJOB, whole, name)
+
+
+def kubeflow_job(
+    kind: Kind, roles: dict[str, int], name: str = "story", policy: str | None = None, **spec: Any
+) -> Json:
+    """A job of `kubeflow.org/v1` with these replicas. Policies stand in its runPolicy."""
+    replicas_field, container, _ = KUBEFLOW_ROLES[kind.gvk.kind]
+    sets = {
+        role: {"replicas": count, "template": template(container), **({"restartPolicy": policy} if policy else {})}
+        for role, count in roles.items()
+    }
+    run_policy = {field: spec.pop(field) for field in list(spec) if field in Policies.__struct_fields__}
+    return job_of(kind, {replicas_field: sets, **({"runPolicy": run_policy} if run_policy else {}), **spec}, name)
 
 
 @dataclass(frozen=True)
@@ -154,5 +170,27 @@ PLAYS = {
         elastic_job, {"worker": 2}, (("worker", 0), ("worker", 1)), lambda job: workers(job) == {"active": 2}, 4
     ),
 }
+
+
+def _kubeflow(kind: Kind, roles: dict[str, int], *last: tuple[str, int]) -> JobFixture:
+    """Each replica is a Pod with a Service."""
+    cast = {role.lower(): count for role, count in roles.items()}
+    return JobFixture(
+        partial(kubeflow_job, kind, roles),
+        cast,
+        last,
+        lambda job: _runs(job) and all_ready(job),
+        2 * sum(cast.values()),
+    )
+
+
+KUBEFLOW = {
+    "TFJob": _kubeflow(kinds.KUBEFLOW_TFJOB, {"Chief": 1, "PS": 1, "Worker": 2}, ("chief", 0)),
+    "PyTorchJob": _kubeflow(kinds.PYTORCHJOB, {"Master": 1, "Worker": 2}, ("master", 0)),
+    "XGBoostJob": _kubeflow(kinds.XGBOOSTJOB, {"Master": 1, "Worker": 1}, ("master", 0)),
+    "PaddleJob": _kubeflow(kinds.PADDLEJOB, {"Worker": 2}, ("worker", 0), ("worker", 1)),
+    "JAXJob": _kubeflow(kinds.JAXJOB, {"Worker": 2}, ("worker", 0), ("worker", 1)),
+}
+PLAYS |= KUBEFLOW
 NEW = {name: job_fixture for name, job_fixture in PLAYS.items() if name != "TfJob"}
 """Of TfJob each story is told in a file of its own."""

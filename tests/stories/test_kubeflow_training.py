@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.stories.runs import EXAMPLES, Run, process_of, ran
+from tests.stories.runs import EXAMPLES, Run, process_of, processes_of, ran
 from tests.stories.users import UserCluster
 from trainyard.objects import is_condition_true
 
@@ -84,6 +84,27 @@ def test_an_elastic_pytorch_job_scales_up_while_it_trains(user_cluster: UserClus
     assert watched.end() == 0, "\n".join(watched.lines)
 
 
+def test_elastic_workers_of_torch_go_on_when_worker_0_is_killed_with_the_store_of_their_rendezvous(
+    tmp_path: Path,
+) -> None:
+    """Under OnFailure: the launcher of the other worker ends, too, and both are started again in place."""
+    (job,) = yaml.safe_load_all((EXAMPLES / "pytorch_job_elastic.yaml").read_text())
+    container = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container["args"] = [container["args"][0], "--epochs=2", "--batch-size=32", "--delay=0.1"]
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(yaml.safe_dump(job))
+    run = Run(str(manifest), "--network", "namespace")
+    run.until(r"worker-0 .*epoch 1 step \d+ .*world 2 ")
+    os.kill(processes_of("elastic-pytorch-worker-0", "main.py")[0], signal.SIGKILL)  # the launcher; its process follows
+    run.end()
+    assert run.code == 0, run.text
+    assert run.jobs[0]["status"]["restarts"] == 2, run.text
+    for worker in ("worker-0", "worker-1"):
+        assert any(
+            re.search(r"continues from rank \d's checkpoint, epoch \d+ step [1-9]", line) for line in run.of(worker)
+        )
+
+
 @NETWORKS
 def test_a_chief_and_workers_of_tensorflow_find_each_other_by_tf_config(network: str) -> None:
     run = trained("tfjob.yaml", network)
@@ -122,3 +143,73 @@ def test_workers_of_paddle_have_the_same_falling_losses(network: str) -> None:
     assert losses[0] == losses[1], run.text
     assert losses[0][-1] < losses[0][0] / 4, run.text
     assert sum("all 2 ranks hold the same weights" in line for line in run.lines) == 2, run.text
+
+
+ROLES = """
+import os
+names = "TRAINING_ROLE", "PADDLE_TRAINERS_NUM", "PADDLE_PSERVERS_IP_PORT_LIST"
+print(*(f"{name}={os.environ.get(name)}" for name in names))
+"""
+
+
+@NETWORKS
+def test_launchers_of_paddle_with_parameter_servers_meet_at_the_master(network: str, tmp_path: Path) -> None:
+    """The wheel of PaddlePaddle has no parameter servers to train with; its launcher gives out their roles."""
+    (job,) = yaml.safe_load_all((EXAMPLES / "paddle_job.yaml").read_text())
+    program = tmp_path / "roles.py"
+    program.write_text(ROLES)
+    sets = job["spec"]["paddleReplicaSpecs"]
+    sets["Worker"]["template"]["spec"]["containers"][0] |= {
+        "command": ["python", "-m", "paddle.distributed.launch", str(program)],
+        "args": [],
+        "workingDir": str(tmp_path),
+    }
+    sets["Master"] = {**sets["Worker"], "replicas": 1}
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(yaml.safe_dump(job))
+    run = ran(str(manifest), "--network", network)
+    assert run.code == 0, run.text
+    for replica in ("master-0", "worker-0", "worker-1"):
+        (servers,) = {
+            match[1] for line in run.of(replica) if (match := re.search(r"TRAINERS_NUM=3 .*LIST=(\S+)", line))
+        }
+        assert len(set(servers.split(","))) == 3, run.text
+
+
+LIGHTGBM = """
+import os, socket
+members = [f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"]
+for host in os.environ["WORKER_ADDRS"].split(","):
+    members.append(host if ":" in host else f"{host}:{os.environ['WORKER_PORT']}")
+rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+server = socket.create_server(("", int(members[rank].rpartition(":")[2])))
+print("listens at", members[rank], flush=True)
+for member in members:
+    host, _, port = member.rpartition(":")
+    while True:
+        try:
+            socket.create_connection((host, int(port)), 30).close()
+            break
+        except OSError:
+            pass
+for _ in range(ranks):
+    server.accept()
+print("all", ranks, "machines answer", flush=True)
+"""
+
+
+@NETWORKS
+def test_every_machine_of_lightgbm_is_reached_by_every_other(network: str, tmp_path: Path) -> None:
+    """The list of machines, as LightGBM needs it, from MASTER_ADDR and WORKER_ADDRS of an XGBoostJob."""
+    (job,) = yaml.safe_load_all((EXAMPLES / "xgboost_job.yaml").read_text())
+    program = tmp_path / "machines.py"
+    program.write_text(LIGHTGBM)
+    for replica_spec in job["spec"]["xgbReplicaSpecs"].values():
+        container = {"name": "xgboost", "image": "python", "command": ["python3", str(program)]}
+        replica_spec["template"] = {"spec": {"containers": [container]}}
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(yaml.safe_dump(job))
+    run = ran(str(manifest), "--network", network)
+    assert run.code == 0, run.text
+    for replica in ("master-0", "worker-0", "worker-1"):
+        assert any("all 3 machines answer" in line for line in run.of(replica)), run.text

@@ -28,6 +28,7 @@ import msgspec
 from trainyard import kinds
 from trainyard.app.config import ConfigError
 from trainyard.app.config import read_config as read_config
+from trainyard.app.gang_schedulers import AUTO, find_gang_scheduler
 from trainyard.app.health import HealthServer
 from trainyard.app.kubeconfig import SERVICE_ACCOUNT, ClusterAccess, KubeconfigError, in_cluster, read_kubeconfig
 from trainyard.app.watchdog import Watchdog
@@ -35,7 +36,7 @@ from trainyard.client import ApiClient, ApiError, ApiRequest
 from trainyard.controller_runtime import TaskSupervisor
 from trainyard.controller_runtime.leader_election import LeaderElector
 from trainyard.controller_runtime.lease import Claim, LeaseIdentity, LeaseTimings
-from trainyard.core import Config, Kind
+from trainyard.core import Config, Kind, MasterWait
 from trainyard.core.names import is_dns_label
 from trainyard.objects import Problem
 from trainyard.objects.manifest import ManifestError
@@ -66,7 +67,9 @@ class OperatorOptions(msgspec.Struct, frozen=True):
     timings: LeaseTimings = msgspec.field(default_factory=LeaseTimings)
     bind: tuple[str, int] | None = None  # where health and metrics are served
     probe_bind: tuple[str, int] | None = None  # where health alone is served
-    gang_scheduler: str = ""  # see core.Config
+    gang_scheduler: str = ""  # see core.Config; gang_schedulers.AUTO: the one that the cluster has
+    kubectl_delivery_image: str = ""
+    master_wait: MasterWait = msgspec.field(default_factory=MasterWait)
     node_lost: float | None = None  # seconds after which terminating pods of a lost node are force-deleted
     domain: str = DOMAIN  # the cluster's DNS domain
 
@@ -77,6 +80,8 @@ class OperatorOptions(msgspec.Struct, frozen=True):
             node_lost_timeout=self.node_lost,
             cluster_domain=self.domain,
             gang_scheduler=self.gang_scheduler,
+            kubectl_delivery_image=self.kubectl_delivery_image,
+            master_wait=self.master_wait,
         )
 
 
@@ -280,6 +285,8 @@ class OperatorProcess:
             if self._election is not None:
                 api.before_send = partial(_check_lease, self._election)
             api.on_response = self._count_answer
+            if not await self._choose_gang_scheduler(api, stop, *events):
+                return
             self._operator = operator = Operator(api, self._options.kinds, self._config, self._options.namespace)
             self.metrics.observe_operator(operator)
             await operator.start()
@@ -289,6 +296,21 @@ class OperatorProcess:
                 self.metrics.observe_operator(None)
                 self._operator = None
                 await operator.stop()
+
+    async def _choose_gang_scheduler(self, api: ApiClient, *events: asyncio.Event) -> bool:
+        """Replace `auto` by the gang scheduler of the cluster, once. False when one of the events is set before."""
+        if self._options.gang_scheduler != AUTO:
+            return True
+        search = asyncio.create_task(find_gang_scheduler(api))
+        try:
+            await _wait_for_any(*events, search=search)
+            if not search.done():
+                return False
+        finally:
+            search.cancel()
+        self._options = replace(self._options, gang_scheduler=search.result())
+        self._config = self._options.configured(self._config)
+        return True
 
     def _api(self) -> ApiClient:
         api = self._options.access.api("trainyard-operator", self._credentials)
@@ -313,11 +335,11 @@ def _check_lease(election: LeaderElector, request: ApiRequest) -> None:
         election.check()
 
 
-async def _wait_for_any(*events: asyncio.Event) -> None:
-    """Wait until one of the events is set."""
+async def _wait_for_any(*events: asyncio.Event, search: asyncio.Task[str] | None = None) -> None:
+    """Wait until one of the events is set, or `search` is done."""
     tasks = [asyncio.create_task(event.wait()) for event in events]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([*tasks, *([search] if search else [])], return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()

@@ -86,5 +86,5 @@ def _heading(facts: diagnosis.Facts, code: int) -> str:
         return f"cannot run here: {facts.title}:"
     if not facts.has_ended:
         return f"why {facts.title} has not ended:"
-    reason = str((facts.true_condition("Failed") or {}).get("reason") or "")
+    reason = facts.parsed_job.status.failure_cause
     return f"why {facts.title} failed ({reason}):" if reason else f"why {facts.title} failed:"

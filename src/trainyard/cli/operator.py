@@ -109,7 +109,8 @@ log = logging.getLogger(__name__)
     "gang_scheduler",
     metavar="NAME",
     default="",
-    help="Make PodGroups for gang scheduling: volcano, or the schedulerName of scheduler-plugins.  [default: none]",
+    help="Make PodGroups for gang scheduling: volcano, or the schedulerName of scheduler-plugins; auto is the one of "
+    "them whose PodGroups are the only ones that the cluster serves.  [default: none]",
 )
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
@@ -168,6 +169,8 @@ def _parse_options(params: dict[str, Any]) -> OperatorOptions:
         bind=parse_address(params["bind"]),
         probe_bind=parse_address(params["probe_bind"], "--health-probe-bind-address"),
         gang_scheduler=params["gang_scheduler"],
+        kubectl_delivery_image=params["delivery_image"],
+        master_wait=training_operator_flags.master_wait(params),
         node_lost=params["node_lost"],
         domain=cluster_domain(params["domain"], access.source == str(SERVICE_ACCOUNT)),
     )

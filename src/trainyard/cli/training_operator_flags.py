@@ -8,7 +8,9 @@ Rules for this file:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -16,14 +18,19 @@ from click.core import ParameterSource
 
 from trainyard import kinds
 from trainyard.app.logs import LEVELS
+from trainyard.core import MasterWait
 from trainyard.kinds.kubeflow_v1.job import GROUP
+from trainyard.kinds.kubeflow_v1.master_wait import parse_template
+from trainyard.objects import Problem
+from trainyard.objects.manifest import ManifestError
+from trainyard.objects.structs import replace
 
+log = logging.getLogger(__name__)
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LEASES = "the name of a Lease lists the kinds and the namespace that its operator serves"
 _RATE = "requests are not limited to a fixed rate: the API server's Retry-After and 429 slow them down"
 _WEBHOOK = "there is no webhook: schema and CEL rules of the definitions validate jobs in the API server"
-_INIT = "no foreign init container is added to pods"
 NO_EFFECT: dict[str, str] = {
     "--leader-election-id": _LEASES,
     "--controller-threads": "jobs are reconciled concurrently in one event loop",
@@ -32,16 +39,13 @@ NO_EFFECT: dict[str, str] = {
     "--webhook-server-port": _WEBHOOK,
     "--webhook-service-name": _WEBHOOK,
     "--webhook-secret-name": _WEBHOOK,
-    "--pytorch-init-container-image": _INIT,
-    "--pytorch-init-container-template-file": _INIT,
-    "--pytorch-init-container-max-tries": _INIT,
-    "--mpi-kubectl-delivery-image": _INIT,
     "--zap-devel": "the log has one format for production and development",
     "--zap-stacktrace-level": "a traceback follows each unexpected error",
     "--zap-time-encoding": "times are written as in RFC 3339",
 }
 """The flags without an effect, with the reason."""
 
+TEMPLATE_FILE = "--pytorch-init-container-template-file"
 _ZAP_ENCODERS = {"console": "text", "json": "json"}  # -> --log-format
 
 
@@ -75,6 +79,12 @@ def options(command: F) -> F:
         add_option: Callable[[F], F] = click.option(name, hidden=True, is_flag=False, flag_value="true", default=None)
         command = add_option(command)
     decorators: tuple[Callable[[F], F], ...] = (
+        click.option("--mpi-kubectl-delivery-image", "delivery_image", metavar="IMAGE", default="", hidden=True),
+        click.option("--pytorch-init-container-image", "init_image", metavar="IMAGE", default="", hidden=True),
+        click.option(
+            "--pytorch-init-container-max-tries", "init_tries", type=click.IntRange(1), default=100, hidden=True
+        ),
+        click.option(TEMPLATE_FILE, "init_template", default="", hidden=True),
         click.option("--enable-scheme", "schemes", multiple=True, metavar="KIND", hidden=True),
         click.option("--zap-encoder", type=click.Choice(list(_ZAP_ENCODERS)), hidden=True),
         click.option("--zap-log-level", metavar="LEVEL", hidden=True),
@@ -101,6 +111,22 @@ def apply(context: click.Context) -> tuple[dict[str, Any], list[str]]:
         f"{name} has no effect: {reason}" for name, reason in NO_EFFECT.items() if params[_parameter(name)] is not None
     ]
     return params, warnings
+
+
+def master_wait(params: dict[str, Any]) -> MasterWait:
+    """The init container of a PyTorchJob's workers. A template file that is missing is as good as none, as for the
+    training operator. Raises ManifestError."""
+    settings = MasterWait(params["init_image"], params["init_tries"])
+    if not (file := params["init_template"]):
+        return settings
+    try:
+        text = Path(file).read_text()
+    except FileNotFoundError:
+        log.warning("%s: %s does not exist, so it has no effect", TEMPLATE_FILE, file)
+        return settings
+    except (OSError, ValueError) as error:
+        raise ManifestError([Problem(TEMPLATE_FILE, f"{file} cannot be read ({error})")]) from None
+    return replace(settings, containers=parse_template(text, file, settings))
 
 
 def _kind_of_scheme(name: str) -> str:

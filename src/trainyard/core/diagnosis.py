@@ -115,8 +115,10 @@ class Diagnosis(msgspec.Struct, frozen=True):
     they precede the common ones. condition_texts: condition type -> (summary, fix) where the common texts are too
     general. endpoint(job object): the address that the replicas need. peers_needed(spec): the number of replicas that
     must run at the same time, None when one alone can go on. refine(job, cause): a more exact cause of a container's
-    termination. launcher: the output of the program that starts a replica's processes, None when they need none.
-    module_fixes: Python module -> how to get it on this machine beside `pip install`.
+    termination. exit_note(job, role, exit code): why that exit code fails the job, "" when it needs no word.
+    init_containers: init container that the kind adds -> why it still runs. launcher: the output of the program that
+    starts a replica's processes, None when they need none. module_fixes: Python module -> how to get it on this machine
+    beside `pip install`.
     """
 
     rules: tuple[Callable[[Job, ObservedReplicas], Iterable[Finding]], ...] = ()
@@ -125,5 +127,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     endpoint: Callable[[Json], Endpoint | None] = lambda job: None
     peers_needed: Callable[[Json], int | None] = lambda spec: None
     refine: Callable[[Job, Cause], Cause] = lambda job, cause: cause
+    exit_note: Callable[[Job, str, int], str] = lambda job, role, code: ""
+    init_containers: Mapping[str, Cause] = msgspec.field(default_factory=dict)
     module_fixes: Mapping[str, str] = msgspec.field(default_factory=dict)
     launcher: LauncherOutput | None = None

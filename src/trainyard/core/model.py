@@ -91,6 +91,16 @@ class Refusal(msgspec.Struct, frozen=True):
         return not self.policy and (self.code == 422 or (self.code == 400 and self.reason == "BadRequest"))
 
 
+class MasterWait(msgspec.Struct, frozen=True):
+    """The init container of a PyTorchJob's workers, which waits for the master. `image`: "" is the worker's own.
+    `max_tries`: two seconds apart. `containers`: those of the administrator's template instead, see
+    kinds/kubeflow_v1/master_wait.py."""
+
+    image: str = ""
+    max_tries: int = 100
+    containers: tuple[Json, ...] = ()
+
+
 class SSHKey(NamedTuple):
     """A private key in PEM, and the line of the public key for `authorized_keys`."""
 
@@ -110,6 +120,7 @@ class Config(msgspec.Struct, frozen=True):
     node_lost_timeout: float | None = None
     # "": no PodGroups; "volcano": those of Volcano; any other: those of scheduler-plugins, whose schedulerName it is
     gang_scheduler: str = ""
+    master_wait: MasterWait = msgspec.field(default_factory=MasterWait)
     kubectl_delivery_image: str = ""  # of the launcher's init container of an MPIJob v1; "": it has none
     missing_resources: frozenset[GVK] = frozenset()  # of RoleTable.optional_resources, those that are not served
 

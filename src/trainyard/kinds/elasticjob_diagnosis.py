@@ -6,22 +6,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.core import Job
-from trainyard.core.diagnosis import Cause, Diagnosis, Endpoint, Finding, ObservedReplicas
-from trainyard.kinds import torch_diagnosis
+from trainyard.core.diagnosis import BLOCK, Cause, Diagnosis, Endpoint, Finding, ObservedReplicas
 from trainyard.kinds.elasticjob_spec import replicas_of
 from trainyard.kinds.templates import whole_number
+from trainyard.kinds.torchrun_diagnosis import (
+    MODULE_FIXES,
+    OUTPUT_PATTERNS,
+    TORCHRUN,
+    endpoint_of,
+    unreachable,
+    with_endpoint,
+)
 from trainyard.objects import Json
 
 RDZV_ENDPOINT = "rdzvEndpoint"
 
 
 def rendezvous_endpoint(job: Json) -> Endpoint | None:
-    """The address in spec.rdzvEndpoint, None without it."""
+    """The address in spec.rdzvEndpoint. None without it."""
     spec = job.get("spec")
     address = spec.get(RDZV_ENDPOINT) if isinstance(spec, dict) else None
-    if not isinstance(address, str) or not address.strip():
-        return None
-    return torch_diagnosis.endpoint_at(job, address, f"spec.{RDZV_ENDPOINT}")
+    return endpoint_of(job, address, f"spec.{RDZV_ENDPOINT}")
 
 
 def peers_needed(spec: Json) -> int | None:
@@ -32,21 +37,26 @@ def peers_needed(spec: Json) -> int | None:
 
 
 def too_few(job: Job, observed: ObservedReplicas) -> Iterator[Finding]:
-    """Fewer workers run than spec.minReplicas."""
-    return torch_diagnosis.too_few(observed, whole_number(job.parsed.spec.get("minReplicas")), "spec.minReplicas")
+    """Fewer workers run than spec.minReplicas, so that the rendezvous does not complete."""
+    min_replicas = whole_number(job.parsed.spec.get("minReplicas"))
+    running = observed.states.count("Running")
+    if min_replicas is not None and 0 < running < min_replicas and "Succeeded" not in observed.states:
+        summary = f"{running} of at least {min_replicas} replicas run: its rendezvous waits for the others"
+        fix = "see the findings about the others, or lower spec.minReplicas"
+        yield Finding(BLOCK, summary, "spec.minReplicas", (), fix)
 
 
 def refine(job: Job, cause: Cause) -> Cause:
     """Name the endpoint that a launcher could not reach."""
-    return torch_diagnosis.with_endpoint(cause, job.parsed.spec.get(RDZV_ENDPOINT) or "", f"spec.{RDZV_ENDPOINT}")
+    return with_endpoint(cause, job.parsed.spec.get(RDZV_ENDPOINT) or "", f"spec.{RDZV_ENDPOINT}")
 
 
 DIAGNOSIS = Diagnosis(
-    rules=(torch_diagnosis.unreachable, too_few),
-    output_patterns=torch_diagnosis.OUTPUT_PATTERNS,
+    rules=(unreachable, too_few),
+    output_patterns=OUTPUT_PATTERNS,
     endpoint=rendezvous_endpoint,
     peers_needed=peers_needed,
     refine=refine,
-    launcher=torch_diagnosis.TORCHRUN,
-    module_fixes=torch_diagnosis.MODULE_FIXES,
+    launcher=TORCHRUN,
+    module_fixes=MODULE_FIXES,
 )

@@ -176,8 +176,8 @@ class PlanExecutor:
         return retry_delay if retry_delay is not None else reconcile.requeue_after
 
     def _requeue_for_refusals(self, reconcile: Reconcile, refused_before: dict[Ref, Refusal]) -> float | None:
-        """Seconds to requeue after if a write was refused in this reconcile, so that the next plan reports it, or if the
-        create of an object that is not watched was refused before and is accepted now: no watch event will follow."""
+        """Seconds to requeue after if a write was refused in this reconcile, so that the next plan reports it, or if an
+        unwatched object, whose create was refused before, is accepted now: no watch event will follow."""
         unwatched = reconcile.kind.roles.created_resources
         accepted = refused_before.keys() - reconcile.state.refusals.keys()
         if any(create.gvk in unwatched and create.ref in accepted for create in reconcile.plan.creates):

@@ -70,6 +70,7 @@ def slots_without_pods(facts: Facts) -> Iterator[Finding]:
         or running_seconds < POD_CREATION_SECONDS
         or facts.true_condition("Restarting")
         or facts.true_condition("Suspended")
+        or facts.true_condition("Blocked")  # it says why
     ):
         return
     planned_pods = {create.ref.name for create in operator_plan(facts).creates}
@@ -91,8 +92,10 @@ def slots_without_pods(facts: Facts) -> Iterator[Finding]:
 
 def operator_plan(facts: Facts) -> core.Plan:
     """The plan that the operator's next reconcile would compute from these objects (`core.plan`)."""
-    children = []
+    children, known = [], {gvk.kind for gvk in facts.kind.roles.children_in(facts.parsed_job.config)}
     for obj in (*facts.children, *facts.pods):
+        if obj.get("kind") not in known:
+            continue  # it depends on options of the operator, such as its gang scheduler
         try:
             children.append(core.decode_child(obj, str(obj.get("kind"))))
         except ValueError:

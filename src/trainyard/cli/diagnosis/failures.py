@@ -89,6 +89,10 @@ def _is_supervised(pod: Json, supervised: set[tuple[str, str]]) -> bool:
 
 def _failure_finding(facts: Facts, pod: Json, container: ContainerStatus, terminated: Json) -> Finding:
     summary, where, lines, fix = termination(facts, pod, container, terminated)
+    if not container.init and (
+        note := facts.kind.diagnosis.exit_note(facts.parsed_job, role_of(pod), int(terminated["exitCode"]))
+    ):
+        fix = f"{fix}; {note}"
     return Finding(END, summary, where, lines, fix)
 
 
@@ -100,7 +104,7 @@ def pending_at_deadline(facts: Facts) -> Iterator[Finding]:
 
 
 def _past_deadline(facts: Facts) -> bool:
-    return (facts.true_condition("Failed") or {}).get("reason") == "DeadlineExceeded"
+    return job_result(facts.job) == "Failed" and facts.parsed_job.status.failure_cause == "DeadlineExceeded"
 
 
 def _stays_failed(pod: Json) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainyard.cli.diagnosis.children import children_without_pods, next_requeue, succeeded_without_pods
 from trainyard.cli.diagnosis.failures import failed
 from trainyard.cli.diagnosis.inputs import Facts, join_names
+from trainyard.cli.diagnosis.replicas import together
 from trainyard.cli.view import format_age, format_clock, job_result
 from trainyard.core.diagnosis import BLOCK, END, FINE, NOTE, WAIT, Finding
 from trainyard.core.policies.managed_by import is_managed_here
@@ -26,6 +27,7 @@ FAILURE_FIXES = {
 PROBLEM_CONDITIONS = {
     "NameConflict": (BLOCK, "an object of another owner has the name of one of its children"),
     "Blocked": (BLOCK, "the API server rejects one of its children, or creates no pod for it"),
+    "NotAdmitted": (BLOCK, "its gang scheduler has not admitted it, so it has no pods"),
     "Degraded": (BLOCK, "a replica has failed for good, and the job cannot replace it"),
     "DeploymentUnavailable": (NOTE, "an object beside its replicas, such as a Deployment, is not available"),
     "SpecChangeIgnored": (NOTE, "an edit of its spec has no effect"),
@@ -47,6 +49,7 @@ BLOCKED_FIXES = {
     "AdmissionWebhook": "mend in the template what the webhook asks for, or ask whoever keeps that webhook",
     "LimitRange": "write requests and limits that `kubectl describe limitranges` allows in the namespace",
     "PodTerminating": "see whether the node of that pod answers; set --node-lost-timeout, or delete the pod by force",
+    "NotAdmitted": "see `kubectl describe` of the PodGroup and its queue: it may be full, or its scheduler not run",
     "NoPod": "see `kubectl describe` of the object that the message names: its events say who refuses the pod",
 }
 
@@ -101,7 +104,7 @@ def ended_job(facts: Facts) -> Iterator[Finding]:
         duration = f", after {format_clock(completion - start)}" if start is not None and completion is not None else ""
         yield Finding(FINE, f"it succeeded{_finished_ago(facts)}{duration}", "status", tuple(filter(None, [message])))
     elif condition_type == "Failed":
-        reason = str(job_condition.get("reason") or "")
+        reason = facts.parsed_job.status.failure_cause
         failures = list(failed(facts))
         if not failures or reason in JOB_FAILURE_REASONS:
             summary = f"it failed{_finished_ago(facts)}" + (f" ({reason})" if reason else "")
@@ -127,7 +130,7 @@ def heading(facts: Facts) -> str:
     """The line above the findings: the job and, for a failed one, when and with which reason it failed."""
     if job_result(facts.job) != "Failed":
         return f"{facts.title}:"
-    reason = str((facts.true_condition("Failed") or {}).get("reason") or "")
+    reason = facts.parsed_job.status.failure_cause
     return f"{facts.title} failed{_finished_ago(facts)}" + (f" ({reason}):" if reason else ":")
 
 
@@ -158,9 +161,8 @@ def suspended(facts: Facts) -> Iterator[Finding]:
     if condition := facts.true_condition("Suspended"):
         seconds = facts.age(condition.get("lastTransitionTime"))
         if facts.parsed_job.policy.suspend:
-            yield Finding(
-                BLOCK, f"it is suspended{_for_duration(seconds)}", "spec.suspend", (), facts.command("resume")
-            )
+            place = ".".join(facts.kind.api.policy_path("suspend"))
+            yield Finding(BLOCK, f"it is suspended{_for_duration(seconds)}", place, (), facts.command("resume"))
         else:
             yield Finding(WAIT, "it is being resumed", "status.conditions[Suspended]", (str(condition.get("message")),))
 
@@ -206,7 +208,7 @@ def restarting(facts: Facts) -> Iterator[Finding]:
         when_text = (
             f" at {format_time(restart_at)} (in {format_age(restart_at - facts.now)})" if restart_at is not None else ""
         )
-        summary = f"a replica has ended and is made again{when_text}"
+        summary = f"a replica has ended and is made again{together(facts)}{when_text}"
         message = tuple(filter(None, [str(restarting.get("message") or "")]))
         yield Finding(WAIT, summary, "status.conditions[Restarting]", message, "wait; its logs say why it ended")
 

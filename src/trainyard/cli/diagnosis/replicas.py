@@ -31,6 +31,7 @@ from trainyard.objects import Json, find_condition, format_time, name_of, namesp
 from trainyard.objects.container_statuses import ContainerStatus, container_statuses
 from trainyard.objects.structs import replace
 
+DEFAULT_SCHEDULER = "default-scheduler"
 MAX_LINES = 15  # last lines of an output in a finding about a job that goes on
 SCHEDULING_SECONDS = 10.0  # seconds in which a pod is scheduled, or deleted after its grace period
 PREPARATION_SECONDS = 20.0  # seconds after which a container whose image is still being prepared is a finding
@@ -78,12 +79,18 @@ def _failed_pod_finding(facts: Facts, pod: Json) -> Finding:
         terminated = container.state("terminated")
         if terminated is not None and terminated.get("exitCode"):
             summary, where, lines, fix = termination(facts, pod, container, terminated)
-            summary = f"its pod has failed, and {restart_text}; it {summary}"
+            summary = f"its pod has failed, and {restart_text}{together(facts)}; it {summary}"
             return Finding(WAIT, summary, where, lines[-MAX_LINES:], fix)
     status = pod.get("status") or {}
-    summary = f"its pod has failed ({status.get('reason') or 'without a reason'}), and {restart_text}"
+    summary = f"its pod has failed ({status.get('reason') or 'without a reason'}), and {restart_text}{together(facts)}"
     where = f"pod {name_of(pod)}: status.reason"
     return Finding(WAIT, summary, where, tuple(filter(None, [str(status.get("message") or "")])), "wait a moment")
+
+
+def together(facts: Facts) -> str:
+    """What restarts with a replica, as a part of a sentence; "" when it restarts alone."""
+    job = facts.parsed_job
+    return ", and all other replicas with it" if job.restarts_gang() and len(job.slots()) > 1 else ""
 
 
 def _terminating_finding(facts: Facts, pod: Json) -> Finding | None:
@@ -107,13 +114,14 @@ def _unscheduled_finding(facts: Facts, pod: Json) -> Finding | None:
         if seconds < SCHEDULING_SECONDS:
             return None
         fix = "see that a scheduler runs, and that spec.schedulerName and schedulingGates of the template are meant"
-        return Finding(
-            BLOCK,
-            f"no scheduler has handled its pod for {format_age(seconds)}",
-            f"pod {name_of(pod)}: spec.nodeName",
-            (),
-            fix,
-        )
+        named = str((pod.get("spec") or {}).get("schedulerName") or "")
+        scheduler = "no scheduler has"
+        if named not in ("", DEFAULT_SCHEDULER):
+            scheduler = f"the scheduler {named} has not"
+            fix = f"see that {named} runs (`kubectl get pods -A`); else mend schedulerName of the template, or the "
+            fix += "operator's --gang-scheduler-name"
+        summary = f"{scheduler} handled its pod for {format_age(seconds)}"
+        return Finding(BLOCK, summary, f"pod {name_of(pod)}: spec.nodeName", (), fix)
     message = str(scheduled.get("message") or "")
     fix = unschedulable_fix(message, namespace_of(pod))
     evidence = [message] if message else []
@@ -149,9 +157,22 @@ def _container_finding(facts: Facts, pod: Json, container: ContainerStatus) -> F
                 fix,
             )
         return _mount_finding(facts, pod, container, message) or _preparing_finding(facts, pod, container, reason)
-    if container.state("running") is not None and not container.init:
+    if (running := container.state("running")) is not None and container.init:
+        return _running_init_finding(facts, pod, container, facts.age(running.get("startedAt")))
+    if running is not None:
         return _restarted_finding(facts, pod, container) or _error_output_finding(facts, pod, container)
     return None
+
+
+def _running_init_finding(facts: Facts, pod: Json, container: ContainerStatus, seconds: float | None) -> Finding | None:
+    """The containers of the pod wait for an init container, of which the kind may know why it still runs."""
+    if seconds is None or seconds < PREPARATION_SECONDS:
+        return None
+    cause = facts.kind.diagnosis.init_containers.get(container.name, Cause())
+    summary = f"its init container {container.name} has been running for {format_age(seconds)}"
+    summary += f": {cause.explanation}" if cause.explanation else ""
+    fix = cause.fix or f"see its output: `kubectl logs {name_of(pod)} -c {container.name}`"
+    return Finding(WAIT, summary, container_field(pod, container.name, "state.running"), (), fix)
 
 
 def _message_evidence(cause: Cause, message: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from trainyard.core.kind import RestartScope
 from trainyard.core.model import Slot
 from trainyard.core.policies.failure_policy import termination_text
 from trainyard.objects import exponential_delay
+from trainyard.objects.resources import POD
 from trainyard.objects.structs import replace
 
 BASE_DELAY = 10.0
@@ -54,7 +55,7 @@ def plan_restarts(
         else:
             roles |= _next_attempts(status, roles if job.restarts_gang() else (replica.slot.role,), roles)
     if (lost := _lost_member(job, replicas, owned, status)) and not suspended and not failed:
-        messages.append(f"the batch Job of {lost} was deleted: all replicas restart")
+        messages.append(lost)
         roles |= _next_attempts(status, roles, roles)
     return Restarts(replace(status, roles=roles), tuple(slots), "; ".join(messages), tuple(wakeups))
 
@@ -95,13 +96,19 @@ def _next_attempts(
 
 
 def _lost_member(job: Job, replicas: list[Replica], owned: OwnedObjects, status: JobStatus) -> str:
-    """The replica of a gang whose Job another client has deleted, "" when there is none. Its pod without owner shows
-    that; if the pod, too, is gone before the next reconcile, only that Job is created again (S19)."""
+    """Why a gang restarts that has lost a replica without a failure, "" when it has not: another client has deleted its
+    Pod while it ran, as a drain does, or its Job. A Pod in Terminating, or one without owner, shows that; if it is gone
+    before the next reconcile, only that Pod or Job is created again (S19)."""
     if not job.restarts_gang():
         return ""
+    for replica in replicas:
+        pod = replica.child
+        is_running_pod = pod is not None and pod.kind == POD.kind and pod.phase == "Running"
+        if pod and is_running_pod and pod.deleting and pod.attempt == status.role(replica.slot.role).attempt:
+            return f"Pod {pod.name} was deleted while it ran: all replicas restart"
     empty = {replica.slot for replica in replicas if replica.child is None}
     for pod in owned.pods_without_owner:
         current = pod.phase != "Succeeded" and pod.attempt == status.role(pod.role).attempt
         if current and Slot(pod.role, pod.index) in empty:
-            return f"{pod.role} {pod.index}"
+            return f"the batch Job of {pod.role} {pod.index} was deleted: all replicas restart"
     return ""

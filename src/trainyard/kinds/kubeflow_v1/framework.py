@@ -42,6 +42,7 @@ class Framework(msgspec.Struct, frozen=True):
     restart_scope: Callable[[Job], RestartScope]
     restart_text: str  # what restarts with a failed replica, for the docs
     scalable: bool = False  # has the scale subresource of the role Worker
+    all_meet: bool = True  # training begins when all replicas (of an elastic job, minReplicas) have met
     elastic: bool = False  # has an elasticPolicy, with metrics for a HorizontalPodAutoscaler
     rules: tuple[Rule, ...] = ()
     main_container_only: bool = False

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from trainyard.core import Job, RestartScope, Slot
-from trainyard.kinds.kubeflow_v1 import scripts
+from trainyard.kinds.kubeflow_v1 import diagnosis, scripts
 from trainyard.kinds.kubeflow_v1.framework import WORKER, Framework, all_of, replica_name, total_replicas
 from trainyard.kinds.kubeflow_v1.job import training_job
 from trainyard.kinds.kubeflow_v1.pods import variable
@@ -51,6 +51,7 @@ FRAMEWORK = Framework(
     restart_text="all replicas are created again together, as jax.distributed does not take a lost process back",
     scalable=True,
     qualified=lambda job: True,
+    diagnosis=diagnosis.JAX,
     scripts=scripts.JAX,
 )
 JAXJOB = training_job(FRAMEWORK)

@@ -21,6 +21,7 @@ from trainyard.kinds import columns
 from trainyard.kinds.kubeflow_v1 import lifecycle, messages, pods, spec
 from trainyard.kinds.kubeflow_v1.autoscaling import autoscalers
 from trainyard.kinds.kubeflow_v1.conditions import write_conditions
+from trainyard.kinds.kubeflow_v1.diagnosis import diagnosis_of
 from trainyard.kinds.kubeflow_v1.framework import Framework, all_of
 from trainyard.kinds.kubeflow_v1.gang import POD_GROUPS, pod_group_of, pod_groups
 from trainyard.objects import GVK, Problem
@@ -47,7 +48,7 @@ def training_job(framework: Framework) -> Kind:
         lifecycle=_lifecycle(framework),
         status=_status(framework),
         auxiliary=lambda job: (*pod_groups(job), *pods.auxiliary_objects(framework, job), *autoscalers(job)),
-        diagnosis=framework.diagnosis,
+        diagnosis=diagnosis_of(framework),
         scripts=framework.scripts,
         further_versions=framework.further_versions,
     )

@@ -8,13 +8,12 @@ import msgspec
 from msgspec import Meta
 
 from trainyard.core import Job, RestartScope, Rule, Slot
-from trainyard.kinds.kubeflow_v1 import scripts
+from trainyard.kinds.kubeflow_v1 import diagnosis, scripts
 from trainyard.kinds.kubeflow_v1.autoscaling import bounds, elastic_policy
 from trainyard.kinds.kubeflow_v1.framework import MASTER, WORKER, Framework, all_of, replica_name, total_replicas
 from trainyard.kinds.kubeflow_v1.job import training_job
 from trainyard.kinds.kubeflow_v1.master_wait import wait_for_master
 from trainyard.kinds.kubeflow_v1.pods import variable
-from trainyard.kinds.kubeflow_v1.pytorch_diagnosis import DIAGNOSIS
 from trainyard.kinds.kubeflow_v1.spec import Count, ReplicaMap, TrainingSpec
 from trainyard.kinds.templates import NULLABLE, PRESERVE_UNKNOWN
 from trainyard.objects import Json
@@ -161,7 +160,7 @@ FRAMEWORK = Framework(
     rules=RULES,
     mutate=wait_for_master,
     qualified=lambda job: not job.role(MASTER),
-    diagnosis=DIAGNOSIS,
+    diagnosis=diagnosis.PYTORCH,
     scripts=scripts.TORCH,
 )
 PYTORCHJOB = training_job(FRAMEWORK)

@@ -7,6 +7,8 @@ Rules:
 - Two variables belong together when their names are equal except for the last word: HOST, HOSTNAME, ADDR, ADDRESS, IP
   or URI for the host, PORT for the port (also HOST and PORT alone). The same holds for flags: `--master_addr=H` or
   `--master-addr H`.
+- A variable in the plural (`WORKER_ADDRS=worker-0,worker-1`) may name several hosts, which listen on ports of their own
+  here. So each becomes `HOST:PORT`, and the port variable stays; a single one is rewritten as above.
 - Where two host variables with one port variable would be rewritten to different addresses, neither is rewritten."""
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-_HOST = re.compile(r"(|.+_)(?:HOST|HOSTNAME|ADDR|ADDRESS|IP|URI)$", re.IGNORECASE)
+_HOST = re.compile(r"(|.+_)(?:HOST|HOSTNAME|ADDR|ADDRESS|IP|URI)(?:E?S)?$", re.IGNORECASE)
 _NUMBER = re.compile(r"[0-9]{1,5}")
 
 
@@ -22,16 +24,22 @@ def environment(variables: Mapping[str, str], rewrite: Callable[[str], str]) -> 
     """The variables that change, with their new values. `rewrite` maps `host:port` to its new text."""
     by_name = {name.upper(): name for name in variables}
     hosts: dict[str, dict[str, str]] = {}  # port variable -> host variable -> rewritten host:port
+    changed: dict[str, str] = {}
     for name, host in variables.items():
         port = by_name.get(f"{host_match[1].upper()}PORT") if (host_match := _HOST.match(name)) else None
-        if port is not None and _NUMBER.fullmatch(variables[port]):
-            address = f"{host}:{variables[port]}"
-            if host and (rewritten := rewrite(address)) != address:
-                hosts.setdefault(port, {})[name] = rewritten
-    changed: dict[str, str] = {}
-    for port, addresses in hosts.items():
-        if len(set(addresses.values())) == 1:
-            for name, address in addresses.items():
+        if port is None or not host or not _NUMBER.fullmatch(variables[port]):
+            continue
+        addresses = {member: f"{member}:{variables[port]}" for member in host.split(",")}
+        rewritten = {member: rewrite(address) for member, address in addresses.items()}
+        if rewritten == addresses:
+            continue
+        if len(rewritten) == 1:
+            hosts.setdefault(port, {})[name] = rewritten[host]
+        else:
+            changed[name] = ",".join(rewritten[member] for member in host.split(","))
+    for port, by_host in hosts.items():
+        if len(set(by_host.values())) == 1:
+            for name, address in by_host.items():
                 changed[name], _, changed[port] = address.rpartition(":")
     return changed
 

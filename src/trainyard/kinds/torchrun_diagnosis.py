@@ -1,5 +1,4 @@
-"""What `trainyard why` says about torch, for ElasticJob and PyTorchJob: the output of torchrun, and the rendezvous at
-which workers meet."""
+"""What `trainyard why` knows of torchrun, for the kinds that start it: its output, its rendezvous."""
 
 from __future__ import annotations
 
@@ -34,6 +33,7 @@ TORCHRUN = LauncherOutput(
     exit_code=r"^ +exitcode *: (-?\d+) \(pid",
     lost_peer=(
         r"Connection (?:closed|reset) by peer|Connection was likely closed|Broken pipe|remote process exited"
+        r"|ncclRemoteError|ncclSystemError"
         r"|^DistNetworkError|^Rendezvous\w*Error|^SignalException"
     ),
 )
@@ -43,6 +43,16 @@ OUTPUT_PATTERNS = (
         r"Connection (?:closed|reset) by peer|Connection was likely closed|remote process exited",
         "it lost a peer: another process of the job ended",
         "see why that one ended: its lines in `trainyard logs`",
+    ),
+    OutputPattern(
+        r"NCCL error in.*(?:remote process|network error)|ncclRemoteError|ncclSystemError",
+        "NCCL lost a peer: another process of the job ended, or the network between two of them failed",
+        "see why another one ended, in `trainyard logs`; if none did, NCCL_DEBUG=INFO in env shows where",
+    ),
+    OutputPattern(
+        r"Watchdog caught collective operation timeout",
+        "a collective waited for a process that did not take part until the timeout",
+        "see which process is slow, stuck or has ended: `trainyard logs`, and py-spy dump in its pod",
     ),
     OutputPattern(
         r"(?:Signal 9 \(SIGKILL\)) received by PID|exitcode: (-9)\)",
@@ -81,14 +91,17 @@ OUTPUT_PATTERNS = (
         "check that the rendezvous endpoint of the spec names a Service or address that answers",
     ),
 )
+
 MODULE_FIXES = {
     "torch": "or `make frameworks` in Trainyard's repository: it installs torch for Debian's /usr/bin/python3"
 }
 
 
-def endpoint_at(job: Json, address: str, field: str) -> Endpoint:
-    """The address in a field of the job, and the Service of the job's namespace that it may name."""
-    host = address.rsplit("//", maxsplit=1)[-1].split("/", maxsplit=1)[0].rpartition(":")[0] or address
+def endpoint_of(job: Json, address: object, field: str) -> Endpoint | None:
+    """The address in that field of a job, and the Service of the job's namespace that it may name. None without it."""
+    if not isinstance(address, str) or not address.strip():
+        return None
+    host = address.split("//")[-1].split("/")[0].rpartition(":")[0] or address
     parts = host.split(".")
     if all(part.isdecimal() for part in parts):
         service = host
@@ -96,14 +109,6 @@ def endpoint_at(job: Json, address: str, field: str) -> Endpoint:
         in_namespace = parts[1:2] == [namespace_of(job)] and parts[2:3] in ([], ["svc"])
         service = parts[0] if len(parts) == 1 or in_namespace else ""
     return Endpoint(address, field, service)
-
-
-def too_few(observed: ObservedReplicas, min_replicas: int | None, field: str) -> Iterator[Finding]:
-    """Fewer workers run than the minimum in a field, so that the rendezvous does not complete."""
-    running = observed.states.count("Running")
-    if min_replicas is not None and 0 < running < min_replicas and "Succeeded" not in observed.states:
-        summary = f"{running} of at least {min_replicas} replicas run: its rendezvous waits for the others"
-        yield Finding(BLOCK, summary, field, (), f"see the findings about the others, or lower {field}")
 
 
 def unreachable(job: Job, observed: ObservedReplicas) -> Iterator[Finding]:

@@ -1,0 +1,140 @@
+"""What `trainyard why` says about the kinds of `kubeflow.org/v1` beside the rules that hold for every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from trainyard.core import ExitAction, Job, Slot
+from trainyard.core.diagnosis import (
+    BLOCK,
+    WAIT,
+    Cause,
+    Diagnosis,
+    Endpoint,
+    Finding,
+    LauncherOutput,
+    ObservedReplicas,
+    OutputPattern,
+)
+from trainyard.kinds.kubeflow_v1.framework import Framework
+from trainyard.kinds.kubeflow_v1.lifecycle import FIRST_RETRYABLE_CODE, on_exit
+from trainyard.kinds.kubeflow_v1.master_wait import NAME, NO_ADDRESS
+from trainyard.kinds.templates import whole_number
+from trainyard.kinds.torchrun_diagnosis import (
+    MODULE_FIXES,
+    OUTPUT_PATTERNS,
+    TORCHRUN,
+    endpoint_of,
+    unreachable,
+    with_endpoint,
+)
+from trainyard.objects import Json
+from trainyard.objects.structs import replace
+
+MASTER_FIX = (
+    "see the findings about master-0; if its pod is ready, the DNS of the cluster does not answer in this pod: "
+    "look at its Service, and at NetworkPolicies"
+)
+"""Its Service resolves when the master's pod is ready."""
+RDZV_HOST = "spec.elasticPolicy.rdzvHost"
+_NOTHING = r"(?!)"
+JAX_OUTPUT = LauncherOutput(
+    files=_NOTHING,
+    lines=_NOTHING,
+    exit_code=r"((?!))",
+    lost_peer=(
+        r"Connection (?:closed|reset) by peer|another task died|(?:Gloo|coordination).*(?:failed|unavailable|closed)"
+        r"|UNAVAILABLE: .*(?:heartbeat|[Cc]oordination)|[Bb]arrier timed out"
+    ),
+)
+"""The lines of the coordination service in a process that ends because another one did; jax has no launcher."""
+JAX_PATTERNS = (
+    OutputPattern(
+        r"another task died|Connection (?:closed|reset) by peer|heartbeat timeout",
+        "it lost a peer: another process of the job ended",
+        "see why that one ended: its lines in `trainyard logs`",
+    ),
+    OutputPattern(
+        r"[Bb]arrier timed out|DEADLINE_EXCEEDED",
+        "not all processes met in time",
+        "see that every replica runs, and that each calls jax.distributed.initialize with COORDINATOR_ADDRESS, "
+        "NUM_PROCESSES and PROCESS_ID",
+    ),
+)
+
+
+def total(framework: Framework, spec: Json) -> int:
+    """The replicas of all roles of a spec together."""
+    counts = [whole_number(replica_spec.get("replicas")) for replica_spec in framework.replica_map(spec).values()]
+    return sum(1 if count is None else count for count in counts)
+
+
+def peers_needed(framework: Framework, spec: Json) -> int:
+    """How many replicas meet before training starts: elasticPolicy.minReplicas (or maxReplicas, its default), else
+    all."""
+    policy = spec.get("elasticPolicy")
+    bounds = (
+        [whole_number(policy.get(f"{name}Replicas")) for name in ("min", "max")] if isinstance(policy, dict) else []
+    )
+    return next((bound for bound in bounds if bound is not None), total(framework, spec))
+
+
+def too_few(framework: Framework, job: Job, observed: ObservedReplicas) -> Iterator[Finding]:
+    """Some replicas run, and fewer than have to meet."""
+    needed, running = peers_needed(framework, job.parsed.spec), observed.states.count("Running")
+    if not 0 < running < needed or {"Succeeded", "Failed"} & set(observed.states):
+        return
+    if isinstance(job.parsed.spec.get("elasticPolicy"), dict):
+        summary = f"{running} of at least {needed} replicas run: its rendezvous waits for the others"
+        fix = "see the findings about the others, or lower spec.elasticPolicy.minReplicas"
+        yield Finding(BLOCK, summary, "spec.elasticPolicy.minReplicas", (), fix)
+    else:
+        summary = f"{running} of {needed} replicas run: training begins when all of them have met"
+        yield Finding(WAIT, summary, f"spec.{framework.replicas_field}", (), "see the findings about the others")
+
+
+def exit_note(framework: Framework, job: Job, role: str, code: int) -> str:
+    """Why `restartPolicy: ExitCode` did not retry."""
+    policy = framework.restart_policy_of(role, framework.replica_map(job.parsed.spec).get(role, {}))
+    if policy != "ExitCode" or on_exit(framework, job, Slot(role, 0), code, "") is not ExitAction.FAIL:
+        return ""
+    return f"restartPolicy ExitCode retries codes from {FIRST_RETRYABLE_CODE} on, and {code} fails the job"
+
+
+def rendezvous(job: Json) -> Endpoint | None:
+    """elasticPolicy.rdzvHost of a PyTorchJob. None without it: Worker 0 is the rendezvous then."""
+    spec = job.get("spec")
+    policy = spec.get("elasticPolicy") if isinstance(spec, dict) else None
+    host = policy.get("rdzvHost") if isinstance(policy, dict) else None
+    return endpoint_of(job, host, RDZV_HOST)
+
+
+def refine(job: Job, cause: Cause) -> Cause:
+    """Name the endpoint that a launcher could not reach."""
+    endpoint = rendezvous({"spec": job.parsed.spec, "metadata": job.obj["metadata"]})
+    return with_endpoint(cause, endpoint.address if endpoint else "", RDZV_HOST)
+
+
+def diagnosis_of(framework: Framework) -> Diagnosis:
+    """That of the framework, with the rules that all of these kinds have."""
+    own = framework.diagnosis
+    if framework.all_meet:
+        rules = (*own.rules, lambda job, observed: too_few(framework, job, observed))
+        own = replace(own, rules=rules, peers_needed=partial(peers_needed, framework))
+    return replace(own, exit_note=partial(exit_note, framework))
+
+
+PYTORCH = Diagnosis(
+    rules=(unreachable,),
+    output_patterns=(
+        OutputPattern(rf"the master (\S+) {NO_ADDRESS}", "the name of the master, {name}, did not resolve", MASTER_FIX),
+        *OUTPUT_PATTERNS,
+    ),
+    endpoint=rendezvous,
+    refine=refine,
+    launcher=TORCHRUN,
+    module_fixes=MODULE_FIXES,
+    init_containers={NAME: Cause("it waits until the name of the master resolves", MASTER_FIX)},
+)
+JAX = Diagnosis(output_patterns=JAX_PATTERNS, launcher=JAX_OUTPUT)

@@ -1,0 +1,111 @@
+"""`--gang-scheduler-name=auto` against our real server, which serves one API of PodGroups, both or none."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.app.operating_setup import options
+from tests.app.operating_values import Site, running_site, types_of
+from tests.support.running_operator import operating
+from tests.support.samples import kubeflow_job
+from trainyard import kinds
+from trainyard.app.operating import parse_kinds
+from trainyard.client import ApiClient, ApiRequest, Unavailable
+from trainyard.kinds.kubeflow_v1.gang import PLUGINS_POD_GROUP, VOLCANO_POD_GROUP
+from trainyard.objects import Json, labels_of
+from trainyard.objects.resources import CRD, POD
+
+DEFINITIONS = {
+    definition["spec"]["group"]: definition
+    for definition in yaml.safe_load_all((Path(__file__).parents[1] / "drop_in" / "pod_groups.yaml").read_text())
+}
+EVERYTHING = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with running_site(tmp_path, (kinds.JAXJOB,)) as server_site:
+        yield server_site
+
+
+async def _serve(site: Site, *groups: str) -> None:
+    await site.account(EVERYTHING)
+    for group in groups:
+        await site.api.create(CRD, "", DEFINITIONS[group])
+
+
+async def _submit(site: Site) -> None:
+    job = {**kubeflow_job("JAXJob", Worker=1), "metadata": {"name": "example"}}
+    await site.api.create(kinds.JAXJOB.gvk, "default", job)
+
+
+async def _pod(site: Site) -> Json:
+    (pod,) = await site.until(POD, lambda pods: len(pods) == 1)
+    return dict(pod)
+
+
+async def test_volcano_alone_is_used(site: Site) -> None:
+    await _serve(site, VOLCANO_POD_GROUP.group)
+    async with operating(options(site, kinds=parse_kinds("jaxjob"), gang_scheduler="auto")):
+        await _submit(site)
+        (group,) = await site.until(VOLCANO_POD_GROUP, lambda groups: len(groups) == 1)
+        assert group["spec"]["minMember"] == 1
+        await site.until(kinds.JAXJOB.gvk, lambda jobs: "Blocked" in types_of(jobs[0]))
+        await site.api.patch(VOLCANO_POD_GROUP, "default", "example", {"status": {"phase": "Inqueue"}}, "status")
+        assert (await _pod(site))["spec"]["schedulerName"] == "volcano"
+
+
+async def test_scheduler_plugins_alone_are_those_of_the_default_scheduler(site: Site) -> None:
+    await _serve(site, PLUGINS_POD_GROUP.group)
+    async with operating(options(site, kinds=parse_kinds("jaxjob"), gang_scheduler="auto")):
+        await _submit(site)
+        pod = await _pod(site)
+        assert pod["spec"]["schedulerName"] == "default-scheduler"
+        assert labels_of(pod)["scheduling.x-k8s.io/pod-group"] == "example"
+
+
+@pytest.mark.parametrize("served", [(), (VOLCANO_POD_GROUP.group, PLUGINS_POD_GROUP.group)], ids=["none", "both"])
+async def test_with_none_or_both_there_is_no_gang(site: Site, served: tuple[str, ...]) -> None:
+    await _serve(site, *served)
+    async with operating(options(site, kinds=parse_kinds("jaxjob"), gang_scheduler="auto")):
+        await _submit(site)
+        pod = await _pod(site)
+        assert pod["spec"]["schedulerName"] == "default-scheduler" and not [
+            label for label in labels_of(pod) if "scheduling" in label
+        ]
+    for group in (VOLCANO_POD_GROUP, PLUGINS_POD_GROUP):
+        if group.group in served:
+            assert (await site.api.list(group, "default"))["items"] == []
+
+
+async def test_without_the_option_volcano_of_others_is_left_alone(site: Site) -> None:
+    await _serve(site, VOLCANO_POD_GROUP.group)
+    async with operating(options(site, kinds=parse_kinds("jaxjob"))):
+        await _submit(site)
+        assert (await _pod(site))["spec"]["schedulerName"] == "default-scheduler"
+    assert (await site.api.list(VOLCANO_POD_GROUP, "default"))["items"] == []
+
+
+async def test_an_api_server_that_does_not_answer_yet_is_asked_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not be taken for one without PodGroups."""
+    await _serve(site, VOLCANO_POD_GROUP.group)
+    send = ApiClient.send
+    refused: list[ApiRequest] = []
+
+    async def unavailable_at_first(self: ApiClient, request: ApiRequest) -> bytes:
+        if request.path.startswith("/apis/scheduling") and not refused:
+            refused.append(request)
+            raise Unavailable(503, "ServiceUnavailable", "not yet")
+        return await send(self, request)
+
+    monkeypatch.setattr(ApiClient, "send", unavailable_at_first)
+    async with operating(options(site, kinds=parse_kinds("jaxjob"), gang_scheduler="auto")):
+        await _submit(site)
+        await site.until(VOLCANO_POD_GROUP, lambda groups: len(groups) == 1)
+    assert refused

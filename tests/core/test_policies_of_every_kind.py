@@ -70,6 +70,9 @@ PLAYERS = {
         "example-worker-0",
         ("Pod",),
     ),
+    "MPIJob": Player(
+        kinds.MPIJOB, kubeflow_job("MPIJob", Launcher=1, Worker=1), "example-launcher", "example-worker-0", ("Pod",)
+    ),
     "JAXJob": Player(kinds.JAXJOB, kubeflow_job("JAXJob", Worker=2), "example-worker-0", "example-worker-1", ("Pod",)),
 }
 ENDS = ("Succeeded", "Failed", "DeadlineExceeded", "suspended")
@@ -144,7 +147,8 @@ def test_clean_pod_policy_and_running_replicas_at_the_end(name: str, clean: str,
     assert is_condition_true(conditions, wanted)
     ends_with_it = player.kind in ALL_WORKERS and end == "Succeeded"  # all its workers have ended
     assert lives(simulated, player.other) == (fate == "runs" and not ends_with_it)
-    services_go_with_pods = bool(player.kind.api.policy_field)  # so that nothing is left when no pod is
+    # Services go with their Pods, so that nothing is left when no Pod is; the ConfigMap and Role of an MPIJob stay.
+    services_go_with_pods = bool(player.kind.api.policy_field) and player.kind is not kinds.MPIJOB
     assert (simulated.names() == []) == (fate == "nothing" or (services_go_with_pods and not simulated.names("Pod")))
     if fate == "stopped" and end in ("Succeeded", "Failed"):
         assert simulated.pods(player.first), "what has ended stays with its logs"

@@ -5,6 +5,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 DOCS := $(VENV)/docs
+KUBEFLOW_SDK := $(VENV)/kubeflow-training
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of programs: each would be compiled anew
 
 # The first interpreter that TensorFlow 2.21 serves: 3.11 to 3.13. Name another with PYTHON=...
@@ -46,6 +47,13 @@ $(DOCS)/ready: $(VENV)/python requirements/docs.lock
 	@$(DOCS)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/docs.lock
 	@touch $@
 
+# What users of the Training Operator have: its SDK, with nothing of ours.
+$(KUBEFLOW_SDK)/ready: $(VENV)/python requirements/kubeflow-training.lock
+	@echo "make: installing the SDK of the Training Operator into $(KUBEFLOW_SDK)" >&2
+	@$(BIN)/python -m venv $(KUBEFLOW_SDK)
+	@$(KUBEFLOW_SDK)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/kubeflow-training.lock
+	@touch $@
+
 demo: $(VENV)/runtime ## train a distributed TensorFlow job on this machine, from nothing
 	@$(BIN)/trainyard run examples/tf_job_dist_train.yaml
 	@echo
@@ -71,7 +79,7 @@ frameworks: ## install what torch, ChainerMN and MXNet need of Debian (the rest 
 	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; export DEBIAN_FRONTEND=noninteractive; \
 	{ apt-get update && apt-get install -y --no-install-recommends $$lacking; } >"$$log" 2>&1 || { tail -20 "$$log" >&2; exit 1; }
 
-test: $(VENV)/dev frameworks ## every test, all frameworks trained for real included
+test: $(VENV)/dev $(KUBEFLOW_SDK)/ready frameworks ## every test, all frameworks trained for real included
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not frameworks and not cluster"
 	@$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "frameworks and not cluster"
 
@@ -177,6 +185,7 @@ lock: $(VENV)/dev ## write the lock files anew from pyproject.toml
 	@$(BIN)/uv pip compile $(COMPILE) pyproject.toml --group dev -o requirements/dev.lock
 	@$(BIN)/uv pip compile $(COMPILE) --group build -o requirements/build.lock
 	@$(BIN)/uv pip compile $(COMPILE) --group docs -o requirements/docs.lock
+	@$(BIN)/uv pip compile $(COMPILE) --group kubeflow-training -o requirements/kubeflow-training.lock
 
 clean: ## remove what make made here
 	@rm -rf $(VENV) bin .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site

@@ -150,7 +150,6 @@ GANGS = (
         "*/gang-volcano-*", "a job that Volcano has not admitted",
         "job .status.conditions[Blocked]", "events Warning NotAdmitted **",
     ),
-    *_accepted("*/gang-volcano-*", "`startTime` of a job in a queue", "job .status.startTime"),
     *_accepted("*/gang-*", "`lastReconcileTime`", "job .status.lastReconcileTime"),
     *_accepted(
         "*/gang-*-suspend", "deletion of a PodGroup",

@@ -19,7 +19,7 @@ from trainyard import kinds
 from trainyard.core import Config, Kind, Slot
 from trainyard.kinds import JAXJOB, KUBEFLOW_TFJOB, PADDLEJOB, PYTORCHJOB, XGBOOSTJOB
 from trainyard.kinds.kubeflow_v1.lifecycle import RESTART_SCOPE
-from trainyard.objects import Json, find_condition
+from trainyard.objects import Json, find_condition, format_time
 from trainyard.objects.resources import HORIZONTAL_POD_AUTOSCALER
 
 KUBEFLOW = [kind for kind in kinds.KINDS if kind.gvk.kind in KUBEFLOW_ROLES]
@@ -211,6 +211,24 @@ def test_volcano_admits_a_job_before_its_pods_are_created() -> None:
         "scheduling.k8s.io/group-name": "example",
         "volcano.sh/task-spec": "worker",
     }
+
+
+def test_the_time_in_the_queue_of_volcano_does_not_count_for_the_deadline() -> None:
+    job = kubeflow_job("PyTorchJob", run_policy={"activeDeadlineSeconds": 60}, Master=1)
+    simulated = SimulatedJob(PYTORCHJOB, job, config=Config(gang_scheduler="volcano"))
+    simulated.settle()
+    simulated.now += 100
+    simulated.settle()
+    assert "startTime" not in simulated.job["status"] and simulated.look().requeue_at is None
+    simulated.get("PodGroup", "example")["status"] = {"phase": "Inqueue"}
+    simulated.settle()
+    assert simulated.job["status"]["startTime"] == format_time(simulated.now)
+    simulated.get("PodGroup", "example")["status"] = {"phase": "Pending"}
+    simulated.now += 59
+    simulated.run("example-master-0")
+    assert simulated.settle()["state"] == "Running", "a job that has started is not queued again"
+    simulated.now += 1
+    assert simulated.settle()["state"] == "Failed"
 
 
 def test_the_pod_group_asks_for_what_the_pods_request() -> None:

@@ -7,7 +7,8 @@ Rules:
 - Each scenario has a namespace of its own, which is left as it is: the server is thrown away. Pods run nowhere; their
   phases are what the steps say.
 - The scenarios go in step. After each step the driver waits until nothing has been written anywhere for `settle`
-  seconds, events included (quiet.py): an operator that is slow with one job is waited for.
+  seconds, events included (quiet.py), and until the operator has answered to a write of the driver's own (canary.py):
+  an operator that is slow with one job, or on a busy machine, is waited for.
 - A refused write is an answer, too: the step gets `"refused": {"code": ..., "message": ...}`. A step that names pods
   that are not there gets `"absent": [PATTERN, ...]`, and a job that writes for ever `"restless": true`.
 """
@@ -23,10 +24,12 @@ from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any, TypeVar
 
+from tests.drop_in.canary import Canary, set_pod_group_phase
 from tests.drop_in.quiet import Objects
 from tests.drop_in.scenario import Scenario
-from tests.drop_in.snapshot import PLUGINS_GROUP, SECTIONS, VOLCANO_GROUP, snapshot
+from tests.drop_in.snapshot import SECTIONS, snapshot
 from trainyard.client import ApiClient, ApiError, NotFound
+from trainyard.kinds.kubeflow_v1.lifecycle import RESTART_SCOPE
 from trainyard.objects import GVK, Json, format_time, name_of
 from trainyard.objects.resources import EVENT, NAMESPACE, POD, SERVICE_ACCOUNT
 
@@ -63,6 +66,9 @@ class Driver:
         self.absent = frozenset(SECTIONS.keys() - self._sections.keys())
         self._objects = Objects(self._api, (*self._kinds.values(), *self._sections.values(), EVENT))
         await self._objects.start()
+        namespace = await self._create_namespace("canary")
+        self._canary = Canary(self._api, self._objects, self._kinds, namespace)
+        await self._canary.start({"annotations": {RESTART_SCOPE: "replica"}})
         return self
 
     async def __aexit__(
@@ -79,19 +85,22 @@ class Driver:
 
     async def run(self, scenarios: Sequence[Scenario]) -> list[list[Json]]:
         """For each scenario the steps with what there was after each: `[{"do": STEP, "snapshot": {...}}, ...]`."""
-        await self._objects.settled(self._settle, PATIENCE)
+        await self._settled()
         runs = await together(lambda scenario=scenario: self._open(scenario) for scenario in scenarios)
         while active := [run for run in runs if run.left]:
             await together(run.advance for run in active)
-            restless = await self._objects.settled(self._settle, PATIENCE)
+            restless = await self._settled()
             for run in active:
                 self._look(run, restless)
         await together(run.delete for run in runs if any("restless" in answer for answer in run.answers))
         return [run.answers for run in runs]
 
+    async def _settled(self) -> frozenset[str]:
+        canary = self._canary
+        return await self._objects.settled(self._settle, PATIENCE, canary.round_trip, canary.namespace)
+
     async def _open(self, scenario: Scenario) -> _Run:
-        namespace = f"drop-in-{next(_numbers)}-{time.time_ns() % 10**6:06}"
-        await self._create_namespace(namespace)
+        namespace = await self._create_namespace("drop-in")
         kind = self._kinds[scenario.manifest["apiVersion"], scenario.manifest["kind"]]
         run = _Run(self._api, namespace, kind, scenario)
         for item in scenario.objects:
@@ -110,14 +119,16 @@ class Driver:
         events = self._objects.items(EVENT, run.namespace)
         run.answers[-1]["snapshot"] = snapshot(jobs[0] if jobs else None, run.submitted, objects, events)
 
-    async def _create_namespace(self, namespace: str) -> None:
+    async def _create_namespace(self, prefix: str) -> str:
+        """A new one, in which pods can be created."""
+        namespace = f"{prefix}-{next(_numbers)}-{time.time_ns() % 10**6:06}"
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
         await self._api.create(NAMESPACE, "", body)
         async with asyncio.timeout(60):
             while True:
                 with contextlib.suppress(NotFound):
                     await self._api.get(SERVICE_ACCOUNT, namespace, "default")
-                    return
+                    return namespace
                 await asyncio.sleep(0.1)
 
 
@@ -182,19 +193,7 @@ class _Run:
         self.submitted = await self.api.get(self.kind, self.namespace, self.name)
 
     async def _pod_group(self, step: Json) -> None:
-        for gvk in (VOLCANO_GROUP, PLUGINS_GROUP):
-            with contextlib.suppress(NotFound):
-                body = {"status": {"phase": step["podGroup"]}}
-                groups = (await self.api.list(gvk, self.namespace))["items"]
-                for group in groups:
-                    await self._patch_status(gvk, name_of(group), body)
-
-    async def _patch_status(self, gvk: GVK, name: str, body: Json) -> None:
-        """Through the subresource `status`, or the object itself where its definition has none."""
-        try:
-            await self.api.patch(gvk, self.namespace, name, body, "status")
-        except NotFound:
-            await self.api.patch(gvk, self.namespace, name, body)
+        await set_pod_group_phase(self.api, self.namespace, step["podGroup"])
 
     async def _matching(self, patterns: Sequence[str]) -> list[Json]:
         """The pods of each pattern, in the order of the patterns. Raises AbsentPods."""

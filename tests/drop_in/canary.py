@@ -80,10 +80,10 @@ class Canary:
     def _names(self, gvk: GVK) -> list[str]:
         return [name_of(item) for item in self._objects.items(gvk, self.namespace)]
 
-    async def _until(self, true: Callable[[], bool], what: str) -> None:
+    async def _until(self, condition: Callable[[], bool], description: str) -> None:
         until = time.monotonic() + PATIENCE
-        while not true():
-            assert time.monotonic() < until, f"there was not {what} in {PATIENCE:.0f} s in {self.namespace}"
+        while not condition():
+            assert time.monotonic() < until, f"there was not {description} in {PATIENCE:.0f} s in {self.namespace}"
             await asyncio.sleep(LOOK / 5)
 
 

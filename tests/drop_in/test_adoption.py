@@ -77,10 +77,10 @@ class Cluster:
         until(lambda: all(len(steps) >= begin[pod] + 10 for pod, steps in self.steps().items()), "steps go on")
 
 
-def until(true: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], description: str) -> None:
     begin = time.monotonic()
-    while not true():
-        assert time.monotonic() < begin + PATIENCE, f"not in {PATIENCE:.0f} s: {what}"
+    while not condition():
+        assert time.monotonic() < begin + PATIENCE, f"not in {PATIENCE:.0f} s: {description}"
         time.sleep(0.1)
 
 

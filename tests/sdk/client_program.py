@@ -153,6 +153,27 @@ def functions(client: TrainingClient, folder: Path) -> None:
     assert logs == {"chief-chief-0": "chief {'chief': 1, 'ps': 0, 'worker': 1}\n"}, logs
 
 
+def all_reduce() -> None:
+    """As above: each of two processes adds its rank."""
+    import torch
+    import torch.distributed
+
+    torch.distributed.init_process_group("gloo")
+    ranks = torch.tensor([torch.distributed.get_rank()])
+    torch.distributed.all_reduce(ranks)
+    print("world", torch.distributed.get_world_size(), "sum", ranks.item())
+
+
+def torchrun(client: TrainingClient, folder: Path) -> None:
+    """With several workers the SDK starts the function by torchrun, in its own default image."""
+    client.create_job(name="reduce", train_func=all_reduce, num_workers=2, num_procs_per_worker=1)
+    client.wait_for_job_conditions("reduce", **POLL)
+    wait_for(lambda: {pod.status.phase for pod in client.get_job_pods("reduce")} == {"Succeeded"})
+    logs, _ = client.get_job_logs("reduce", is_master=False)
+    assert logs.keys() == {"reduce-master-0", "reduce-worker-0"}
+    assert all("world 2 sum 1\n" in text for text in logs.values()), logs
+
+
 def refusals(client: TrainingClient, folder: Path) -> None:
     """What goes wrong is told as with the Training Operator."""
     job = waiting_job(folder, "wrong")
@@ -195,7 +216,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-STORIES = (life_of_a_job, followed_logs, suspend_and_resume, functions, refusals, queues)
+STORIES = (life_of_a_job, followed_logs, suspend_and_resume, functions, torchrun, refusals, queues)
 
 
 def main() -> None:

@@ -12,6 +12,8 @@ from trainyard.testing.plugin import trainyard_cluster, trainyard_cluster_option
 
 __all__ = ["trainyard_cluster", "trainyard_cluster_options"]
 
+pytestmark = [pytest.mark.network, pytest.mark.slow]
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SDK = Path(".venv", "kubeflow-training")
 PROGRAM = Path(__file__).with_name("client_program.py")
@@ -25,9 +27,7 @@ def sdk_python() -> Path:
     return REPOSITORY / SDK / "bin" / "python"
 
 
-@pytest.mark.network
-@pytest.mark.slow
-@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("story", [*STORIES, pytest.param("torchrun", marks=pytest.mark.frameworks)])
 def test_the_training_client_works(
     story: str, trainyard_cluster: ClusterHandle, sdk_python: Path, tmp_path: Path
 ) -> None:

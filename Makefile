@@ -102,7 +102,7 @@ test-cluster: $(VENV)/dev control-plane frameworks ## every test that needs a re
 # The operators that ours replaces are built once, beside the control plane: four to six minutes.
 test-drop-in: $(VENV)/dev control-plane ## our operator beside Kubeflow's: their answers are as recorded, and ours as theirs
 	@$(BIN)/python -m tests.drop_in check
-	@$(BIN)/python -m pytest -q tests/drop_in
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/drop_in
 
 record-drop-in: $(VENV)/dev control-plane ## write testdata/drop_in anew: the answers of Kubeflow's operators to every scenario
 	@$(BIN)/python -m tests.drop_in record

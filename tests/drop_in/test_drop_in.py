@@ -13,12 +13,13 @@ from tests.drop_in.compare import Difference
 from tests.drop_in.differences import ACCEPTED, AUTOSCALERS, unaccepted, unhit
 from tests.drop_in.operators import Trainyard, install_pod_groups
 from tests.drop_in.record import OPTIONS, collect_garbage
+from tests.drop_in.recordings import paths
 from tests.drop_in.replay import EMBEDDED_BATCH, embedded, folder_of, recordings, replay, served_kinds
 from tests.drop_in.scenario import SCHEDULER_PLUGINS, VOLCANO
 from tests.support.control_plane import ControlPlane
 
 GANGS = ("", VOLCANO, SCHEDULER_PLUGINS)
-FOLDERS = sorted({folder_of(gvk) for gvk in served_kinds()})
+FOLDERS = sorted({folder_of(gvk) for gvk in served_kinds()} & {path.parent.name for path in paths()})
 COMPATIBILITY = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 
 

@@ -143,7 +143,6 @@ REFUSED_CHILDREN = (
         "pytorchjob/ports-unnamed", "ports without a name",
         "services/*", "job .status.conditions", "job .status.startTime", CREATED_EVENT, REFUSED_OBJECT_EVENT,
     ),
-    *_accepted("jaxjob/scale-up-by-subresource", "refused children", REFUSED_OBJECT_EVENT),
 )  # fmt: skip
 GANGS = (
     *_accepted(

@@ -34,9 +34,9 @@ class Canary:
     def __init__(self, api: ApiClient, objects: Objects, kinds: Mapping[tuple[str, str], GVK], namespace: str) -> None:
         self._api, self._objects, self._kinds, self.namespace = api, objects, kinds, namespace
 
-    async def start(self, metadata: Json) -> None:
-        """Create the job, and wait for its pod. `metadata`: annotations of the job."""
-        jobs = [kind.job(name="canary", metadata=metadata, **roles) for kind, roles in KINDS]
+    async def start(self) -> None:
+        """Create the job, and wait for its pod."""
+        jobs = [kind.job(name="canary", **roles) for kind, roles in KINDS]
         job = next(each for each in jobs if (each["apiVersion"], each["kind"]) in self._kinds)
         job["metadata"]["namespace"] = self.namespace
         await self._api.create(self._kinds[job["apiVersion"], job["kind"]], self.namespace, job)
@@ -47,9 +47,7 @@ class Canary:
     async def round_trip(self) -> float:
         """How long it took, in seconds."""
         begin, uids = time.monotonic(), set(self._pods())
-        await self._api.delete(
-            POD, self.namespace, next(name for name in self._pods().values()), grace_period_seconds=0
-        )
+        await self._api.delete(POD, self.namespace, next(iter(self._pods().values())), grace_period_seconds=0)
         owned = await self._orphan()
         await self._until(lambda: bool(self._pods().keys() - uids), "a new pod of the canary's job")
         await self._until(lambda: owned not in self._names(CONFIG_MAP), "the end of a ConfigMap without its owner")

@@ -30,7 +30,6 @@ from tests.drop_in.quiet import Objects
 from tests.drop_in.scenario import Scenario
 from tests.drop_in.snapshot import SECTIONS, snapshot
 from trainyard.client import ApiClient, ApiError, NotFound
-from trainyard.kinds.kubeflow_v1.lifecycle import RESTART_SCOPE
 from trainyard.objects import GVK, Json, format_time, name_of
 from trainyard.objects.resources import EVENT, NAMESPACE, POD, SERVICE_ACCOUNT
 
@@ -71,7 +70,7 @@ class Driver:
         await self._objects.start()
         namespace = await self._create_namespace("canary")
         self._canary = Canary(self._api, self._objects, self._kinds, namespace)
-        await self._canary.start({"annotations": {RESTART_SCOPE: "replica"}})
+        await self._canary.start()
         return self
 
     async def __aexit__(
